@@ -20,7 +20,7 @@ test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
 
 # Reading, without PyTorch and Ray, with the lowest version of each dependency that pyproject.toml allows.
 test-lowest: .venv-lowest/ready
-	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/report/test_share.py features/report/test_trackers.py features/report/test_answers.py)
+	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/report/test_share.py features/trackers features/report/test_answers.py)
 
 TRIALS := analytic bench code distributed features/check features/operators isolation machine memory model numerics prediction profiling spec timing workloads
 test-lowest-torch: .venv-lowest-torch/ready

@@ -41,10 +41,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.model.precision_modes import set_math_mode
-from lmsweep.trials.model.transformer.attention_functions import sdpa
+from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES, ModelSize
 from lmsweep.trials.statistics.median_interval import median_interval
 
 VARIANTS = ("ddp", "fsdp", "fsdp kept", "fsdp bf16", "fsdp bf16 kept")
@@ -170,7 +170,7 @@ def trial_config(chosen: argparse.Namespace, variant: str) -> TrialConfig:
         kept = str("kept" not in variant).lower()
         method = {"ddp": "hsdp" if "hsdp" in variant else "fsdp", "gather": gathered_in(variant), "reshard": kept}
     return TrialConfig(
-        **{name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads", "num_kv_heads")},
+        **{name: getattr(size, name) for name in DIMENSIONS},
         vocab_size=chosen.vocabulary,
         context_length=chosen.context,
         batch_size=chosen.batch,
@@ -194,13 +194,14 @@ def gathered_in(variant: str) -> str:
 def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
     """A training step as people write it."""
     torch.manual_seed(0)
+    dtype = torch.bfloat16 if chosen.precision == "bf16_pure" else torch.float32
     model = Transformer(
         size_of(chosen),
         vocab_size=chosen.vocabulary,
         context_length=chosen.context,
-        attention=sdpa,
+        attention=attention_for(trial_config(chosen, variant), device=chosen.device, dtype=dtype),
         device=chosen.device,
-        dtype=torch.bfloat16 if chosen.precision == "bf16_pure" else torch.float32,
+        dtype=dtype,
     )
     mesh = mesh_of(chosen, variant)
     if variant.startswith("tp"):
@@ -247,6 +248,7 @@ def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
 
 def divide(model: Transformer, mesh: DeviceMesh) -> None:
     """Divide each layer as torchtitan's plan for Llama 3 does."""
+    is_tied = model.head.weight is model.token_embedding.weight
     for name, layer in list(model.named_modules()):  # PyTorch's styles divide its own layers only
         if name.endswith((*COLUMNS, *ROWS, "head")):
             linear = torch.nn.Linear(*reversed(layer.weight.shape), bias=False, device="meta")
@@ -265,6 +267,8 @@ def divide(model: Transformer, mesh: DeviceMesh) -> None:
             "head": ColwiseParallel(input_layouts=tokens, output_layouts=Shard(-1), use_local_output=False),
         },
     )
+    if is_tied:
+        model.head.weight = model.token_embedding.weight
     # torch.compile gives an AsyncCollectiveTensor that enters a block no gradient.
     model.token_embedding.register_forward_hook(lambda layer, tokens, found: found.clone())
     for block in model.blocks:

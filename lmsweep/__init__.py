@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
     from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401
     from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share
-    from lmsweep.orchestrator.features.report.sharing.summaries import summaries as summaries
+    from lmsweep.orchestrator.features.trackers.sending import track as track
+    from lmsweep.orchestrator.features.trackers.summaries import summaries as summaries
 
 __all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "load"]
 __all__ += ["orchestrator", "pivot", "plan", "render", "run", "table", "trials"]

@@ -13,14 +13,10 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
+from lmsweep.orchestrator.feature import tracker_named
 from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
 from lmsweep.orchestrator.planning.durations import needs_operators
-from lmsweep.orchestrator.planning.memory_budget import (
-    counted,
-    devices_meant,
-    rooms_of,
-    with_devices,
-)
+from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, rooms_of, with_devices
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Planned, make_plan
@@ -77,10 +73,11 @@ def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path
 
     began: time.monotonic() at the start. phases: the folder in which trials report their phases, if they run here.
     """
+    tracker = tracker_named(how.tracker) if how.tracker else None
     planned = make_planned(what, where, how, will_run=True)
     if planned.predictions:
         planned.predictions.close()
-    ready = prepare(planned, began=began, address=where.address, phases=phases)
+    ready = replace(prepare(planned, began=began, address=where.address, phases=phases), tracker=tracker)
     say(plan_summary(planned.plan, ready.estimate, partial(command_on, what=what, where=where, how=how)))
     if ready.to_run and not where.address and (others := other_runs()):
         say(warning_about(others), error=True)

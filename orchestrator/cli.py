@@ -73,9 +73,11 @@ def main() -> None:
         missing = (error.name or "").partition(".")[0]
         if missing not in _MEASURING:
             raise
+        from lmsweep.trials.spec.installing import install_extra
+
         say(
             f"lmsweep: this needs {missing}, which is not installed here; reading results works without. To measure: "
-            "pip install lmsweep",
+            f"{install_extra()}",
             error=True,
         )
         sys.exit(2)

@@ -1,21 +1,31 @@
 """What a feature registers, and all that are there: the folders of `features`, and those that packages add."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from typing import Literal, get_args
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.offered import with_offered
+from lmsweep.trials.spec.suggestions import choices
+
+if TYPE_CHECKING:
+    from lmsweep.trials.results.record import Record
 
 ENTRY_POINTS = "lmsweep.features"
 """The entry point group through which an installed package adds features."""
 
 Job = Literal["Measure", "Read", "Share", "Set up"]
 """A heading of `lmsweep --help`."""
+
+
+Tracker = AbstractContextManager[Callable[[str, Sequence["Record"]], None]]
+"""What it gives is called for each trial of a run as it ends: with its name in the run, and its records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +45,8 @@ class Feature:
     """Verb -> MODULE:NAME of the function that makes such a record an HTML page, for `lmsweep report FILE.json`."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """NAME -> MODULE:NAME of the function that is `lmsweep.NAME`."""
+    trackers: Mapping[str, str] = field(default_factory=dict)
+    """NAME, of `run --tracker NAME` -> MODULE:NAME of what returns a `Tracker`."""
 
     def __post_init__(self) -> None:
         if self.job not in get_args(Job):
@@ -49,7 +61,9 @@ def features() -> dict[str, Feature]:
     return with_offered(ours, ENTRY_POINTS, Feature)
 
 
-def registered(kind: Literal["outputs", "pages", "functions"], core: Collection[str] = ()) -> dict[str, str]:
+def registered(
+    kind: Literal["outputs", "pages", "functions", "trackers"], core: Collection[str] = ()
+) -> dict[str, str]:
     """Return what all features register of this kind. Raises RequestError for a name that the core or another has."""
     found: dict[str, str] = {}
     for feature in features().values():
@@ -58,3 +72,11 @@ def registered(kind: Literal["outputs", "pages", "functions"], core: Collection[
             raise RequestError(f"the feature {feature.name} adds {min(again)} to {kind}, but there is one already")
         found |= ours
     return found
+
+
+def tracker_named(name: str) -> Tracker:
+    """Return the tracker of `run --tracker NAME`. Raises RequestError if there is none, or its library is missing."""
+    known = registered("trackers")
+    if name not in known:
+        raise RequestError(f"--tracker {name}: there is no such tracker{choices(name, known)}")
+    return cast(Tracker, resolve_name(known[name])())

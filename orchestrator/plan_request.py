@@ -90,6 +90,9 @@ class How:
     fresh: Annotated[bool, Option("--fresh", help="Measure everything again, even if the store has it.")] = False
     budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
     until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
+    tracker: Annotated[
+        Text, Option("--tracker", metavar="wandb|mlflow|tensorboard", help="Send each trial there as it ends.")
+    ] = None
 
     def __post_init__(self) -> None:
         from lmsweep.orchestrator.sweep.ranges import seconds_of  # here, as --help takes as long as the imports
@@ -150,7 +153,7 @@ def resume_command(
     where: Where,
     how: How,
     more: Iterable[str] = (),
-    lasting: Iterable[str] = ("grace", "predict"),
+    lasting: Iterable[str] = ("grace", "predict", "tracker"),
 ) -> str:
     """Return the command that runs what is left. more: further options and their values."""
     # What has ended stays as it is, whatever was asked to run again, and the next run has a time of its own.

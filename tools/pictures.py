@@ -1,12 +1,18 @@
 """Draws the pictures of the documentation: parts of reports about the reference sets, in headless Chromium.
 
-``python -m tools.pictures`` draws all of them into docs/; ``python -m tools.pictures report`` draws one.
+``python -m tools.pictures`` draws all of them into docs/; ``python -m tools.pictures report`` draws one. A picture
+holds the text that it shows, so that a test can tell whether the report still says it.
 """
 
 from __future__ import annotations
 
+import re
+import struct
 import sys
 import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +21,7 @@ from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import launch, open_page
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Locator, Page
 
 ROOT = Path(__file__).parents[1]
 MARGIN = 4
@@ -46,11 +52,11 @@ class Picture(NamedTuple):
 
 H200 = ("h200-devices",)
 PICTURES = {
-    "devices": Picture("h100-devices", "#chart", "% faster than H100", beside=H200, width=1180, zoom=0.7),
+    "devices": Picture("h100-devices", "#chart", "% faster than H100", beside=H200, width=1180, zoom=0.62),
     "report": Picture(
         "h100-devices", "main", "11.5 % faster", beside=H200, prices=("H100=2.5", "H200=3.5"), width=1180
     ),
-    "fsdp": Picture("h200-x2-sharded", "main", "22 % faster", width=1000),
+    "fsdp": Picture("h200-x2-sharded", "main", "18 % faster", width=1000),
     "memory-timeline": Picture("h200-memory", "#memory .chart", "activations", "memory", width=1000),
     "kernels": Picture("h200-profile", "#kernels .chart", "kernel time", "kernels", width=1000),
     "roofline": Picture("h200-end-to-end", "#roofline .chart", "roofline", "roofline", width=1000),
@@ -62,8 +68,8 @@ MOST = 820
 """Height of a picture in CSS pixels."""
 
 
-def draw(page: Page, picture: Picture, path: Path) -> None:
-    """Write the picture of the open report. Raises TimeoutError if the report lacks the part, ValueError the words."""
+def drawn_part(page: Page, picture: Picture) -> Locator:
+    """Return the part of the open report, once its chart is there. Raises TimeoutError if the report lacks it."""
     if picture.view:
         page.select_option("#view", label=picture.view)
     if picture.section:
@@ -73,7 +79,18 @@ def draw(page: Page, picture: Picture, path: Path) -> None:
     # The bar at the top stays in view while the page scrolls; in a picture it would cover what is below it.
     page.add_style_tag(content=f"header, .modebar, .pictures {{ display: none }} body {{ zoom: {picture.zoom} }}")
     page.wait_for_timeout(500)  # Plotly draws the last of its text a moment after the lines
-    if picture.says.lower() not in (text := part.text_content() or "").lower():
+    return part
+
+
+def words_of(part: Locator) -> str:
+    """Return the text that is seen in it, except when the page was written."""
+    return " ".join(re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", part.inner_text()).split())
+
+
+def draw(part: Locator, picture: Picture, path: Path) -> None:
+    """Write the picture of a part. Raises ValueError if the report does not say what the caption repeats."""
+    page, text = part.page, words_of(part)
+    if picture.says.lower() not in text.lower():
         raise ValueError(f"{path.name}: the report does not say {picture.says!r}: {text}")
     box = part.bounding_box()
     assert box, f"{picture.part} is not visible"
@@ -88,17 +105,42 @@ def draw(page: Page, picture: Picture, path: Path) -> None:
         full_page=True,
         clip={**clip, "width": box["width"] + 2 * MARGIN, "height": min(box["height"], MOST) + 2 * MARGIN},  # type: ignore[typeddict-item]
     )
+    path.write_bytes(with_words(path.read_bytes(), text))
+
+
+KEYWORD = b"Description\0\0"
+"""Of a compressed text in a PNG (zTXt), and its method of compression."""
+
+
+def with_words(image: bytes, text: str) -> bytes:
+    """Return a PNG that holds this text, before its end."""
+    chunk = b"zTXt" + KEYWORD + zlib.compress(text.encode())
+    return image[:-12] + struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + image[-12:]
+
+
+def words_in(image: bytes) -> str:
+    """Return the text that a PNG holds; nothing if it holds none."""
+    start = image.find(b"zTXt" + KEYWORD) + 4 + len(KEYWORD)
+    return zlib.decompressobj().decompress(image[start:]).decode() if start > 16 else ""
+
+
+@contextmanager
+def opened(browser: Browser, picture: Picture) -> Iterator[Locator]:
+    """Write the report of a picture, and open it at its part."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.html")
+        write_report(picture.store, report, list(picture.beside), parse_prices(list(picture.prices)))
+        page = open_page(browser, report, viewport={"width": picture.width, "height": 900})
+        yield drawn_part(page, picture)
+        page.context.close()
 
 
 def main(names: list[str]) -> None:
-    with launch() as browser, tempfile.TemporaryDirectory() as folder:
+    with launch() as browser:
         for name in names or PICTURES:
-            picture = PICTURES[name]
-            report, path = Path(folder, f"{name}.html"), ROOT / "docs" / f"{name}.png"
-            write_report(picture.store, report, list(picture.beside), parse_prices(list(picture.prices)))
-            page = open_page(browser, report, viewport={"width": picture.width, "height": 900})
-            draw(page, picture, path)
-            page.context.close()
+            path = ROOT / "docs" / f"{name}.png"
+            with opened(browser, PICTURES[name]) as part:
+                draw(part, PICTURES[name], path)
             print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024} KiB")
 
 

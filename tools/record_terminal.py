@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import shutil
 import struct
@@ -20,7 +21,7 @@ import tempfile
 import termios
 import time
 from collections.abc import Iterator
-from html import escape
+from html import escape, unescape
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -177,15 +178,28 @@ def _text(line: Line) -> str:
     return "".join(found)
 
 
+def last_lines(picture: str) -> list[str]:
+    """Return the text of the lines of the last screen that a picture shows."""
+    of_line = {
+        name: "".join(re.findall(r">([^<]+)<", line)) for name, line in re.findall(r'<g id="(l\d+)">(.*?)</g>', picture)
+    }
+    last = picture.rpartition('<g transform="')[2]
+    return [unescape(of_line[name]) for name in re.findall(r'<use href="#(l\d+)"', last)]
+
+
 def main(names: list[str]) -> None:
     for name in names or RECORDINGS:
-        with tempfile.TemporaryDirectory(prefix="demo-") as folder:
-            student = Path(folder, "student")
-            shutil.copytree(ROOT / "examples" / "student", student, ignore=shutil.ignore_patterns("lmsweep.yaml"))
-            screens = list(record(RECORDINGS[name], student))
         path = ROOT / "docs" / f"{name}.svg"
-        path.write_text(svg(screens, " and ".join(RECORDINGS[name])), "utf-8")
-        print(f"{path.relative_to(ROOT)}: {len(screens)} screens, {path.stat().st_size // 1024} KiB")
+        path.write_text(drawn(RECORDINGS[name]), "utf-8")
+        print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024} KiB")
+
+
+def drawn(commands: tuple[str, ...]) -> str:
+    """Run the commands in a copy of examples/student, and return their picture."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as folder:
+        student = Path(folder, "student")
+        shutil.copytree(ROOT / "examples" / "student", student, ignore=shutil.ignore_patterns("lmsweep.yaml"))
+        return svg(list(record(commands, student)), " and ".join(commands))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from lmsweep.analysis.reference import stores  # noqa: E402
 from lmsweep.orchestrator.features.report.chart_files import drawn_charts  # noqa: E402
 from lmsweep.orchestrator.features.report.content import content_of  # noqa: E402
 from lmsweep.orchestrator.features.report.page import page_with  # noqa: E402
+from tools import ADDRESSES  # noqa: E402
 from tools.reference import reference  # noqa: E402
 
 BESIDE = {"h100-devices": ["h200-devices"]}
@@ -33,7 +34,7 @@ BESIDE = {"h100-devices": ["h200-devices"]}
 
 def on_files(files: Any, *, config: Any) -> Any:
     """Add the pages and the reports that are made from the code."""
-    readme = re.sub(r"\]\((?!https?:|#)(?:docs/)?([^)]*)\)", _from_readme, (ROOT / "README.md").read_text("utf-8"))
+    readme = re.sub(rf"\]\((?:{ADDRESSES})([^)]*)\)", _from_readme, (ROOT / "README.md").read_text("utf-8"))
     cards = [_card(name, *report_of(name)) for name in stores()]
     gallery = (
         "# Gallery\n\nWhat the stores that ship with lmsweep say. A name leads to its report, as `lmsweep report` "
@@ -53,8 +54,7 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 def _from_readme(link: re.Match[str]) -> str:
     """The link as it reads within docs/, where README.md is the first page."""
-    is_page = link[0].startswith("](docs/")
-    return f"]({link[1]})" if is_page else f"](../{link[1]})"
+    return f"]({link[1].removeprefix('docs/')})" if link[1].startswith("docs/") else f"](../{link[1]})"
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:

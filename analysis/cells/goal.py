@@ -33,12 +33,9 @@ class Goal(StrEnum):
     @property
     def values(self) -> tuple[str, ...]:
         """The values that it may be computed from, by preference: the first that was measured counts."""
-        return {
-            Goal.SPEED: (WALL_TIME,),
-            Goal.MONEY: (WALL_TIME,),
-            Goal.ENERGY: ("step.energy",),
-            Goal.MEMORY: PEAKS,
-        }[self]
+        return {Goal.SPEED: (WALL_TIME,), Goal.MONEY: (WALL_TIME,), Goal.ENERGY: ("step.energy",), Goal.MEMORY: PEAKS}[
+            self
+        ]
 
     @property
     def unit(self) -> str:

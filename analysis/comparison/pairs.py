@@ -144,10 +144,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         found = _nearest(found)
     elif (found["part"] == "step").any():
         found = found[(found["part"] == "step") | found["workload"].isin(ALONE)]
-    unpaired = (
-        len(mine.numbers) - found["line"].nunique(),
-        len(theirs.numbers) - found["line_there"].nunique(),
-    )
+    unpaired = (len(mine.numbers) - found["line"].nunique(), len(theirs.numbers) - found["line_there"].nunique())
     found = found.assign(
         differs=[_differences(line, is_published=is_published) for _, line in found.iterrows()],
         source=found["sweep_there"] if is_published else name,

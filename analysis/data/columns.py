@@ -206,10 +206,7 @@ def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
         others = [{key: value for key, value in one.items() if key != argument} for one in given]
         left = [json.dumps(one, sort_keys=True, separators=(",", ":")) if one else None for one in others]
         frame = frame.assign(
-            **{
-                name: pd.array(values, dtype=object)[codes],
-                whole: pd.array(left, dtype=object)[codes],
-            }
+            **{name: pd.array(values, dtype=object)[codes], whole: pd.array(left, dtype=object)[codes]}
         )
     return frame
 

@@ -30,7 +30,5 @@ collectives = Pivot(
     if_varying=("world_size",),
 )
 memory = Pivot(
-    "ddp",
-    ["rank*.peak_allocated", "rank*.optimizer_state"],
-    "Memory of each rank: peak of a step, and optimizer state",
+    "ddp", ["rank*.peak_allocated", "rank*.optimizer_state"], "Memory of each rank: peak of a step, and optimizer state"
 )

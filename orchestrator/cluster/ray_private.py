@@ -17,6 +17,7 @@ from lmsweep.orchestrator.interrupt import RayFailedError
 from lmsweep.trials.machine.interpreter import ROOT
 from lmsweep.trials.machine.processes import await_end, exit_words, is_stopped
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.installing import install_command
 
 if TYPE_CHECKING:
     from ray.job_config import JobConfig
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 """The address of a Ray that only this machine can reach."""
 
-ADVICE = "install a version of Ray that lmsweep works with: pip install 'ray[tune]==2.60.*'"
+ADVICE = f"install a version of Ray that lmsweep works with: {install_command('ray[tune]==2.60.*')}"
 
 MAIN = ("gcs_server", "raylet")
 """The processes without which Ray does nothing."""

@@ -135,7 +135,7 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
 
 @takes_request(
     "sweep store grids overrides address cluster_file retry fresh predict profile nsys code trusted budget until grace "
-    "shard"
+    "shard tracker"
 )
 def run(what: What, where: Where, how: How) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.

@@ -10,6 +10,7 @@ from pathlib import Path
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
+from lmsweep.orchestrator.feature import Tracker
 from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
@@ -81,6 +82,7 @@ class Run:
     account: Account
     address: str | None
     """Address of the Ray cluster; None: this machine alone."""
+    tracker: Tracker | None = None
     advice: tuple[str, ...] = ()
     """What the trials leave unused, in words for a user."""
 
@@ -141,6 +143,8 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
         if planned.action not in RULED_OUT:
             run.progress.ended(planned, records)
             run.gate.ended(planned)
+            if track:
+                track(run.progress.name_of(planned.index), records)
 
     def announce_grace(signal_name: str) -> None:
         run.gate.closed = True
@@ -155,6 +159,8 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     def say_again(planned: PlannedTrial) -> None:
         run.progress.say(f"{run.progress.name_of(planned.index)}: its worker or node has died; it runs again")
 
+    after = ExitStack()
+    track = after.enter_context(run.tracker) if run.tracker else None
     writer = StoreWriter(store, kept, run.progress.say)
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
@@ -214,7 +220,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             raise liveness.failure from None
         raise
     finally:
-        with postpone_termination(), ExitStack() as after:
+        with postpone_termination(), after:
             after.callback(finish)  # whatever fails before: rows may wait for the disk
             if standby:
                 after.callback(standby.close)

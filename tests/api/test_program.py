@@ -80,7 +80,7 @@ def without_torch_and_ray(folder: Path, *words: str) -> subprocess.CompletedProc
 def test_what_measures_says_what_is_missing_where_torch_and_ray_are_not_installed(tmp_path: Path) -> None:
     done = without_torch_and_ray(tmp_path, "run", "quick")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "is not installed" in done.stderr and "pip install lmsweep" in done.stderr
+    assert "is not installed" in done.stderr and f"To measure: {sys.executable} -m pip install 'torch>=" in done.stderr
 
 
 @pytest.mark.slow

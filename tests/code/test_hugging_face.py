@@ -13,6 +13,7 @@ from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.hub_configurations import model_types, why_not_built
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.installing import install_command
 from tests.support.command import answer_here
 
 pytest.importorskip("transformers")
@@ -110,7 +111,10 @@ def test_a_depth_that_follows_from_a_pattern_is_not_overridden_in_silence(tmp_pa
     ("described", "words"),
     [
         ({**TEXT, "model_type": "kimi_k9", "auto_map": {"AutoConfig": "a.B"}}, "needs code of its own (auto_map)"),
-        ({**TEXT, "model_type": "kimi_k9"}, "knows no model_type kimi_k9; pip install --upgrade transformers"),
+        (
+            {**TEXT, "model_type": "kimi_k9"},
+            f"knows no model_type kimi_k9; {install_command('--upgrade', 'transformers')}",
+        ),
         ({**TEXT, "model_type": "vit"}, "has no causal language model of the model_type vit"),
         (TEXT, "states no model_type"),
         ([], "it is no mapping"),

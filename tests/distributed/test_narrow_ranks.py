@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, weights_digest
+from lmsweep.trials.model.adapted_layers import FourBitLinear
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -41,6 +43,12 @@ def test_each_rank_holds_and_gathers_its_share_of_weights_in_four_bits(shards: i
     assert broad - narrow >= 1.5 * FROZEN, "at least once"
 
 
+def test_four_bits_are_kept_in_a_type_that_every_pytorch_shards() -> None:
+    layer = FourBitLinear(nn.Linear(64, 32, bias=False, device="meta"), torch.bfloat16)
+    assert layer.weight.dtype == torch.float32, "fully_shard of PyTorch 2.11 refuses integers, and rounds others"
+    assert layer.weight.nbytes == 64 * 32 / 2
+
+
 def sums(bench: Workbench, config: TrialConfig, precision: str = "fp32") -> list[dict[str, Any]]:
     """Of each way to average: the error of the gradients, and whether steps have changed the weights."""
     found = []
@@ -49,6 +57,7 @@ def sums(bench: Workbench, config: TrialConfig, precision: str = "fp32") -> list
         parallel = DataParallelStep(replace(config, ddp=way, precision=precision), MATH_MODES[precision])
         parallel.build()
         before = weights_digest(parallel)
+        assert weights_digest(parallel) == before, "also of bits that are no number"
         error = gradient_error(parallel)
         for synchronized in (True, False, True):
             parallel.step(synchronized=synchronized)

@@ -16,6 +16,7 @@ from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 from tests.support.command import GROUP, lmsweep_here
+from tools import ADDRESSES
 from tools.pictures import PICTURES
 from tools.record_terminal import RECORDINGS
 
@@ -29,8 +30,8 @@ PAGES = [
 ]
 LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))
 """The lab notebook is append-only: its links are checked, but its commands are those of their day."""
-EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard", "flash_attn_interface"}
-"""Libraries of the extra `trackers`, and an attention of others, which need not be installed."""
+EXTRA = {"flash_attn_interface", "datasets"}
+"""Libraries of others, which need not be installed."""
 HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
 """Words of a command that stand for the reader's own."""
 
@@ -83,10 +84,12 @@ def anchors(page: Path) -> set[str]:
 def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        target = re.sub(ADDRESSES, "/", target) if page == PAGES[0] else target
+        assert page != PAGES[0] or target.startswith(("/", "https:")), f"an index cannot follow {target}"
         if re.match(r"(https?|mailto):", target):
             continue
         name, _, anchor = target.partition("#")
-        there = (page.parent / name).resolve() if name else page
+        there = (page.parent / name.lstrip("/")).resolve() if name else page
         if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
             broken.append(target)
     assert not broken
@@ -166,13 +169,18 @@ def test_every_picture_is_drawn_by_a_script_and_its_caption_says_what_the_report
     assert {path.stem for path in (ROOT / "docs").glob("*.svg")} == RECORDINGS.keys()
     text = "".join(page.read_text("utf-8") for page in PAGES)
     for name, picture in PICTURES.items():
-        captions = re.findall(rf"!\[([^]]*)\]\((?:docs/)?{name}\.png\)", text)
+        captions = re.findall(rf"!\[([^]]*)\]\([^)]*\b{name}\.png\)", text)
         assert captions and all(picture.says.lower() in caption.lower() for caption in captions), name
 
 
 def test_the_picture_of_the_first_screen_is_at_most_300_pixels_high():
     header = (ROOT / "docs" / "devices.png").read_bytes()[:24]
     assert int.from_bytes(header[20:24], "big") <= 300
+
+
+def test_the_first_command_of_readme_is_short_and_prints_what_stands_below_it() -> None:
+    first = next(commands(PAGES[0]))
+    assert len(first.text) <= 60 and any(first.text in table.text for table in printed_tables())
 
 
 @pytest.mark.parametrize("snippet", blocks("python"), ids=str)

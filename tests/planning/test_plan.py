@@ -1,6 +1,7 @@
 """How each trial of a plan is decided: by whether it is shared, stored, unsupported, too large or to be run."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Outcome, Store
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config
@@ -115,8 +117,8 @@ def test_a_format_that_one_of_two_devices_lacks_runs_on_the_other() -> None:
         ({"loss": "chunked"}, "torch.nn.functional.linear_cross_entropy", "loss chunked needs PyTorch 2.13 or later"),
         ({"optimizer": "adamw_8bit"}, "torchao", "optimizer adamw_8bit needs the package torchao"),
         ({"precision": "fp8_rowwise"}, "torchao", "precision fp8_rowwise needs the package torchao"),
-        ({"adapter": "lora"}, "peft", "adapter lora needs the package peft; pip install 'lmsweep[adapters]'"),
-        ({"adapter": "qlora"}, "bitsandbytes", "adapter qlora needs the package bitsandbytes; pip"),
+        ({"adapter": "lora"}, "peft", f"adapter lora needs the package peft; {install_extra('adapters')}"),
+        ({"adapter": "qlora"}, "bitsandbytes", f"adapter qlora needs the package bitsandbytes; {sys.executable} "),
     ],
 )
 def test_what_needs_a_package_runs_where_it_is_installed(fields: dict[str, Any], module: str, reason: str) -> None:

@@ -1,9 +1,11 @@
 """The process that predicts: its answers arrive whole, and no failure leaves the plan waiting."""
 
-import io
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,6 @@ from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, as_text, question_of
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.predict import print_answer
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
@@ -20,27 +21,24 @@ pytestmark = pytest.mark.usefixtures("warm")
 TINY = TrialConfig(model="tiny", d_model=32, d_ff=64, num_layers=1, num_heads=2, vocab_size=64, context_length=8)
 
 
-class Writes(io.RawIOBase):
-    """Keeps what each system call would write."""
-
-    def __init__(self) -> None:
-        self.calls: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: bytes) -> int:  # type: ignore[override]
-        self.calls.append(bytes(text))
-        return len(text)
-
-
-def test_an_answer_is_one_write_also_where_python_is_unbuffered(monkeypatch: pytest.MonkeyPatch) -> None:
-    writes = Writes()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(writes, write_through=True))  # type: ignore[type-var]
-    print_answer(3, Answer(reason="unknown"))
-    assert writes.calls == [b'[3, {"is_of_plan": false, "reason": "unknown"}]\n'], (
-        "processes of a pool write to one pipe at the same time"
+def test_long_answers_of_several_processes_arrive_whole(tmp_path: Path) -> None:
+    """A pipe keeps writes of two processes apart up to 4096 bytes; the operators of a step take more."""
+    program = tmp_path / "write.py"
+    program.write_text(
+        "import os\n"
+        "from lmsweep.trials.analytic.prediction_question import Answer\n"
+        "from lmsweep.trials.prediction.predict import print_answer\n"
+        "children = [os.fork() for _ in range(2)]\n"
+        "for _ in range(200):\n"
+        "    print_answer(len(children), Answer(reason='unknown' * 5000))\n"
+        "if all(children):\n"
+        "    [os.waitpid(child, 0) for child in children]\n"
     )
+    for unbuffered in ("", "1"):
+        environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        lines = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, env=environment, check=True).stdout
+        whole = b'[2, {"is_of_plan": false, "reason": "' + b"unknown" * 5000 + b'"}]'
+        assert lines.splitlines() == [whole] * 800
 
 
 def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:

@@ -153,6 +153,11 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("timing", {"loss": "liger", "device": "cpu"}, "needs device: cuda"),
     ("timing", {"adapter": "qlora", "device": "cpu"}, "kernels need device: cuda, not cpu"),
     ("timing", {"adapter": "qlora", "device": "cuda", "compile": "block"}, "not measured with compile"),
+    (
+        "ddp",
+        {"adapter": "qlora", "device": "cuda", "ddp": "fsdp", "world_size": 2, "gather": "bf16", "precision": "bf16"},
+        "gather bf16 would convert the weights",
+    ),
     ("ddp", {"adapter": "qlora", "device": "cuda", "ddp": "naive", "world_size": 2, "tp": 2}, "not measured with tp"),
     ("timing", {"adapter_args": '{"rank": 4}'}, "no effect with adapter none"),
     ("timing", {"adapter": "lora", "mode": "forward"}, "which trains nothing"),

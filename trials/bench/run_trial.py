@@ -9,13 +9,7 @@ from importlib import import_module
 
 from lmsweep.trials.bench.own_workload import measure_outside, measure_own
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.code.traceback_text import (
-    CodeError,
-    needs_gpu,
-    said_by,
-    user_line,
-    what_it_says,
-)
+from lmsweep.trials.code.traceback_text import CodeError, needs_gpu, said_by, user_line, what_it_says
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import (
     Emit,

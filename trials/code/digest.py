@@ -11,14 +11,7 @@ from pathlib import Path
 
 from lmsweep.trials.code.git import ask_git, has_changes
 from lmsweep.trials.code.ownership import is_users_file
-from lmsweep.trials.code.source import (
-    find_source,
-    imported_names,
-    is_reserved,
-    parse,
-    roots,
-    trusted_packages,
-)
+from lmsweep.trials.code.source import find_source, imported_names, is_reserved, parse, roots, trusted_packages
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.installing import install_command
 
 FOLDER = Path(__file__).parent / "configurations"
 
@@ -86,7 +87,7 @@ def why_not_built(described: Mapping[str, object]) -> str | None:
         words = f"transformers {version('transformers')} knows no model_type {stated}"
         if described.get("auto_map"):
             return f"it needs code of its own (auto_map), which lmsweep never runs; {words}"
-        return f"{words}; pip install --upgrade transformers"
+        return f"{words}; {install_command('--upgrade', 'transformers')}"
     parts = [one.get("model_type") for one in described.values() if isinstance(one, dict)]
     inside = {one for one in parts if isinstance(one, str)}
     if stated in types.causal or inside & (types.causal | types.any) or "text_config" in described:

@@ -19,14 +19,7 @@ from types import ModuleType
 
 from lmsweep.trials.code.ownership import is_users_file
 from lmsweep.trials.code.project import ProjectFinder
-from lmsweep.trials.code.source import (
-    check_reference,
-    find_source,
-    is_registered,
-    is_reserved,
-    is_users_module,
-    roots,
-)
+from lmsweep.trials.code.source import check_reference, find_source, is_registered, is_reserved, is_users_module, roots
 from lmsweep.trials.code.traceback_text import CodeError, user_line
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference

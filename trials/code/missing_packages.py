@@ -6,7 +6,6 @@ has put there. So a command names only what the project's own metadata names, an
 
 import ast
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from packaging.utils import canonicalize_name
 from lmsweep.trials.code.ownership import hidden_folder, is_users_file
 from lmsweep.trials.code.project import declared_requirement
 from lmsweep.trials.code.source import is_users_module, parse, roots
+from lmsweep.trials.spec.installing import install_command
 from lmsweep.trials.spec.reference import Code
 
 _SAME = """
@@ -91,9 +91,9 @@ def install_words(missing: Mapping[str, str], code: Code) -> str:
         if name not in there
     ]
     if wanted:
-        command = [*_installer(), *chain.from_iterable(wanted.values())]
+        command = install_command(*chain.from_iterable(wanted.values()))
         them = "it" if len(wanted) == 1 else "them"
-        words.append(f"not installed here: {', '.join(wanted)}; install {them}: {shlex.join(command)}")
+        words.append(f"not installed here: {', '.join(wanted)}; install {them}: {command}")
     return "; ".join(words)
 
 
@@ -111,14 +111,8 @@ def not_built(message: str, file: Path, code: Code) -> str:
         return ""
     inside = [folder for folder in file.parents if folder.is_relative_to(code.folder)]
     project = next((one for one in inside if (one / "pyproject.toml").is_file()), None)
-    command = f": {shlex.join([*_installer(), '-e', str(project)])}" if project else ""
+    command = f": {install_command('-e', str(project))}" if project else ""
     return f"; {found[2]} has no {found[1]}.py, so it is probably compiled when the project is installed{command}"
-
-
-def _installer() -> list[str]:
-    if not find_spec("pip"):  # an environment that uv made
-        return ["uv", "pip", "install", "--python", sys.executable]
-    return [sys.executable, "-m", "pip", "install"]
 
 
 def _imported(file: Path) -> Iterator[tuple[int, int, str]]:

@@ -12,6 +12,7 @@ from lmsweep.trials.machine.torch_private import FakeTensor, replaced
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.layers import Linear
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
@@ -20,13 +21,16 @@ from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
+STORAGE = torch.float32
+"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and on CUDA `fully_shard`
+copies narrower types by way of float32 (`_foreach_copy_`), which changes bits that are no number."""
 CODE = 16
 """Float32 values that 4 bits stand for; each layer of bitsandbytes keeps them."""
 
 
 @torch.library.custom_op("lmsweep::dequantize_4bit", mutates_args=())
 def _dequantize(stored: Tensor, absmax: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """(weights / 2, 1) to `shape`."""
+    """(weights / 8, 1) to `shape`."""
     raise NotImplementedError("only its allocations and bytes are known; bitsandbytes computes it")
 
 
@@ -61,7 +65,7 @@ class FourBitLinear(nn.Linear):
         """Type that the weight had."""
         blocks = -(-weight.numel() // BLOCK)
         self.register_buffer("absmax", weight.new_empty(blocks, dtype=torch.float32))
-        stored = weight.new_empty(((weight.numel() + 1) // 2, 1), dtype=torch.uint8)
+        stored = weight.new_empty((-(-weight.numel() // (2 * STORAGE.itemsize)), 1), dtype=STORAGE)
         self.register_buffer("code", weight.new_empty(CODE, dtype=torch.float32))
         self.weight = nn.Parameter(stored, requires_grad=False)
 
@@ -90,15 +94,15 @@ def _stored(layer: nn.Linear, compute: torch.dtype) -> nn.Linear:
     if isinstance(layer.weight, FakeTensor):
         return FourBitLinear(layer, compute)
     if find_spec("bitsandbytes") is None:
-        raise UnsupportedError("adapter qlora needs the package bitsandbytes; pip install 'lmsweep[qlora]'")
+        raise UnsupportedError(f"adapter qlora needs the package bitsandbytes; {install_extra('qlora')}")
     library: Any = import_module("bitsandbytes").nn
-    options = {"bias": False, "compute_dtype": compute, "compress_statistics": False, "quant_type": "nf4"}
+    stored = {"compress_statistics": False, "quant_type": "nf4", "quant_storage": STORAGE}
     with torch.device("meta"):
-        made: nn.Linear = library.Linear4bit(layer.in_features, layer.out_features, **options)
+        made: nn.Linear = library.Linear4bit(
+            layer.in_features, layer.out_features, bias=False, compute_dtype=compute, **stored
+        )
     made.bias = layer.bias
-    weight = library.Params4bit(
-        layer.weight.data, requires_grad=False, compress_statistics=False, quant_type="nf4", module=made
-    )
+    weight = library.Params4bit(layer.weight.data, requires_grad=False, module=made, **stored)
     made.weight = weight.to(layer.weight.device)  # which quantizes it
     return made
 
@@ -108,7 +112,9 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if a package is not
     installed."""
     if find_spec("peft") is None:
-        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; pip install 'lmsweep[adapters]'")
+        raise UnsupportedError(
+            f"adapter {config.adapter} needs the package peft; {install_extra(ADAPTERS[config.adapter].extra)}"
+        )
     from peft import LoraConfig, inject_adapter_in_model
 
     for block in blocks:

@@ -5,9 +5,11 @@ user's `code` or null, and how many trials of a large plan to predict at `most`,
 question and its answer, as JSON, as they come. It exits when its parent, the process PID, does.
 """
 
+import fcntl
 import gc
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -34,6 +36,9 @@ from lmsweep.trials.spec.words import Mode
 LARGEST_SECONDS = 600.0
 """Time limit of the search for the largest size of the user's own code, which runs the code dozens of times."""
 
+_TURN = tempfile.TemporaryFile()  # noqa: SIM115
+"""Locked by the process that writes an answer."""
+
 Found = dict[str, Any]
 """Fields of an answer."""
 
@@ -51,9 +56,12 @@ def main() -> None:
 
 
 def print_answer(index: int, answer: Answer) -> None:
-    # One write: processes of the pool share the pipe, and an unbuffered print writes the end of the line by itself.
+    # Processes of the pool share the pipe, which mixes what two write beyond 4096 bytes. This kind of lock belongs to a
+    # process and ends with it: one that is killed while it writes blocks no other.
+    fcntl.lockf(_TURN, fcntl.LOCK_EX)
     sys.stdout.write(as_text([index, answer]) + "\n")
     sys.stdout.flush()
+    fcntl.lockf(_TURN, fcntl.LOCK_UN)
 
 
 def _answers(questions: list[Question], code: Code | None, most: int | None) -> Iterator[tuple[int, Answer]]:

@@ -9,6 +9,7 @@ offered.py         records that installed packages add
 identity.py        trial_id and measurement_id: hashes of what was asked for
 model_sizes.py     the named model sizes
 reference.py       references to the user's own code
+installing.py      the command that installs what is missing, in the Python that runs
 software_pins.py   the package versions that a trial's environment replaces
 quantities.py      amounts of memory, read and written
 ways/              optimizers, attentions, losses, what is compiled, ...: one record each

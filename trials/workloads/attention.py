@@ -68,11 +68,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 )
     del timer
     step.gradient = None
-    common = (
-        *flags_of_errors(errors),
-        *series.flags,
-        *gpu_flags(watch, since=series.since, until=series.until),
-    )
+    common = (*flags_of_errors(errors), *series.flags, *gpu_flags(watch, since=series.since, until=series.until))
     yield from _times(bench, phases, series, latencies, traced, common)
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step, phases))

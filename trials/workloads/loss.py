@@ -25,11 +25,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     with Watch(config.device_type) as watch, bench.quiet():
         step = LossStep(config, bench.math_mode)
         timer = QueuedTimer(
-            step.phases(),
-            config.device_type,
-            warmup=config.warmup_steps,
-            measured=config.measure_steps,
-            drop=step.drop,
+            step.phases(), config.device_type, warmup=config.warmup_steps, measured=config.measure_steps, drop=step.drop
         )
         with bench.account("compile"):
             timer.from_idle()  # some packages compile at their first call, too

@@ -23,6 +23,7 @@ from lmsweep.orchestrator.features.course.problems import PROBLEMS, Problem
 from lmsweep.orchestrator.features.course.reports.report_tables import counted
 from lmsweep.orchestrator.features.course.reports.reported import ANSWERS, reported
 from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.local_folder import LocalFolder
 
 FIGURES = "figures"
@@ -115,7 +116,7 @@ def _can_draw() -> bool:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        warnings.warn("there are no figures: Matplotlib is not installed (pip install matplotlib)", stacklevel=3)
+        warnings.warn(f"there are no figures without Matplotlib: {install_extra('figures')}", stacklevel=3)
         return False
     return True
 

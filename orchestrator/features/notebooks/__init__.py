@@ -1,6 +1,8 @@
 """`notebooks`: copies the Jupyter notebooks that ship with lmsweep."""
 
+import shlex
 import shutil
+import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +12,7 @@ from typer import Argument
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.installing import install_extra
 
 
 def notebooks(
@@ -35,7 +38,8 @@ def notebooks(
             raise RequestError(f"{target}: cannot be written ({error.strerror})") from error
     names = "\n".join(f"  {notebook.name}" for notebook in shipped)
     say(f"{target} has {len(shipped)} notebooks:\n{names}")
-    say(f"To open them: pip install jupyterlab matplotlib duckdb && jupyter lab {target}")
+    opened = shlex.join([sys.executable, "-m", "jupyterlab", str(target)])
+    say(f"To open them: {install_extra('notebooks')} && {opened}")
 
 
 feature = Feature(name="notebooks", job="Share", place=0, verbs=(notebooks,))

@@ -108,6 +108,9 @@ def _page_of_answer(location: str) -> str:
 def share(
     store: StoreArgument = "results",
     output: Annotated[str, Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
+    to: Annotated[
+        Text, Option(metavar="hf", callback=one_of("hf"), help="Make README.md the card of a Hugging Face data set.")
+    ] = None,
 ) -> None:
     """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
 
@@ -117,7 +120,7 @@ def share(
     """
     from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share_store
 
-    shared = share_store(store, output)
+    shared = share_store(store, output, to=to)
     names = "\n".join(f"  {name}" for name in shared.files)
     say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
     say(
@@ -160,6 +163,5 @@ feature = Feature(
         "report": f"{__name__}.page:write_report",
         "charts": f"{__name__}.chart_files:write_charts",
         "share": f"{__name__}.sharing.shared_folder:share",
-        "summaries": f"{__name__}.sharing.summaries:summaries",
     },
 )

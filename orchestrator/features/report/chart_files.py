@@ -18,6 +18,7 @@ from lmsweep.analysis.tables.render import page_css
 from lmsweep.orchestrator.features.report.content import Content, content_of
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.local_folder import LocalFolder
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def write_charts(
     if image not in FORMATS:
         raise RequestError(f"--format {image}: write svg or png")
     if not find_spec("matplotlib"):
-        raise RequestError("--charts needs Matplotlib: pip install 'lmsweep[figures]'")
+        raise RequestError(f"--charts needs Matplotlib: {install_extra('figures')}")
     content, folder, written = content_of(location, others, prices, across, history=history), Path(folder), list[Path]()
     target = LocalFolder(folder, aside="")
     try:

@@ -16,6 +16,7 @@ from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.record_json import json_values
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.command import PYTHONPATH, answer_here
 from tests.support.command import lmsweep as command
@@ -104,7 +105,7 @@ def test_report_makes_a_page_of_the_answer(tmp_path):
 
 @pytest.mark.parametrize("unknown", [["lora"], ["lora", "full"]], ids=str)
 def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path, unknown):
-    reason = "adapter lora needs the package peft; pip install 'lmsweep[adapters]'"
+    reason = f"adapter lora needs the package peft; {install_extra('adapters')}"
     nothing = {"fits": None, "batch": None, "peak_bytes": None, "reason": reason, "missing_bytes": 0}
     nothing |= {"tokens_per_second": None, "tokens_per_second_between": None, "hours": None}
     lines = [one | nothing if one["method"] in unknown else one for one in ANSWER["fits"]]
@@ -279,7 +280,7 @@ def test_a_shipped_configuration_states_every_dimension(name):
 def test_a_package_that_the_model_needs_is_one_sentence():
     done = command("fits", "hf:Qwen/Qwen3-8B", "--for", "H100,H200")
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.splitlines()[-1] == "lmsweep: hf: needs the package transformers; pip install 'lmsweep[hf]'"
+    assert done.stderr.splitlines()[-1] == f"lmsweep: hf: needs the package transformers; {install_extra('hf')}"
 
 
 @pytest.mark.skipif(find_spec("peft") is not None, reason="peft is installed")
@@ -289,7 +290,8 @@ def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
     lines = done.stdout.splitlines()
     assert sum(line.startswith("H") and "full" in line for line in lines) == 2
     assert [line for line in lines if "peft" in line] == [
-        f"adapter {name} needs the package peft; pip install 'lmsweep[adapters]'" for name in ("lora", "qlora")
+        f"adapter {name} needs the package peft; {install_extra(extra)}"
+        for name, extra in (("lora", "adapters"), ("qlora", "qlora"))
     ]
 
 

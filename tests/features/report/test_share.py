@@ -10,9 +10,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.dataset
 import pytest
+import yaml
 
 import lmsweep
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.orchestrator.features.report.sharing.allowed import Allowed, scrub_text, shared_error
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here
@@ -82,6 +85,41 @@ def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
 def test_it_is_written_into_a_new_folder_only(shared: Path) -> None:
     done = answer_here("share", STORE, "-o", shared)
     assert done.returncode == 2 and "exists already" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for Hugging Face, of a set with several tables. Tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("hub") / "shared"
+    lmsweep_here("share", "h200-profile", "-o", folder, "--to", "hf")
+    return folder
+
+
+def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_tables(card: Path) -> None:
+    nothing, head, text = (card / "README.md").read_text("utf-8").split("---\n", 2)
+    about = yaml.safe_load(head)
+    assert nothing == "" and text.lstrip().startswith(f"# {about['pretty_name']}")
+    assert {one["config_name"] for one in about["configs"]} == {path.name for path in (card / "results").iterdir()}
+    assert [one["config_name"] for one in about["configs"] if one.get("default")] == ["measurements"]
+    for one in about["configs"]:
+        read = pyarrow.dataset.dataset([str(path) for path in card.glob(one["data_files"])])
+        stored = open_store("h200-profile").read(one["config_name"])[0]
+        assert read.count_rows() == len(stored) > 0
+
+
+def test_the_library_of_data_sets_loads_it_offline(card: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    for name in ("measurements", "kernels", "operators"):
+        found = datasets.load_dataset(str(card), name, split="train", cache_dir=str(tmp_path))
+        assert len(found) == len(open_store(card).read(name)[0])
+    assert len(datasets.load_dataset(str(card), split="train", cache_dir=str(tmp_path))) == len(lmsweep.load(str(card)))
+
+
+def test_it_is_a_card_only_if_asked(shared: Path, tmp_path: Path) -> None:
+    assert (shared / "README.md").read_text("utf-8").startswith("# ")
+    with pytest.raises(RequestError, match="--to zenodo"):
+        lmsweep.share(str(shared), tmp_path / "other", to="zenodo")
 
 
 @pytest.fixture

@@ -147,11 +147,7 @@ def hardware_of(device: Device) -> Hardware:
         bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
         products=rates,
         attention=scale or rates["bfloat16"] / (SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)),
-        sources={
-            "products": source,
-            "attention": words,
-            "bytes": f"the datasheet's bandwidth of {device.name}",
-        },
+        sources={"products": source, "attention": words, "bytes": f"the datasheet's bandwidth of {device.name}"},
     )
 
 

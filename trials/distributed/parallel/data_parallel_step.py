@@ -15,13 +15,7 @@ from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimize
 from lmsweep.trials.distributed.parallel.world import World
 from lmsweep.trials.distributed.ranks.coordinator import WatchedRank
 from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
-from lmsweep.trials.machine.gpu.accelerator import (
-    counts_memory,
-    device_module,
-    peak_allocated,
-    reset_peak,
-    synchronize,
-)
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, peak_allocated, reset_peak, synchronize
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -166,6 +160,5 @@ class DataParallelStep(WatchedRank):
     def memory(self) -> RankMemory:
         """Memory of this rank since `reset_peak_memory`."""
         return RankMemory(
-            peak_allocated=peak_allocated(self.config.device_type),
-            optimizer_state=state_bytes(self.training.optimizer),
+            peak_allocated=peak_allocated(self.config.device_type), optimizer_state=state_bytes(self.training.optimizer)
         )

@@ -19,6 +19,8 @@ from lmsweep.trials.model.adapted_layers import scales_of_stored, trainable
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Bytes of a number -> the integers that have as many."""
 CHECKED_STEPS = 2
 """Steps after which the weights of the user's code are compared: the second shows the state that the first has set."""
 
@@ -60,13 +62,16 @@ def weights_error(step: DataParallelStep) -> float:
 
 
 def weights_digest(step: DataParallelStep) -> tuple[float, ...]:
-    """The sums of all weights and of their squares, in float64, which differ between ranks whose weights differ; all
-    ranks must call it at the same time."""
-    total = torch.zeros(2, dtype=torch.float64, device=step.config.device_type)
+    """The sums of all trained weights and of their squares, and those of the bits of frozen ones, in float64, which
+    differ between ranks whose weights differ; all ranks must call it at the same time."""
+    total = torch.zeros(2, 2, dtype=torch.float64, device=step.config.device_type)
     for parameter in step.training.model.parameters():
-        wide = gathered(parameter.detach()).double()
-        total += torch.stack((wide.sum(), wide.square().sum()))
-    return tuple(total.tolist())
+        whole = gathered(parameter.detach())
+        if not parameter.requires_grad:  # one that is stored in 4 bits is no number, and larger than what is trained
+            whole = whole.contiguous().view(BITS[whole.element_size()])
+        wide = whole.double()
+        total[int(parameter.requires_grad)] += torch.stack((wide.sum(), wide.square().sum()))
+    return tuple(total.flatten().tolist())
 
 
 def gradients_alone(step: DataParallelStep) -> list[Tensor]:

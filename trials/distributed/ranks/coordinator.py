@@ -44,11 +44,7 @@ class Team(Generic[Local]):
             self._connections = [leader]
 
     def all(
-        self,
-        function: Callable[Concatenate[Local, Given], Result],
-        /,
-        *arguments: Given.args,
-        **named: Given.kwargs,
+        self, function: Callable[Concatenate[Local, Given], Result], /, *arguments: Given.args, **named: Given.kwargs
     ) -> list[Result]:
         """Call a function or method in every rank, on that rank's object; return the results by rank. Rank 0 only."""
         for follower in self._connections:

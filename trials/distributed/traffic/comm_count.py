@@ -47,11 +47,7 @@ class CollectiveCounter(TorchDispatchMode):
         self.traffic: dict[Collective, Traffic] = {}
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func.namespace in COMMUNICATES:

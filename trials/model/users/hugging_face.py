@@ -17,6 +17,7 @@ from lmsweep.trials.code.hub_configurations import shipped_configuration
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.model.users.layer_kinds import Layers, layers_of, only
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
@@ -34,7 +35,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
     is a file, a folder with config.json, or a name on the hub. Code that it names is never run. Raises UnsupportedError
     if transformers is not installed, RequestError if there is no such configuration or field."""
     if find_spec("transformers") is None:
-        raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
+        raise UnsupportedError(f"hf: needs the package transformers; {install_extra('hf')}")
     kept = changes.get(LAYERS_ARGUMENT)
     changes = {name: value for name, value in changes.items() if name != LAYERS_ARGUMENT}
     building: AbstractContextManager[Callable[[nn.Module], None]] = nullcontext(lambda model: None)

@@ -125,12 +125,7 @@ def _number_per_row(result: tuple[Tensor, ...]) -> int:
     return 4 * result[0].shape[:-1].numel()
 
 
-_FUSED = (
-    FLASH,
-    FLASH_BACKWARD,
-    EFFICIENT,
-    EFFICIENT_BACKWARD,
-)
+_FUSED = (FLASH, FLASH_BACKWARD, EFFICIENT, EFFICIENT_BACKWARD)
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
     # The product of output and gradient, computed first (aten/src/ATen/native/cuda/SoftMax.cu).
     SOFTMAX_BACKWARD: lambda result: result.nbytes,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.losses import LOSSES
@@ -40,6 +41,8 @@ class DeviceRule(NamedTuple):
     lacks: Callable[[Capabilities], bool]
     why: str
     """The reason, with {value}, and {name} and {instead} of the device."""
+    extra: str = ""
+    """The extra whose packages the device lacks."""
 
 
 def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
@@ -54,24 +57,22 @@ def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
     )
 
 
-def _needs_module(field: str, value: str, module: str, package: str) -> tuple[str, DeviceRule]:
+def _needs_module(field: str, value: str, module: str, package: str, extra: str = "") -> tuple[str, DeviceRule]:
     """package: what to say of it after "needs"."""
     why = f"{field} {{value}} needs {package}"
-    return module, DeviceRule(field, (value,), lambda device: module in device.missing, why)
+    return module, DeviceRule(field, (value,), lambda device: module in device.missing, why, extra)
 
 
-def _needs_package(field: str, value: str, path: str) -> tuple[str, DeviceRule]:
+def _needs_package(field: str, value: str, path: str, extra: str = "") -> tuple[str, DeviceRule]:
     package = path.partition(".")[0]
-    return _needs_module(field, value, package, f"the package {package.replace('_', '-')}")
+    return _needs_module(field, value, package, f"the package {package.replace('_', '-')}", extra)
 
 
-_PEFT = "the package peft; pip install 'lmsweep[adapters]'"
-_BITS = "the package bitsandbytes; pip install 'lmsweep[qlora]'"
 _MODULES = (
     *(_needs_package("loss", name, one.function) for name, one in LOSSES.items() if one.function),
     _needs_module("loss", "chunked", CHUNKED_LOSS, "PyTorch 2.13 or later"),
-    *(_needs_module("adapter", name, "peft", _PEFT) for name in ADAPTERS),
-    *(_needs_module("adapter", name, "bitsandbytes", _BITS) for name, one in ADAPTERS.items() if one.stored_bits),
+    *(_needs_package("adapter", name, "peft", one.extra) for name, one in ADAPTERS.items()),
+    *(_needs_package("adapter", name, "bitsandbytes", one.extra) for name, one in ADAPTERS.items() if one.stored_bits),
     *(_needs_package("optimizer", name, one.factory) for name, one in OPTIMIZERS.items() if not one.is_of_torch),
     *(_needs_package("precision", name, "torchao") for name in FLOAT8_PRECISIONS),
 )
@@ -118,8 +119,11 @@ def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str 
 
 def why_no_value(field: str, value: str, device: Capabilities) -> str | None:
     """Return why a device lacks a value of a field; None if it may have it."""
-    rules = (rule for rule in _BY_VALUE.get((field, value), ()) if rule.lacks(device))
-    return next((rule.why.format(value=value, name=device.name, instead=device.instead) for rule in rules), None)
+    rule = next((rule for rule in _BY_VALUE.get((field, value), ()) if rule.lacks(device)), None)
+    if rule is None:
+        return None
+    why = rule.why.format(value=value, name=device.name, instead=device.instead)
+    return f"{why}; {install_extra(rule.extra)}" if rule.extra else why
 
 
 def builds_step(config: TrialConfig, workload: Workload) -> bool:

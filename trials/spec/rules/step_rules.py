@@ -106,6 +106,8 @@ def of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"adapter {c.adapter} is not measured with tp, which divides the layers that it is beside"
     if ADAPTERS[c.adapter].stored_bits and c.compile != "none":
         yield f"adapter {c.adapter} is not measured with compile: the kernels for 4 bits are not torch.compile's"
+    if ADAPTERS[c.adapter].stored_bits and c.gather == "bf16":
+        yield f"gather bf16 would convert the weights that adapter {c.adapter} stores in 4 bits"
     if c.precision in FLOAT8_PRECISIONS:
         yield f"adapter {c.adapter} is not measured with precision {c.precision}, which replaces the same layers"
     if c.loss in HIDDEN_LOSSES:

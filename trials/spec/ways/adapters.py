@@ -17,12 +17,13 @@ class Adapter:
     stored_bits: int | None = None
     """Bits of the frozen weights of those layers (QLoRA, Dettmers et al. 2023); None: those of their own type."""
 
+    @property
+    def extra(self) -> str:
+        """What pyproject.toml names the packages that it needs."""
+        return "qlora" if self.stored_bits else "adapters"
 
-ADAPTERS: dict[str, Adapter] = {
-    "lora": Adapter(),
-    "dora": Adapter(magnitudes=True),
-    "qlora": Adapter(stored_bits=4),
-}
+
+ADAPTERS: dict[str, Adapter] = {"lora": Adapter(), "dora": Adapter(magnitudes=True), "qlora": Adapter(stored_bits=4)}
 """Word of the field `adapter`, beside none -> the adapter."""
 
 

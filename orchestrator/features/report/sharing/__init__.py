@@ -1,7 +1,6 @@
-"""A store to commit or to send, without names of machines and people; its trials for experiment trackers; a badge.
+"""A store to commit or to send, without names of machines and people; a badge.
 
 shared_folder.py   writes the folder: one file per table, a report and a summary
 allowed.py         what may be shared of each column
-summaries.py       each trial as a configuration and numbers, as experiment trackers want it
 drawn_badge.py     chooses the words of a badge, and draws it
 """

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
+import yaml
 
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import INDEX, open_store
@@ -28,13 +30,15 @@ class Shared(NamedTuple):
     """Bytes of all files."""
 
 
-def share(store: str, folder: str | Path) -> Shared:
+def share(store: str, folder: str | Path, *, to: str | None = None) -> Shared:
     """Write the results of a store into a new or empty folder, without names of machines and people, and artifacts.
 
     `results/` is a store with one file per table; report.html, environment.json, README.md with the headline and, if
-    Matplotlib is installed, chart.svg; files.json lists the files for readers at an https address. Raises RequestError:
-    no results, or the folder holds something.
+    Matplotlib is installed, chart.svg; files.json lists the files for readers at an https address. to: `hf` makes
+    README.md the card of a Hugging Face data set. Raises RequestError: no results, or the folder holds something.
     """
+    if to not in (None, "hf"):
+        raise RequestError(f"--to {to}: write hf")
     target = Path(folder).expanduser()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RequestError(f"{target} exists already; give the name of a new folder")
@@ -59,7 +63,8 @@ def share(store: str, folder: str | Path) -> Shared:
         _, picture = next(drawn_charts(content), ("", b""))
         if picture:
             (target / "chart.svg").write_bytes(picture)
-        (target / "README.md").write_text(_summary(frame, content, picture=bool(picture)), "utf-8")
+        card = _card(content, tables) if to == "hf" else ""
+        (target / "README.md").write_text(card + _summary(frame, content, picture=bool(picture)), "utf-8")
         stored = sorted(str(path.relative_to(target)) for path in (target / "results").rglob("*.parquet"))
         (target / INDEX).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
     except OSError as error:
@@ -70,6 +75,17 @@ def share(store: str, folder: str | Path) -> Shared:
 
 def _environments(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[[name for name in ENVIRONMENT if name in frame]].drop_duplicates().reset_index(drop=True)
+
+
+def _card(content: Content, tables: Iterable[str]) -> str:
+    """Return the head of a data set's card: each table is a configuration of its own, `measurements` the usual one."""
+    configs: list[dict[str, Any]] = [
+        {"config_name": name, "data_files": f"results/{name}/*.parquet"}
+        for name in sorted(tables, key="measurements".__ne__)
+    ]
+    configs[0]["default"] = True
+    about = {"pretty_name": content.question or "Results of lmsweep", "tags": ["lmsweep", "benchmark"]}
+    return f"---\n{yaml.safe_dump(about | {'configs': configs}, sort_keys=False, allow_unicode=True)}---\n\n"
 
 
 def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:

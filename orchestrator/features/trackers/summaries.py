@@ -30,6 +30,8 @@ class Summary(NamedTuple):
     """Workload -> status."""
     flags: tuple[str, ...]
     """Reasons to doubt a number."""
+    sweep: str
+    """The name of the sweep that measured it."""
 
 
 def summaries(store: str, where: Mapping[str, str] | None = None) -> list[Summary]:
@@ -37,7 +39,11 @@ def summaries(store: str, where: Mapping[str, str] | None = None) -> list[Summar
 
     where: field -> value, to select some. Raises RequestError, a ValueError, without a store or such a result.
     """
-    frame = select(load(store), dict(where or {}))
+    return summaries_of(select(load(store), dict(where or {})))
+
+
+def summaries_of(frame: pd.DataFrame) -> list[Summary]:
+    """Return those of the pooled rows that `load` returns."""
     groups = frame.groupby(_TRIAL, sort=False)
     differing = [name for name in varying_keys(groups.head(1), [], []) if name != "workload"]
     names = groups.head(1)[differing].apply(_name, axis=1) if differing else groups.head(1)["model"].map(label)
@@ -67,6 +73,7 @@ def _summary(rows: pd.DataFrame, name: str) -> Summary:
         metrics=metrics,
         status=dict(zip(rows["workload"], rows["status"], strict=True)),
         flags=tuple(sorted({flag for words in rows["flags"].dropna().to_list() for flag in words})),
+        sweep=first["sweep"],
     )
 
 
