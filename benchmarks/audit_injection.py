@@ -20,12 +20,13 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.audit.asking import asked_of, configs_of, why_unpredicted
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.causes.slower import SLOWER
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, other_peaks, peak_of, precision_of
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, judged
 from lmsweep.trials.analytic.prediction_question import Answer
@@ -206,8 +207,8 @@ def answers(claims: Sequence[Claim], cache: Path | None) -> dict[TrialConfig, An
 def cases_of(claims: Sequence[Claim], known: dict[TrialConfig, Answer]) -> Iterator[Case]:
     for claim in claims:
         said = predicted(claim, known)
-        if isinstance(said, str):
-            print(f"apart: {claim.name} {claim.model}: {said}")
+        if isinstance(said, Refusal):
+            print(f"apart: {claim.name} {claim.model}: {said.reason}")
         else:
             yield Case(claim=claim, predicted=said)
 

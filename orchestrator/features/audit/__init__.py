@@ -1,15 +1,15 @@
 """`audit`: can this number be true? A throughput or MFU, beside what is physical and what is predicted. Needs no GPU.
 
-claim.py          what is claimed: options, columns of a table
-models.py         the models that claims name
-counting.py       FLOPs by convention, peaks, what is not physical
-trainers.py       the lines of each trainer's log; logs.py reads them
-prediction.py     how fast the step runs, as predicted; variants.py with one thing otherwise
-case.py           a claim beside its prediction
-explanations.py   causes, and the factor of each; slower.py those of a slow step
-ranking.py        which causes explain the numbers best
-verdict.py        possible, impossible, contradicts itself, slow, cannot tell; `lmsweep.audit`
-audit_text.py     in words, as a table and as a page
+sources.py            claims from options, a table or a log; `lmsweep.audit`
+claims                what is claimed, the models that claims name, FLOPs by convention
+logs                  the lines of each trainer's log
+asking.py             the trials that stand for a claim
+operator_changes.py   a step's operators with one thing otherwise
+prediction.py         how fast the step runs, as predicted
+case.py               a claim beside its prediction
+causes                what makes a claim wrong or a run slow, and which causes explain it best
+verdict.py            possible, impossible, contradicts itself, slow, cannot tell
+audit_text.py         in words, as a table and as a page
 """
 
 from inspect import Parameter, Signature

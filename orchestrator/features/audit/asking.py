@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from lmsweep.orchestrator.cluster.planned_nodes import layout_of
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of, recomputes
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.prediction_question import Answer, Question

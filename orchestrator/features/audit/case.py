@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from lmsweep.orchestrator.features.audit.causes.variants import launch_bound_factor, ratio, without_gradients_of_weights
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
+from lmsweep.orchestrator.features.audit.causes.variants import launch_bound_factor, ratio
 from lmsweep.orchestrator.features.audit.claims.counting import (
     Convention,
     conventions,
@@ -13,6 +12,8 @@ from lmsweep.orchestrator.features.audit.claims.counting import (
     peak_of,
     precision_of,
 )
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.operator_changes import without_gradients_of_weights
 from lmsweep.orchestrator.features.audit.prediction import Predicted
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"

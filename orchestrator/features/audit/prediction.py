@@ -1,27 +1,27 @@
 """How fast a claim's step runs, as predicted: as PyTorch's trainers run it, and as a tuned stack does."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.cluster.planned_nodes import layout_of
 from lmsweep.orchestrator.features.audit.asking import configs_of, is_above_prediction, why_unpredicted
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.operator_changes import fused, products_again, with_fast_attention
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
 from lmsweep.trials.analytic.prediction_question import Answer
 from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS, known_residuals, learned
-from lmsweep.trials.analytic.rates.operators import Operator, Operators, class_of, from_values
+from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.analytic.rates.rate_set import Rates
 from lmsweep.trials.spec.config import TrialConfig
 
 SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 """Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
 from hosts of 1 to 2.6 times the reference's."""
-FUSED_BYTES = 0.25
-"""Bytes that fused element-wise operators of blocks move, over those of PyTorch's own: by the predictions of both."""
 UNLIKE = 0.15
 """Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
 parallelism."""
@@ -82,15 +82,15 @@ class Predicted:
         return sorted(self.runs, key=lambda one: one.tokens / one.seconds)[len(self.runs) // 2]
 
 
-def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | str:
+def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | Refusal:
     """Return how fast the claim's step is, or why that is not known."""
     if why := why_unpredicted(claim):
-        return why
+        return Refusal(why)
     runs = []
     for config in configs_of(claim):
         answer = answers[config]
         if answer.untimed or answer.why_not:
-            return answer.untimed or answer.why_not or ""
+            return Refusal(answer.untimed or answer.why_not or "")
         operators = from_values(answer.operators)
         if (claim.checkpointing or "").lower().startswith("selective"):
             operators += tuple(products_again(operators))
@@ -113,23 +113,6 @@ def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | s
     )
 
 
-def fused(operators: Operators) -> Operators:
-    """Return the operators with the element-wise ones of blocks fused, as torch.compile and hand-written kernels do."""
-    return tuple(
-        replace(one, name="fused", bytes=round(FUSED_BYTES * one.bytes), layout="", is_compiled=True)
-        if one.count > 1 and class_of(one) == "bytes" and one.phase != "optimizer"
-        else one
-        for one in operators
-    )
-
-
-def products_again(operators: Operators) -> Iterator[Operator]:
-    """Yield every second product of the blocks' forward pass, which selective checkpointing computes again."""
-    of_blocks = [one for one in operators if one.phase == "forward" and one.count > 1]
-    for one in [one for one in of_blocks if one.name in ("mm", "_scaled_mm")][1::2]:
-        yield replace(one, phase="backward", is_again=True)
-
-
 def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:
     """Return the run of these operators on the claim's GPUs."""
     device = claim.device
@@ -147,8 +130,6 @@ def _rates() -> DeviceRates:
 
 def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
     """Return the tokens a second between which a tuned stack runs the fastest of these."""
-    from lmsweep.orchestrator.features.audit.causes.variants import with_fast_attention
-
     found = []
     for one in runs:
         fast = predicted_step(with_fast_attention(one.operators, one.rates), one.config, one.rates)

@@ -5,8 +5,8 @@ import io
 import sys
 from pathlib import Path
 
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.logs.read_log import read_log
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited
 from lmsweep.trials.spec.errors import RequestError

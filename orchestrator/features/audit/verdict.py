@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import MFU, TFLOPS, Case
 from lmsweep.orchestrator.features.audit.causes.ranking import Explanation, explanations_of
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import predicted
 
 Verdict = Literal["possible", "impossible", "contradicts itself", "slow", "cannot tell"]
@@ -81,11 +82,10 @@ def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list
             )
             continue
         said = predicted(claim, answers)
-        case = Case(
-            claim=claim,
-            predicted=None if isinstance(said, str) else said,
-            why_not=said if isinstance(said, str) else None,
-        )
+        if isinstance(said, Refusal):
+            case = Case(claim=claim, predicted=None, why_not=said.reason)
+        else:
+            case = Case(claim=claim, predicted=said)
         found.append(judged(case, lines))
     return found
 

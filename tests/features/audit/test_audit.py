@@ -12,8 +12,8 @@ import pytest
 import lmsweep
 from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import Case
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import Predicted, predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
 from tests.support.command import answer_here

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, least_seconds
 from lmsweep.orchestrator.features.audit.claims.models import model_named
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.trials.code.hub_configurations import FOLDER
 from lmsweep.trials.spec.errors import RequestError
 

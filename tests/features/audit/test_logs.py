@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import lmsweep
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.logs.read_log import read_log, trainers
 from lmsweep.trials.spec.errors import RequestError
 

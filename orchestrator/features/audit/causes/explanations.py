@@ -15,8 +15,18 @@ from lmsweep.orchestrator.features.audit.claims.counting import other_peaks
 
 COMMON_PEAKS = {"the peak of A100 SXM 80GB": 0.35, "the peak of H100 SXM": 0.3}
 """Peak -> its share among wrong ones: torchtitan and prime-rl fall back to an A100's, nanochat has an H100's."""
-Hypothesis = tuple[float, dict[str, float], str]
-"""Its weight among those of the cause, number -> the factor by which it is wrong, and what that is in words."""
+
+
+class Hypothesis(NamedTuple):
+    """One way in which a cause may have worked."""
+
+    weight: float
+    """Among those of the cause."""
+    moves: dict[str, float]
+    """Number -> the factor by which it is wrong."""
+    words: str
+
+
 EVERY = (RATE, STEP, MFU, TFLOPS)
 COUNTED = (MFU, TFLOPS)
 
@@ -32,16 +42,16 @@ class Cause(NamedTuple):
 def _both(factor: float, words: str, *, weight: float = 1.0) -> list[Hypothesis]:
     """A wrong count of tokens or GPUs: of the printed rate alone, or of what was computed from it, too."""
     return [
-        (0.6 * weight, {RATE: factor}, words),
-        (0.4 * weight, {RATE: factor, MFU: factor, TFLOPS: factor}, words),
+        Hypothesis(0.6 * weight, {RATE: factor}, words),
+        Hypothesis(0.4 * weight, {RATE: factor, MFU: factor, TFLOPS: factor}, words),
     ]
 
 
 def _sparse(case: Case) -> list[Hypothesis]:
-    found: list[Hypothesis] = [(0.7, {MFU: 0.5}, "MFU over twice the dense peak")]
-    found.append((0.15, {TFLOPS: 2.0}, "FLOP/s from a share of the sparse peak"))
+    found: list[Hypothesis] = [Hypothesis(0.7, {MFU: 0.5}, "MFU over twice the dense peak")]
+    found.append(Hypothesis(0.15, {TFLOPS: 2.0}, "FLOP/s from a share of the sparse peak"))
     if not case.claim.mfu:
-        found.append((0.15, {RATE: 2.0, TFLOPS: 2.0}, "a rate computed from the sparse peak"))
+        found.append(Hypothesis(0.15, {RATE: 2.0, TFLOPS: 2.0}, "a rate computed from the sparse peak"))
     return found
 
 
@@ -50,7 +60,7 @@ def _other_peak(case: Case) -> list[Hypothesis]:
     rare = (1 - sum(COMMON_PEAKS[name] for name in peaks if name in COMMON_PEAKS)) / len(peaks)
     used = case.claim.peak or case.peak
     return [
-        (COMMON_PEAKS.get(name, rare), {MFU: used / rate}, f"MFU over {name}, {rate / 1e12:,.0f} TFLOP/s")
+        Hypothesis(COMMON_PEAKS.get(name, rare), {MFU: used / rate}, f"MFU over {name}, {rate / 1e12:,.0f} TFLOP/s")
         for name, rate in peaks.items()
     ]
 
@@ -58,14 +68,16 @@ def _other_peak(case: Case) -> list[Hypothesis]:
 def _attention(case: Case) -> list[Hypothesis]:
     ratios, claim = case.of_conventions, case.claim
     factor = ratios["full"] / ratios.get("causal", ratios["full"])
-    found: list[Hypothesis] = [(0.8, dict.fromkeys(COUNTED, factor), "all positions counted, a causal mask needs half")]
+    found: list[Hypothesis] = [
+        Hypothesis(0.8, dict.fromkeys(COUNTED, factor), "all positions counted, a causal mask needs half")
+    ]
     if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
-        found.append((0.2, dict.fromkeys(EVERY, factor), "all positions counted"))
+        found.append(Hypothesis(0.2, dict.fromkeys(EVERY, factor), "all positions counted"))
     return found
 
 
 def _recomputed(case: Case) -> list[Hypothesis]:
-    return [(1.0, dict.fromkeys(COUNTED, 4 / 3), "a second forward pass counted, 4/3")]
+    return [Hypothesis(1.0, dict.fromkeys(COUNTED, 4 / 3), "a second forward pass counted, 4/3")]
 
 
 def _gpus(case: Case) -> list[Hypothesis]:
@@ -77,7 +89,9 @@ def _gpus(case: Case) -> list[Hypothesis]:
         if count > 1:
             found += _both(float(count), f"{words} ({count}) taken for one GPU", weight=0.5)
             found += _both(1 / count, f"one GPU taken for {words} ({count})", weight=0.5)
-            found.append((0.25, dict.fromkeys(COUNTED, float(count)), f"{words} ({count}) over the peak of one GPU"))
+            found.append(
+                Hypothesis(0.25, dict.fromkeys(COUNTED, float(count)), f"{words} ({count}) over the peak of one GPU")
+            )
     return found
 
 
@@ -90,7 +104,9 @@ def _accumulation(case: Case) -> list[Hypothesis]:
         found += _both(float(count), f"accumulation ({count}) counted twice", weight=0.35 * weight)
         for moved in ((STEP,), EVERY):
             factors = dict.fromkeys(moved, float(count))
-            found.append((0.1 * weight, factors, f"the time of one of {count} micro-batches, the tokens of all"))
+            found.append(
+                Hypothesis(0.1 * weight, factors, f"the time of one of {count} micro-batches, the tokens of all")
+            )
     return found
 
 
@@ -106,11 +122,13 @@ def _weights(case: Case) -> list[Hypothesis]:
     linear, attention = model.linear_flops(), model.attention_flops(claim.context or 0)
     for count in {claim.count, claim.node_gpus} - {1} if claim.parallel not in ("ddp", "replicate") else ():
         factor = (linear / count + attention) / (linear + attention)
-        found.append((0.5, dict.fromkeys(COUNTED, factor), f"the weights of one of {count} shards counted"))
+        found.append(Hypothesis(0.5, dict.fromkeys(COUNTED, factor), f"the weights of one of {count} shards counted"))
     if model.size and model.size.num_experts:
         factor = (2 * model.parameters + attention) / (linear + attention)
         found.append(
-            (1.0, dict.fromkeys(COUNTED, factor), "the weights of all experts counted, not of the active ones")
+            Hypothesis(
+                1.0, dict.fromkeys(COUNTED, factor), "the weights of all experts counted, not of the active ones"
+            )
         )
     return found
 
@@ -127,8 +145,8 @@ def _warm_up(case: Case) -> list[Hypothesis]:
     found: list[Hypothesis] = []
     for weight, factor in spread_over(1.1, 6.0):
         words = f"the mean is {factor:.2g} times the later steps' time"
-        found += [(0.55 * weight, dict.fromkeys((RATE, *COUNTED), 1 / factor), words)]
-        found += [(0.45 * weight, dict.fromkeys(EVERY, 1 / factor), words)]
+        found += [Hypothesis(0.55 * weight, dict.fromkeys((RATE, *COUNTED), 1 / factor), words)]
+        found += [Hypothesis(0.45 * weight, dict.fromkeys(EVERY, 1 / factor), words)]
     return found
 
 
@@ -136,8 +154,10 @@ def _asynchronous(case: Case) -> list[Hypothesis]:
     found: list[Hypothesis] = []
     most = case.launch_factor
     for weight, factor in spread_over(2.0, max(6.0, 1.5 * most)):
-        found.append((0.8 * weight, dict.fromkeys(EVERY, factor), f"the launches alone take 1/{most:.2g} of the step"))
-        found.append((0.2 * weight, {STEP: factor}, "the step time alone"))
+        found.append(
+            Hypothesis(0.8 * weight, dict.fromkeys(EVERY, factor), f"the launches alone take 1/{most:.2g} of the step")
+        )
+        found.append(Hypothesis(0.2 * weight, {STEP: factor}, "the step time alone"))
     return found
 
 
@@ -145,19 +165,26 @@ def _fewer_trained(case: Case, name: str) -> list[Hypothesis]:
     claim = case.claim
     if claim.method not in (None, "full"):
         full = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]
-        return [(1.0, dict.fromkeys(COUNTED, full), "counted as if all weights were trained")] if name == "lora" else []
+        return (
+            [Hypothesis(1.0, dict.fromkeys(COUNTED, full), "counted as if all weights were trained")]
+            if name == "lora"
+            else []
+        )
     found: list[Hypothesis] = []
     least = case.frozen_factor
     for weight, factor in spread_over(max(1.15, 0.9 * least), max(1.7, 1.25 * least) if name == "lora" else 3.0):
-        found.append((0.7 * weight, dict.fromkeys(EVERY, factor), f"{1 - 1 / factor:.0%} less to do"))
-        found.append((0.3 * weight, {RATE: factor, STEP: factor}, f"{1 - 1 / factor:.0%} less to do"))
+        found.append(Hypothesis(0.7 * weight, dict.fromkeys(EVERY, factor), f"{1 - 1 / factor:.0%} less to do"))
+        found.append(Hypothesis(0.3 * weight, {RATE: factor, STEP: factor}, f"{1 - 1 / factor:.0%} less to do"))
     return found
 
 
 def _slower(name: str) -> Callable[[Case], list[Hypothesis]]:
     def hypotheses(case: Case) -> list[Hypothesis]:
         factors: Factors = SLOWER[name](case)
-        return [(weight, dict.fromkeys(EVERY, 1 / factor), words.format(factor)) for weight, factor, words in factors]
+        return [
+            Hypothesis(weight, dict.fromkeys(EVERY, 1 / factor), words.format(factor))
+            for weight, factor, words in factors
+        ]
 
     return hypotheses
 

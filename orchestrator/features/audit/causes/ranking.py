@@ -35,10 +35,10 @@ def explanations_of(case: Case) -> list[Explanation]:
     weighed = []
     for cause in causes():
         relevant = _relevant(cause.hypotheses(case), case)
-        scores = [(math.log(weight) + _likelihood(case, moved), moved, words) for weight, moved, words in relevant]
+        scores = [(math.log(one.weight) + _likelihood(case, one.moves), one) for one in relevant]
         if scores:
-            best = max(scores, key=lambda score: score[0])
-            weighed.append((math.log(cause.prior) + _log_sum(score for score, _, _ in scores), cause, best))
+            _, best = max(scores, key=lambda score: score[0])
+            weighed.append((math.log(cause.prior) + _log_sum(score for score, _ in scores), cause, best))
     if not weighed:
         return []
     whole = _log_sum(score for score, _, _ in weighed)
@@ -50,10 +50,10 @@ def explanations_of(case: Case) -> list[Explanation]:
 def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
     """Return those that move a number of this claim, each with that alone."""
     found = []
-    for weight, moved, words in hypotheses:
-        here = {name: factor for name, factor in moved.items() if name in case.rates}
-        if here and weight > 0:
-            found.append((weight, here, words))
+    for one in hypotheses:
+        here = {name: factor for name, factor in one.moves.items() if name in case.rates}
+        if here and one.weight > 0:
+            found.append(one._replace(moves=here))
     return found
 
 
@@ -85,8 +85,8 @@ def _log_sum(values: Iterable[float]) -> float:
     return most + math.log(math.fsum(math.exp(one - most) for one in found))
 
 
-def _explained(case: Case, cause: Cause, share: float, best: tuple[float, dict[str, float], str]) -> Explanation:
-    _, moved, words = best
+def _explained(case: Case, cause: Cause, share: float, best: Hypothesis) -> Explanation:
+    moved, words = best.moves, best.words
     name, factor = max(moved.items(), key=lambda item: abs(math.log(item[1])))
     seen = math.exp(case.observed[name])
     against = "the prediction"

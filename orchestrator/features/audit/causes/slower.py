@@ -2,27 +2,40 @@
 
 import math
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.asking import ATTENTION_WORDS
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.causes.variants import (
     OTHER_FORMS,
-    computed_again,
-    experts_in_float32,
-    in_dtype,
     offloaded_seconds,
     on_other_device,
     ratio,
     sold_alike,
+)
+from lmsweep.orchestrator.features.audit.claims.counting import peak_of, precision_of, recomputes
+from lmsweep.orchestrator.features.audit.operator_changes import (
+    computed_again,
+    experts_in_float32,
+    in_dtype,
     with_fast_attention,
     with_written_out_attention,
 )
-from lmsweep.orchestrator.features.audit.claims.counting import peak_of, precision_of, recomputes
 from lmsweep.orchestrator.features.audit.prediction import Run
 from lmsweep.trials.analytic.datasheets import device_named
 
-Factors = Iterable[tuple[float, float, str]]
-"""Weight, how many times longer a step takes, and what that is in words; {} is the factor."""
+
+class Longer(NamedTuple):
+    """One way in which a step takes longer."""
+
+    weight: float
+    factor: float
+    """How many times longer it takes."""
+    words: str
+    """{} is the factor."""
+
+
+Factors = Iterable[Longer]
 STEPS = 9
 """Points of a factor that may be anything in a range."""
 
@@ -38,7 +51,7 @@ def _around(factor: float, words: str, width: float = 1.15, weight: float = 1.0)
     """A factor that is known to some per cent, as its prediction is; none that is too small to see."""
     if factor < 1.05:
         return []
-    return [(weight * part, max(1.02, one), words) for part, one in spread_over(factor / width, factor * width)]
+    return [Longer(weight * part, max(1.02, one), words) for part, one in spread_over(factor / width, factor * width)]
 
 
 def _run(case: Case) -> Run | None:
@@ -69,7 +82,7 @@ def _attention(case: Case) -> Factors:
     least = ratio(run, with_written_out_attention) if run else 1 + context / 8192
     # `eager` computes its softmax in float32, with a mask that is added: up to twice the passes over the scores
     points = spread_over(max(1.03, 0.93 * least), max(1.1, 1 + 2 * (least - 1)))
-    return [(part, max(1.02, one), "scores in memory take {:.2g} times") for part, one in points]
+    return [Longer(part, max(1.02, one), "scores in memory take {:.2g} times") for part, one in points]
 
 
 def _flash_2(case: Case) -> Factors:
@@ -86,12 +99,12 @@ def _offload(case: Case) -> Factors:
     if not run or case.claim.offload:
         return []
     longer = [1 + seconds / run.seconds for seconds in offloaded_seconds(run)]
-    return [(part, one, "copies to the host take {:.2g} times") for part, one in spread_over(
+    return [Longer(part, one, "copies to the host take {:.2g} times") for part, one in spread_over(
         max(1.15, min(longer)), max(1.6, 1.3 * max(longer)))]  # fmt: skip
 
 
 def _form(case: Case) -> Factors:
-    run, found = _run(case), list[tuple[float, float, str]]()
+    run, found = _run(case), list[Longer]()
     forms = OTHER_FORMS.get(case.claim.device.name, ())
     for name in forms if run else ():
         whole = on_other_device(run, name) if run else None
@@ -100,19 +113,20 @@ def _form(case: Case) -> Factors:
             alone = case.peak / peak_of(card, precision_of(case.claim)) if card else 1.0
             least = min(whole, max(1.1, alone))
             found += [
-                (part / len(forms), one, f"{name} takes {{:.2g}} times")
+                Longer(part / len(forms), one, f"{name} takes {{:.2g}} times")
                 for part, one in spread_over(least, whole * 1.1)
             ]
     return found
 
 
 def _gpu(case: Case) -> Factors:
-    run, found = _run(case), list[tuple[float, float, str]]()
+    run, found = _run(case), list[Longer]()
     for name in sold_alike(case.claim.device) if run else ():
         factor = on_other_device(run, name) if run else None
         if factor and abs(math.log(factor)) > 0.1:
             found += [
-                (part, one, f"{name} takes {{:.2g}} times") for part, one in spread_over(factor / 1.1, factor * 1.1)
+                Longer(part, one, f"{name} takes {{:.2g}} times")
+                for part, one in spread_over(factor / 1.1, factor * 1.1)
             ]
     return found
 
@@ -125,11 +139,11 @@ def _checkpointing(case: Case) -> Factors:
 
 
 def _power(case: Case) -> Factors:
-    return [(part, one, "clocks at 1/{:.2g}") for part, one in spread_over(1.05, 2.0)]
+    return [Longer(part, one, "clocks at 1/{:.2g}") for part, one in spread_over(1.05, 2.0)]
 
 
 def _host(case: Case) -> Factors:
-    return [(part, one, "the GPU waits: {:.2g} times") for part, one in spread_over(1.2, 8.0)]
+    return [Longer(part, one, "the GPU waits: {:.2g} times") for part, one in spread_over(1.2, 8.0)]
 
 
 SLOWER: dict[str, Callable[[Case], Factors]] = {

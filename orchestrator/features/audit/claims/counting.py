@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lmsweep.orchestrator.features.audit.claims.claim import Claim
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.trials.analytic.datasheets import DEVICES, Device, boost_of
 from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION, share_of_scores
 from lmsweep.trials.spec.ways.precisions import PRECISIONS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from lmsweep.orchestrator.features.audit.claims.claim import NUMBERS, Claim
+from lmsweep.orchestrator.features.audit.claims.stated_claim import NUMBERS, Claim
 from lmsweep.orchestrator.planning.memory_budget import counted
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.suggestions import choices
