@@ -58,7 +58,13 @@ def _table(text: str, where: str, texts: dict[str, str]) -> list[Claim]:
             raise RequestError(f"{where}, line {number}: it has more cells than the first line has names")
         if len(claims) == MOST_CLAIMS:
             raise RequestError(f"{where}: it has more than {MOST_CLAIMS} claims; divide it")
-        claims.append(claim_of(texts | {name: cell for name, cell in row.items() if cell}, f"{where}, line {number}: "))
+        line = f"{where}, line {number}: "
+        claim = claim_of(texts | {name: cell for name, cell in row.items() if cell}, line)
+        try:
+            claim.shape, bool(claim.gpus) and claim.device
+        except RequestError as error:
+            raise RequestError(f"{line}{error}") from error
+        claims.append(claim)
     if not claims:
         raise RequestError(f"{where}: it has no claims; the first line names columns, such as model, gpus, tokens/s")
     return claims

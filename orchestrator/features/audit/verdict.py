@@ -140,7 +140,7 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
             None,
         )
     if claimed > case.bound:
-        words = f"{_rate(claimed)} is {claimed / case.bound:.2g} times what {case.claim.device.name} can do at its peak"
+        words = f"{_rate(claimed)} is {_times(claimed / case.bound)} what {case.claim.device.name} can do at its peak"
         return "impossible", f"{words}, {_rate(case.bound)}", None
     if known is None:
         share = claimed / case.bound
@@ -173,3 +173,7 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
 
 def _rate(value: float) -> str:
     return f"{value:,.0f} tokens/s"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor >= 10 else f"{factor:.2g} times"

@@ -130,6 +130,9 @@ def test_a_table_is_many_claims_and_one_that_cannot_be_closes_the_gate(tmp_path:
     path.write_text("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,fast\n")
     wrong = answer_here("audit", path)
     assert wrong.returncode == 2 and f"{path}, line 2: tokens/s/gpu fast: write a number" in wrong.stderr
+    path.write_text("model,gpus,tokens/s\n8B,H100,1\n8B,H1000,1\n")
+    wrong = answer_here("audit", path)
+    assert wrong.returncode == 2 and f"{path}, line 3: --gpus H1000: no such device" in wrong.stderr
 
 
 def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> None:

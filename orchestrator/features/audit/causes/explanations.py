@@ -39,6 +39,14 @@ class Cause(NamedTuple):
     hypotheses: Callable[[Case], Iterable[Hypothesis]]
 
 
+def _counted(factor: float) -> dict[str, float]:
+    return dict.fromkeys(COUNTED, factor)
+
+
+def _every(factor: float) -> dict[str, float]:
+    return dict.fromkeys(EVERY, factor)
+
+
 def _both(factor: float, words: str, *, weight: float = 1.0) -> list[Hypothesis]:
     """A wrong count of tokens or GPUs: of the printed rate alone, or of what was computed from it, too."""
     return [
@@ -68,16 +76,14 @@ def _other_peak(case: Case) -> list[Hypothesis]:
 def _attention(case: Case) -> list[Hypothesis]:
     ratios, claim = case.of_conventions, case.claim
     factor = ratios["full"] / ratios.get("causal", ratios["full"])
-    found: list[Hypothesis] = [
-        Hypothesis(0.8, dict.fromkeys(COUNTED, factor), "all positions counted, a causal mask needs half")
-    ]
+    found: list[Hypothesis] = [Hypothesis(0.8, _counted(factor), "all positions counted")]
     if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
-        found.append(Hypothesis(0.2, dict.fromkeys(EVERY, factor), "all positions counted"))
+        found.append(Hypothesis(0.2, _every(factor), "all positions counted"))
     return found
 
 
 def _recomputed(case: Case) -> list[Hypothesis]:
-    return [Hypothesis(1.0, dict.fromkeys(COUNTED, 4 / 3), "a second forward pass counted, 4/3")]
+    return [Hypothesis(1.0, _counted(4 / 3), "a second forward pass counted, 4/3")]
 
 
 def _gpus(case: Case) -> list[Hypothesis]:
@@ -89,9 +95,7 @@ def _gpus(case: Case) -> list[Hypothesis]:
         if count > 1:
             found += _both(float(count), f"{words} ({count}) taken for one GPU", weight=0.5)
             found += _both(1 / count, f"one GPU taken for {words} ({count})", weight=0.5)
-            found.append(
-                Hypothesis(0.25, dict.fromkeys(COUNTED, float(count)), f"{words} ({count}) over the peak of one GPU")
-            )
+            found.append(Hypothesis(0.25, _counted(count), f"{words} ({count}) over one peak"))
     return found
 
 
@@ -104,9 +108,7 @@ def _accumulation(case: Case) -> list[Hypothesis]:
         found += _both(float(count), f"accumulation ({count}) counted twice", weight=0.35 * weight)
         for moved in ((STEP,), EVERY):
             factors = dict.fromkeys(moved, float(count))
-            found.append(
-                Hypothesis(0.1 * weight, factors, f"the time of one of {count} micro-batches, the tokens of all")
-            )
+            found.append(Hypothesis(0.1 * weight, factors, f"the time of one of {count} micro-batches"))
     return found
 
 
@@ -122,14 +124,10 @@ def _weights(case: Case) -> list[Hypothesis]:
     linear, attention = model.linear_flops(), model.attention_flops(claim.context or 0)
     for count in {claim.count, claim.node_gpus} - {1} if claim.parallel not in ("ddp", "replicate") else ():
         factor = (linear / count + attention) / (linear + attention)
-        found.append(Hypothesis(0.5, dict.fromkeys(COUNTED, factor), f"the weights of one of {count} shards counted"))
+        found.append(Hypothesis(0.5, _counted(factor), f"one of {count} shards counted"))
     if model.size and model.size.num_experts:
         factor = (2 * model.parameters + attention) / (linear + attention)
-        found.append(
-            Hypothesis(
-                1.0, dict.fromkeys(COUNTED, factor), "the weights of all experts counted, not of the active ones"
-            )
-        )
+        found.append(Hypothesis(1.0, _counted(factor), "all experts counted"))
     return found
 
 
@@ -146,7 +144,7 @@ def _warm_up(case: Case) -> list[Hypothesis]:
     for weight, factor in spread_over(1.1, 6.0):
         words = f"the mean is {factor:.2g} times the later steps' time"
         found += [Hypothesis(0.55 * weight, dict.fromkeys((RATE, *COUNTED), 1 / factor), words)]
-        found += [Hypothesis(0.45 * weight, dict.fromkeys(EVERY, 1 / factor), words)]
+        found += [Hypothesis(0.45 * weight, _every(1 / factor), words)]
     return found
 
 
@@ -154,9 +152,7 @@ def _asynchronous(case: Case) -> list[Hypothesis]:
     found: list[Hypothesis] = []
     most = case.launch_factor
     for weight, factor in spread_over(2.0, max(6.0, 1.5 * most)):
-        found.append(
-            Hypothesis(0.8 * weight, dict.fromkeys(EVERY, factor), f"the launches alone take 1/{most:.2g} of the step")
-        )
+        found.append(Hypothesis(0.8 * weight, _every(factor), f"the launches alone take 1/{most:.2g} of the step"))
         found.append(Hypothesis(0.2 * weight, {STEP: factor}, "the step time alone"))
     return found
 
@@ -165,15 +161,11 @@ def _fewer_trained(case: Case, name: str) -> list[Hypothesis]:
     claim = case.claim
     if claim.method not in (None, "full"):
         full = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]
-        return (
-            [Hypothesis(1.0, dict.fromkeys(COUNTED, full), "counted as if all weights were trained")]
-            if name == "lora"
-            else []
-        )
+        return [Hypothesis(1.0, _counted(full), "as if all were trained")] if name == "lora" else []
     found: list[Hypothesis] = []
     least = case.frozen_factor
     for weight, factor in spread_over(max(1.15, 0.9 * least), max(1.7, 1.25 * least) if name == "lora" else 3.0):
-        found.append(Hypothesis(0.7 * weight, dict.fromkeys(EVERY, factor), f"{1 - 1 / factor:.0%} less to do"))
+        found.append(Hypothesis(0.7 * weight, _every(factor), f"{1 - 1 / factor:.0%} less to do"))
         found.append(Hypothesis(0.3 * weight, {RATE: factor, STEP: factor}, f"{1 - 1 / factor:.0%} less to do"))
     return found
 
@@ -181,10 +173,7 @@ def _fewer_trained(case: Case, name: str) -> list[Hypothesis]:
 def _slower(name: str) -> Callable[[Case], list[Hypothesis]]:
     def hypotheses(case: Case) -> list[Hypothesis]:
         factors: Factors = SLOWER[name](case)
-        return [
-            Hypothesis(weight, dict.fromkeys(EVERY, 1 / factor), words.format(factor))
-            for weight, factor, words in factors
-        ]
+        return [Hypothesis(weight, _every(1 / factor), words.format(factor)) for weight, factor, words in factors]
 
     return hypotheses
 

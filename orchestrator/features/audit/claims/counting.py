@@ -34,7 +34,7 @@ def precision_of(claim: Claim) -> str:
     """Return the precision as a field of a trial; without one, 16 bits where the GPU has them."""
     word = (claim.precision or "").strip()
     found = PRECISION_WORDS.get(word, word)
-    if found in PRECISIONS:
+    if found in PRECISIONS and getattr(claim.device, PRECISIONS[found].rate):
         return found
     return "bf16" if claim.device.bf16 else "fp16"
 
