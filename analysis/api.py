@@ -15,7 +15,7 @@ from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select, workloads_beside
-from lmsweep.analysis.metrics.status import overview
+from lmsweep.analysis.metrics.status import count_words, overview
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import in_usual_order
@@ -70,7 +70,7 @@ def table(
 def tables(
     store: str, *, where: Mapping[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
 ) -> Sequence[str | Table | Listing]:
-    """Return everything that varies in a store: one table for each workload whose times are shown.
+    """Return its results by status, and everything that varies: one table for each workload whose times are shown.
 
     Tables that do not fit a screen are those of `overview`. fits: whether these texts and tables fit.
     """
@@ -83,11 +83,12 @@ def tables(
         for name in in_usual_order(names)
     ]
     found, others = of_each or [whole], _others(frame, conditions, whole)
-    if not fits([*found, *others]) and (listed := overview(frame, store, conditions, fits)):
+    counted = count_words(select(frame, conditions))
+    if not fits([counted, *found, *others]) and (listed := overview(frame, store, conditions, fits)):
         return listed
     for words in others:
         warnings.warn(words, stacklevel=2)
-    return found
+    return [counted, *found]
 
 
 def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: FlopConvention) -> pd.DataFrame:

@@ -17,10 +17,10 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.published import MODES, dimensions_of, identified, write_store
-from lmsweep.analysis.reference import CONDITIONS
 from lmsweep.trials.analytic.flop_conventions import counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
 from lmsweep.trials.results.environment import NOT_OURS
+from lmsweep.trials.results.flag_meanings import CONDITIONS
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name
 
 FOLDER = Path(__file__).parents[1] / "analysis" / "reference"

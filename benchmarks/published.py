@@ -24,11 +24,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lmsweep.analysis.reference import CAVEATS, INFERENCE
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, forward_flops
 from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import NOT_OURS
+from lmsweep.trials.results.flag_meanings import CAVEATS, INFERENCE
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES, ModelSize

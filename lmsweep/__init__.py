@@ -6,8 +6,8 @@ What the commands do, as functions:
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
 
-`default_layout` and `pivot` lay out any pandas table. `lmsweep.analysis` has the rest of what reads results, `trials`
-what measures, `orchestrator` what plans and runs. Features add functions: `report` and `charts` write HTML, SVG, PNG.
+`default_layout` and `pivot` lay out any pandas table. `analysis` has the rest of what reads results. Features add `best`,
+`fits`, `accept`, `audit`, what these commands show; `report` and `charts` write a store's page or charts.
 """
 
 import sys
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
     from lmsweep.analysis.api import compare, table
     from lmsweep.orchestrator.api import plan, run
-    from lmsweep.orchestrator.features.audit.sources import audit as audit  # features: __getattr__ finds them
-    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits
+    from lmsweep.orchestrator.features.accept.accepting import accepted as accept  # noqa: F401
+    from lmsweep.orchestrator.features.audit.sources import audit as audit
+    from lmsweep.orchestrator.features.best.stored_answers import best as best
+    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
     from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401
     from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share

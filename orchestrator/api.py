@@ -3,6 +3,7 @@
 import math
 import shlex
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ from lmsweep.orchestrator.running.store_writer import upload_left_over
 from lmsweep.orchestrator.sweep.ranges import seconds_of, shard
 from lmsweep.orchestrator.sweep.sweep import Sweep, WrittenSweep, parse_overrides, read_sweep
 from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.machine.host_memory import memory_asked_for
 from lmsweep.trials.machine.scratch import ensure_user
 from lmsweep.trials.results.outcome import Status
@@ -84,9 +86,18 @@ def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path
     return ready
 
 
-def make_planned(what: What, where: Where, how: How, *, will_run: bool = False) -> Planned:
-    """Decide about every trial. will_run: the plan will be run. Raises RequestError if any part of it is wrong."""
+def make_planned(
+    what: What, where: Where, how: How, *, will_run: bool = False, prices: Sequence[Price] = ()
+) -> Planned:
+    """Decide about every trial. will_run: the plan will be run. Raises RequestError if any part of it is wrong; for a
+    price of no device before memory is predicted."""
     sweep, nodes = find_sweep(what, where, will_run=will_run)
+    if prices:
+        nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run)
+        there = [(one.device_name, one.accelerator_type) for node in nodes for one in node.environments.values()]
+        if where.device and bytes_of(meant := counted(where.device)[1]) is None:
+            there.append((devices_meant(meant)[0].name, None))
+        hourly_dollars(prices, there)
     return plan_sweep(sweep, where, how, nodes=nodes, will_run=will_run)
 
 
@@ -168,16 +179,9 @@ def plan_sweep(
             set_aside_damage(store)
         on_error.pop_all()
     return Planned(
-        sweep=sweep,
-        plan=plan,
-        store=store,
-        nodes=nodes,
-        network=layout.network if layout else None,
-        predictions=predictions,
-        budget=budget,
-        ends_at=ends_at,
-        standby=standby,
-    )
+        sweep=sweep, plan=plan, store=store, nodes=nodes, network=layout.network if layout else None,
+        predictions=predictions, budget=budget, ends_at=ends_at, standby=standby,
+    )  # fmt: skip
 
 
 def _layout(where: Where, sweep: Sweep) -> Layout | None:

@@ -21,9 +21,8 @@ def main() -> None:
     Exit codes:
 
     - 0: done. Trials that ended as `oom`, `predicted_oom` or `unsupported` are results.
-    - 1: a trial ended as `error`, `lost` or `timeout`, `compare --fail-on` found what it was asked for, the host was
-      too busy for `noise`, `accept` did not pass, the results cannot be written, or Ray or lmsweep
-      itself failed.
+    - 1: a trial ended as `error`, `lost` or `timeout`, `compare --fail-on` found what it was asked for, `accept` did
+      not pass, the results cannot be written, or Ray or lmsweep itself failed.
     - 2: the request is wrong; nothing has run.
     - 128 and the number of a signal: ended by it. 130: Ctrl-C, 143: SIGTERM, 129: SIGHUP, 138: SIGUSR1.
     """

@@ -8,7 +8,7 @@ from importlib import import_module
 from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast
 
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.offered import with_offered
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "lmsweep.features"
 """The entry point group through which an installed package adds features."""
 
-Job = Literal["Measure", "Read", "Share", "Set up"]
-"""A heading of `lmsweep --help`."""
-
 
 Tracker = AbstractContextManager[Callable[[str, Sequence["Record"]], None]]
 """What it gives is called for each trial of a run as it ends: with its name in the run, and its records."""
@@ -33,10 +30,8 @@ class Feature:
     """Loaded by every command: what is slow to import is named as MODULE:NAME, or imported inside of the verb."""
 
     name: str
-    job: Job
-    """Under which help lists its verbs."""
     place: float = inf
-    """Position among the verbs: the core's are at 0, 1, 2. By default after all others."""
+    """Where help lists its verbs: the core's plan, run, table, compare are at 0, 1, 2, 3. Last by default."""
     verbs: tuple[Callable[..., None], ...] = ()
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)
@@ -47,10 +42,8 @@ class Feature:
     """NAME -> MODULE:NAME of the function that is `lmsweep.NAME`."""
     trackers: Mapping[str, str] = field(default_factory=dict)
     """NAME, of `run --tracker NAME` -> MODULE:NAME of what returns a `Tracker`."""
-
-    def __post_init__(self) -> None:
-        if self.job not in get_args(Job):
-            raise RequestError(f"the feature {self.name} is for {self.job!r}; write one of: {', '.join(get_args(Job))}")
+    extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
+    """Adds options to a verb, of whichever feature."""
 
 
 @cache
@@ -72,6 +65,14 @@ def registered(
             raise RequestError(f"the feature {feature.name} adds {min(again)} to {kind}, but there is one already")
         found |= ours
     return found
+
+
+@cache
+def packaged_sweeps() -> dict[str, str]:
+    """Return the YAML text of each packaged sweep, by name: those of features, too."""
+    root = Path(__file__).parent
+    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
+    return {name: found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def tracker_named(name: str) -> Tracker:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime
-from functools import update_wrapper, wraps
+from functools import partial, update_wrapper, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
@@ -19,6 +19,8 @@ from lmsweep.trials.spec.suggestions import choices
 
 Text = str | None
 Texts = list[str]
+Rare = partial(Option, rich_help_panel="Advanced")
+"""An option that help names below the others."""
 STATUSES = f"Re-run trials that ended with this status: {', '.join(Status)}; repeatable."
 
 
@@ -35,12 +37,12 @@ class What:
     code: Annotated[Text, Option("--code", help="Folder with your own code. Default: the sweep's, else this one.")] = (
         None
     )
-    trusted: Annotated[Sequence[str], Option("--trust", help="A package that references may lead to; repeatable.")] = ()
+    trusted: Annotated[Sequence[str], Rare("--trust", help="A package that references may lead to; repeatable.")] = ()
     shard: Annotated[
-        Text, Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
+        Text, Rare("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
     ] = None
     profile: Annotated[bool, Option("--profile", help="Profile each timed step, too, for compare --explain.")] = False
-    nsys: Annotated[bool, Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")] = False
+    nsys: Annotated[bool, Rare("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")] = False
 
     def __post_init__(self) -> None:
         """Raise RequestError if the shard or the folder is wrong, before the sweep is read: it may refer to no code."""
@@ -64,15 +66,15 @@ class Where:
     store: Annotated[str, Option("--store", help="Where results are stored: a folder or a URI.")] = "results"
     address: Annotated[Text, Option("--address", help="Address of a Ray cluster. Default: this machine alone.")] = None
     cluster_file: Annotated[
-        Text, Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
+        Text, Rare("--cluster", help="The cluster file, if `ray up` did not start the head node.")
     ] = None
     device: str | None = None
     """The GPU to plan for, of `plan --for`; it need not be in this machine."""
-    nodes: Annotated[Text, Option("--nodes", help="With --for 64xH100: the number of nodes. Default: 8 GPUs each.")] = (
+    nodes: Annotated[Text, Rare("--nodes", help="With --for 64xH100: the number of nodes. Default: 8 GPUs each.")] = (
         None
     )
     network: Annotated[
-        Text, Option("--network", help="Between nodes, for each GPU: 400Gb, or ndr, hdr, roce, efa-p5, ...")
+        Text, Rare("--network", help="Between nodes, for each GPU: 400Gb, or ndr, hdr, roce, efa-p5, ...")
     ] = None
 
 
@@ -84,10 +86,10 @@ class How:
     a sweep is read or a cluster is asked.
     """
 
-    grace: Annotated[Text, Option("--grace", help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None
-    predict: Annotated[bool, Option("--no-predict", help="Run trials without predicting whether they fit.")] = True
-    retry: Annotated[Sequence[str], Option("--retry", metavar="STATUS", help=STATUSES)] = ()
-    fresh: Annotated[bool, Option("--fresh", help="Measure everything again, even if the store has it.")] = False
+    grace: Annotated[Text, Rare("--grace", help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None
+    predict: Annotated[bool, Rare("--no-predict", help="Run trials without predicting whether they fit.")] = True
+    retry: Annotated[Sequence[str], Rare("--retry", metavar="STATUS", help=STATUSES)] = ()
+    fresh: Annotated[bool, Rare("--fresh", help="Measure everything again, even if the store has it.")] = False
     budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
     until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
     tracker: Annotated[

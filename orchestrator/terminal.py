@@ -10,9 +10,9 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import typer
@@ -222,6 +222,21 @@ def show(text: "Text", *, pages: bool = True) -> None:
         console.print(text, end="", soft_wrap=True)
     settings = {"LESS": "FRX", "LV": "-c"} | os.environ
     subprocess.run(program, input=captured.get(), text=True, encoding="utf-8", env=settings, check=False)
+
+
+def show_groups(groups: Mapping[str, Mapping[str, str]]) -> None:
+    """Print names with texts beside them below the headings of their groups; on a terminal, folded."""
+    from rich.text import Text
+
+    width = terminal_size().columns if on_terminal() else sys.maxsize
+    left = max(len(name) for names in groups.values() for name in names) + 4
+    lines = []
+    for heading, names in groups.items():
+        lines += ["", heading]
+        for name, text in names.items():
+            words = fill(f"  {name:<{left - 4}}  {text}", width, subsequent_indent=" " * left, break_on_hyphens=False)
+            lines.append(words)
+    show(Text("\n".join([*lines[1:], ""])))
 
 
 class Pager:

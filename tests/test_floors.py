@@ -8,10 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from lmsweep.orchestrator.commands.app import CORE
+from lmsweep.orchestrator.feature import features
 from tools.rooms import core, lines
 
 ROOT = Path(__file__).parent.parent
@@ -475,6 +478,28 @@ def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray_nor_matp
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+LIBRARIES = {"numpy", "pandas", "pyarrow", "torch", "ray", "matplotlib", "scipy"}
+"""What takes longer to import than static text takes to print."""
+
+
+def test_verbs_that_print_static_text_and_help_load_no_library_that_they_do_not_need():
+    asked = [["--help"], ["--version"], ["sweeps"], ["sweeps", "--format", "json"], ["sweeps", "quick"]]
+    asked += [["doctor", "host_bound"], *([verb, "--help"] for verb in verbs())]
+    script = (
+        "import contextlib, io, sys; from lmsweep.orchestrator.commands.app import app\n"
+        f"for words in {asked}:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "        app(words)\n"
+        f"    print(*words, *sorted({LIBRARIES} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [" ".join(words) for words in asked], done.stderr
+
+
+def verbs() -> list[str]:
+    return [verb.__name__ for verb in (*CORE, *chain.from_iterable(one.verbs for one in features().values()))]
 
 
 FEWEST_NAMED = 3

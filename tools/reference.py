@@ -15,7 +15,8 @@ import typer.main
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.orchestrator import cli
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results import environment, measurement, outcome, record
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec import config

@@ -23,7 +23,7 @@ COMMANDS = (
     "lmsweep compare h100-devices h200-devices --where model=small",
     "lmsweep report results -o mine.html",
     "lmsweep report h100-devices --with h200-devices -o devices.html",
-    "lmsweep notebooks notebooks",
+    "lmsweep report --notebooks notebooks",
     "python run_notebook.py notebooks/01-first-look.ipynb",
     "python where.py",
 )

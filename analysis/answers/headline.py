@@ -15,6 +15,8 @@ from lmsweep.trials.spec.config import RequestError
 
 LEAST_BUSY_SHARE = 0.05
 """Cells measured on a busy host are mentioned if they are more than this share of all cells."""
+MOST_PLACES = 4
+"""If two options have at most as many cells, each has a line below the headline."""
 
 
 class Lead(NamedTuple):
@@ -40,6 +42,17 @@ def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
         details.append(f"Baseline: {option_name(differing)}.")
     measure = found.question.measure.name
     return f"{measure[:1].upper()}{measure[1:]}: {lead.words}", [*details, *_limits(lead)]
+
+
+def lines_of(found: Answer) -> list[str]:
+    """Return the headline and, for two options in few conditions, a line for each of these."""
+    headline, cells = headline_of(found)[0], found.cells
+    if not 1 < len(cells) <= MOST_PLACES or len(names := options_of(found)) > 1:
+        return [headline]
+    each = [cells.iloc[[i]] for i in range(len(cells))]
+    said = [words(found.claim(names[0], cell), "gain") for cell in each]
+    places = [", ".join(f"{key} {label(cell[key].iloc[0])}" for key in found.keys) for cell in each]
+    return [headline, *(map("  at {}: {}".format, places, said) if len({*said}) > 1 else ())]
 
 
 def options_of(found: Answer) -> list[str]:
@@ -89,7 +102,7 @@ def _of_many(found: Answer, names: Sequence[str]) -> Lead:
     surely = second == found.baseline or (rival is not None and rival.verdict in ("better", "worse"))
     place = f"is the {most} of {count}" if surely and not claim.is_hidden else f"leads {count}"
     measured = int(found.of(winner)["gain"].notna().sum())
-    details = [f"It is first in {wins[winner]} of {measured} cells."] if wins[winner] < measured else []
+    details = [f"It is first in {wins[winner]} of {measured} conditions."] if wins[winner] < measured else []
     details = details if surely else [f"{second} may be as good."]
     return Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
 
@@ -154,5 +167,5 @@ def _limits(lead: Lead) -> list[str]:
         said.append(f"By {claim.clock} time; by {beside(claim)}{lead.place}.")
     busy, count = claim.scope.busy, claim.scope.cells
     if busy > LEAST_BUSY_SHARE * count:
-        said.append(f"The host was busy in {busy} of {count} cells.")
+        said.append(f"The machine was busy in {busy} of {count} comparisons.")
     return said

@@ -54,5 +54,6 @@ def range_headline(frame: pd.DataFrame) -> str:
         found = rows[(rows["phase"] + "." + rows["metric"] == value) & rows["median"].notna()]
         if len(found):
             ends = dict.fromkeys(size_text(one, found["unit"].iloc[0]) for one in found["median"].agg(["min", "max"]))
-            return f"{measure.name.capitalize()}: {' to '.join(ends)}, in {len(found)} cell{'s' * (len(found) > 1)}"
+            many = f", in {len(found)} conditions" * (len(found) > 1)
+            return f"{measure.name.capitalize()}: {' to '.join(ends)}{many}"
     return ""

@@ -143,10 +143,12 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
 
     Workloads of one configuration, mode and environment are one cell. The newest protocol counts.
     """
-    steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
+    steps = frame[frame["workload"].isin(["timing", "energy", "memory"])].dropna(subset=_CELL)
     steps = steps.rename(columns={KIND: "kind"}).sort_values("started_at", kind="stable", ignore_index=True)
-    groups = steps[[*_CELL, "status", "error", "phase", *_COLUMNS, *VARIATION]].groupby(_CELL, sort=False)
-    return [_cell(rows, steps.iloc[rows.index[-1]].to_dict()) for _, rows in groups]
+    groups = sorted(steps.groupby(_CELL).indices.values(), key=lambda each: each[0])
+    lasts = steps.iloc[[each[-1] for each in groups]].to_dict("records")
+    rows = [*steps[["status", "error", "phase", *_COLUMNS, *VARIATION]].itertuples(index=False)]
+    return [_cell([rows[place] for place in each], last) for each, last in zip(groups, lasts, strict=True)]
 
 
 _CELL = ["trial_id", "mode", "environment_id"]
@@ -155,24 +157,22 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _cell(rows: pd.DataFrame, last: StoredRow) -> Cell:
+def _cell(rows: list[Any], last: StoredRow) -> Cell:
     values: dict[str, Value] = {}
-    of_steps = rows[(rows["status"] == Status.OK) & rows["median"].notna() & (rows["phase"] == "step")]
-    one: Any
-    for one in of_steps.itertuples(index=False):
-        variation = Variation(scale=one.variation, freedom=one.variation_freedom)
-        processes = _processes(one, variation)
-        values[f"step.{one.metric}"] = Value(one.median, processes.error(variation), processes)
-    failed = rows[rows["status"] != Status.OK]
-    end = failed.iloc[-1] if len(failed) and not values else None
+    for one in rows:
+        if one.status == Status.OK and one.phase == "step" and not pd.isna(one.median):
+            variation = Variation(scale=one.variation, freedom=one.variation_freedom)
+            processes = _processes(one, variation)
+            values[f"step.{one.metric}"] = Value(one.median, processes.error(variation), processes)
+    end = None if values else next((one for one in reversed(rows) if one.status != Status.OK), None)
     return Cell(
         config=config_of(last),
         environment=environment_of(last),
         environment_id=str(last["environment_id"]),
         values=values,
         processes=max((len(values[name].processes.logs) for name in REPEATED_VALUES if name in values), default=1),
-        status=str(end["status"]) if end is not None else str(Status.OK.value),
-        reason=None if end is None or pd.isna(end["error"]) else str(end["error"]),
+        status=str(end.status) if end is not None else str(Status.OK.value),
+        reason=None if end is None or pd.isna(end.error) else str(end.error),
     )
 
 

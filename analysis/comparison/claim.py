@@ -37,19 +37,19 @@ class Gain(NamedTuple):
     high: float = np.nan
 
     def words(self, *, timed: bool) -> tuple[str, str]:
-        """Return `10 % faster` and `8 to 12`; from twice on `3.1 times as fast`. The interval may be empty."""
+        """Return `10 % faster` and `[8, 12]`; from twice on `3.1 times as fast`. The interval may be empty."""
         known = self.high - self.low > 1e-9  # NaN is not
         # Beyond these bounds the difference would round to 99 % slower, or to 100 % faster.
         if not (0.5025 if timed else 0) < self.mean < 1.995:
             flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
             word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
-            return f"{flipped.mean:.3g} {word}", f"{flipped.low:.3g} to {flipped.high:.3g}" if known else ""
+            return f"{flipped.mean:.3g} {word}", f"[{flipped.low:.3g}, {flipped.high:.3g}]" if known else ""
         word = (("slower", "faster") if timed else ("less", "more"))[int(self.mean >= 1)]
         sign = 1 if self.mean >= 1 else -1
         ends = sorted(sign * 100 * (end - 1) for end in (self.low, self.high))
         places = decimals(ends[1] - ends[0]) if known else int(abs(self.mean - 1) < 0.1)
         texts = [f"{round(end, places) + 0.0:.{places}f}" for end in ends]  # no -0
-        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", " to ".join(texts) if known else ""
+        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", f"[{', '.join(texts)}]" if known else ""
 
 
 def decimals(width: float) -> int:
@@ -252,22 +252,21 @@ def words(claim: Claim, form: Form = "sentence") -> str:
         return _of_both_clocks(claim, form)
     if form == "clocks":
         clock = "device time" if claim.clock == "device" else "time"
-        said = [f"{clock} {amount}" + (f" [{ends.replace(' to ', ', ')}]" if ends else "")]
+        said = [f"{clock} {amount} {ends}".rstrip()]
         said += [spread] if (spread := _range(claim)) else []
         said += [beside(claim)] if not np.isnan(claim.beside.mean) else []
         if not scope.one_host and not np.isnan(claim.beside.mean):
             said[-1] += f" (through the host {Gain(claim.beside.mean / claim.gain).words(timed=True)[0]})"
         return (f"{undecided}; " if undecided and amount != UNSURE else "") + ", ".join(said)
-    if form == "gain" and amount == UNSURE:
-        return UNSURE
     if is_sure and amount != UNSURE:
         joint = "as" if "times as" in amount else "than"
-        inside = "; ".join(filter(None, (ends, _range(claim))))
-        said_of_it = f"{amount} {joint} {claim.against}" + (f" ({inside})" if inside else "")
+        said_of_it = "; ".join(filter(None, (f"{amount} {joint} {claim.against} {ends}".rstrip(), _range(claim))))
         return said_of_it if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {said_of_it}"
+    if form == "gain":
+        return undecided or UNSURE
     if claim.verdict == "same":
         return f"{claim.subject} and {claim.against}: {undecided}"
-    counts = f" ({count_words(claim)})" if claim.verdict == "unknown" else ""
+    counts = f" ({count_words(claim)})" if claim.verdict == "unknown" and scope.cells > 1 else ""
     return f"{claim.subject} against {claim.against}: {undecided or UNSURE}{counts}"
 
 
@@ -277,10 +276,9 @@ def beside(claim: Claim) -> str:
 
 
 def _of_both_clocks(claim: Claim, form: Form) -> str:
-    """Return `the GPU needs 10 % less time than with A (9 to 11), but steps take 24 % longer: the host limits them`."""
+    """Return `the GPU needs 10 % less time than with A [9, 11], but steps take 24 % longer: the host limits them`."""
     (amount, ends), against = _time(claim.of_gpu), "" if form == "clocks" else f" than with {claim.against}"
-    shown = f" [{ends.replace(' to ', ', ')}]" if form == "clocks" else f" ({ends})"
-    said = f"the GPU needs {amount}{against}{shown if ends else ''}"
+    said = f"the GPU needs {amount}{against} {ends}".rstrip()
     if claim.is_hidden:
         said += f"; steps are not yet {'faster' if claim.of_gpu.mean > 1 else 'slower'}: the host limits them"
     else:
@@ -299,7 +297,7 @@ def _time(gain: Gain) -> tuple[str, str]:
 
 
 def _range(claim: Claim) -> str:
-    """Return `cells 6 to 17 % faster` if cells differ, else nothing."""
+    """Return `each 6 to 17 % faster` if cells differ, else nothing."""
     ends = claim.scope.cells_differ
     if not ends:
         return ""
@@ -307,14 +305,15 @@ def _range(claim: Claim) -> str:
     if ends[1] < 1:  # less and slower: the smaller difference first
         low, high = high, low
     (first, *unit), rest = low.split(" "), high.split(" ", 1)
-    return f"cells {first if unit == rest[1].split(' ') else low} to {high}"
+    return f"each {first if unit == rest[1].split(' ') else low} to {high}"
 
 
 def count_words(claim: Claim) -> str:
-    """Return `faster in 14 of 24 cells, undecided in 10`."""
+    """Return `faster in 14 of 24 comparisons, undecided in 10`."""
     counts: Counter[str] = Counter()
     for word, count in claim.scope.verdicts.items():
         counts["undecided" if word in UNDECIDED else word] += count
     total = counts.total()
-    (first, most), *rest = counts.most_common()
-    return ", ".join([f"{first} in {most} of {total} cell{'s'[: total > 1]}", *(f"{word} in {n}" for word, n in rest)])
+    (first, most), *rest = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    many = f"{first} in {most} of {total} comparison{'s'[: total > 1]}"
+    return ", ".join([many, *(f"{word} in {n}" for word, n in rest)])

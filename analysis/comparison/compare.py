@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from textwrap import fill, shorten
+from textwrap import fill
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -31,7 +31,7 @@ from lmsweep.analysis.tables.listing import HIGH, LOW, Listing, Tone
 from lmsweep.analysis.tables.number_format import percent
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.analysis.tables.render import render
-from lmsweep.analysis.tables.text_table import ADVICE_OF
+from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
@@ -51,10 +51,9 @@ with a slow or busy host.
 """
 
 NOTE = 79
-"""Characters of a line of the summary, or about a flag."""
-MOST_FLAGS = 5
-"""Flags that have a line under the summary; the table of all numbers has each."""
-MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
+"""Characters of a line of the summary."""
+MOST_FLAGS = 5  # that have a line under the summary; the table of all numbers has each
+MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
 
@@ -173,17 +172,13 @@ class Comparison:
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
-        counted = Counter(flag for words in frame["flags"] for flag in sorted(set(words)))
-        flags = counted.most_common(MOST_FLAGS)  # equal counts: as they come
-        advice = {flag: ADVICE_OF.get(flag, "this lmsweep does not know it") for flag in counted}
-        notes = [shorten(f"{flag} ({n}): {advice[flag]}", NOTE, placeholder=" …") for flag, n in flags]
-        whole = self.listing().notes
+        flags, whole = Counter(flag for words in frame["flags"] for flag in {*words}), self.listing().notes
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
-            notes=[*notes, *whole[: len(whole) - len(self.warnings)], MORE],
+            notes=[*flag_lines(flags)[:MOST_FLAGS], *whole[: len(whole) - len(self.warnings)], MORE],
             tones=TONES,
         )
 
@@ -408,9 +403,10 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
     if True in found:
         words.append(f"Standard deviation between processes, from repeated cells: {', '.join(found[True])}.")
     if False in found:
+        sweep = "noise-cpu" if tested["kind"].str.startswith("cpu").all() else "noise"
         words.append(
-            f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep noise`, or a sweep "
-            "with `processes: 3`, measures it."
+            f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep run {sweep}`, or a "
+            "sweep with `processes: 3`, measures it."
         )
     if (widened := float(judged["widened"].max())) >= NAMED_WIDENING:
         words.append(

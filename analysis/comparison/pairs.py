@@ -27,7 +27,8 @@ from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import KIND, Known, known_variation
 from lmsweep.analysis.data.selection import flag_tuples, ok_rows
 from lmsweep.analysis.data.step_parts import parts_of_step
-from lmsweep.analysis.reference import CAVEATS, PUBLISHED, PUBLISHED_STORES, stores
+from lmsweep.analysis.reference import PUBLISHED, PUBLISHED_STORES, stores
+from lmsweep.trials.results.flag_meanings import CAVEATS
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS

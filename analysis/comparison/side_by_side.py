@@ -14,10 +14,11 @@ from lmsweep.analysis.comparison.claim import MOST_UNSURE, Claim, claim_of, word
 from lmsweep.analysis.comparison.compare import NOTE, TONES
 from lmsweep.analysis.comparison.pairs import LONG, Pairs, paired
 from lmsweep.analysis.data.columns import in_order
-from lmsweep.analysis.reference import INFERENCE, PUBLISHED
+from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.results.flag_meanings import INFERENCE
 
 MOST_LINES, MOST_TABLES, MOST_NAMED = 38, 30, 6
 """Maximum number of lines of an answer, of those for tables, and of those for deviations."""
@@ -25,7 +26,7 @@ DEVIATES = 1.5
 """Factor from the middle of a table beyond which a part of it is out of the pattern."""
 NAME, HARDWARE = 21, 12
 """Characters of the name of a table, and of hardware."""
-MORE = "All cells: -v. Every number: --format csv. A flag: lmsweep explain FLAG."
+MORE = "All cells: -v. Every number: --format csv. A flag: lmsweep doctor FLAG."
 
 
 class Line(NamedTuple):

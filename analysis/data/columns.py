@@ -110,7 +110,7 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     """
     codes, values = pd.factorize(frame[name], use_na_sentinel=False)
     order = _VALUE_ORDER.get(name, ())
-    parameters = _parameters_of_models(frame) if name == "model" else {}
+    parameters = _parameters_of_models(frame) if name == "model" and len(values) > 1 else {}
 
     if name == "code":  # older states come first
         newest = frame.groupby("code")["started_at"].max()

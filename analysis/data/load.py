@@ -129,7 +129,7 @@ def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.D
     words = f"{len(left_out)} results are for a device that was missing ({names})"
     if absent.all():
         raise RequestError(f"{words}, and the store has no others; `lmsweep doctor` lists what can run here")
-    warnings.warn(f"{words}; they are left out. `lmsweep status` counts them.", stacklevel=2)
+    warnings.warn(f"{words}; they are left out. --where device_name=NAME shows them.", stacklevel=2)
     return frame[~absent].reset_index(drop=True)
 
 

@@ -18,7 +18,7 @@ from lmsweep.trials.store.store import Store
 
 
 def open_store(location: str | PathLike[str] | Store) -> Store:
-    """Return this store, the store in a folder of `lmsweep share`, or the reference store of this name.
+    """Return this store, the store in a folder of `report --share`, or the reference store of this name.
 
     A location with none of them gives a store that does not exist yet. Raises what `Store` and `fetch_store` raise.
     """
@@ -54,7 +54,7 @@ _AT_ONCE = 1 << 20
 def fetch_store(address: str) -> Path:
     """Return a local copy of the store shared at this http address; it lasts as long as the process.
 
-    Raises RequestError if it cannot be read or `lmsweep share` did not write it.
+    Raises RequestError if it cannot be read or `report --share` did not write it.
     """
     base = address.rstrip("/")
     listed = _read(f"{base}/{INDEX}")
@@ -63,7 +63,7 @@ def fetch_store(address: str) -> Path:
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) and _STORED.fullmatch(name) for name in names):
-        raise RequestError(f"{base}/{INDEX} is not the list of a folder that `lmsweep share` wrote")
+        raise RequestError(f"{base}/{INDEX} is not the list of a folder that `lmsweep report --share` wrote")
     folder = Path(tempfile.mkdtemp(prefix="lmsweep-shared-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name in names:

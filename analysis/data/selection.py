@@ -8,6 +8,7 @@ from lmsweep.analysis.data.columns import check_key, label
 from lmsweep.trials.analytic.datasheets import boost_of, find_device
 from lmsweep.trials.analytic.flop_conventions import MEANING
 from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.results.flag_meanings import ABOVE_PEAK
 from lmsweep.trials.results.metrics import (
     DERIVED,
     DEVICE_TIME,
@@ -178,18 +179,6 @@ def unit_of(cells: pd.DataFrame, value: str) -> str | None:
     units = cells["unit"][cells["value"] == value].dropna().unique()
     assert len(units) <= 1, f"{value} has one unit"
     return units[0] if len(units) else None
-
-
-ABOVE_PEAK = "above_peak"
-"""A mark for a rate above the datasheet's peak whose time is possible."""
-
-ADVICE = {
-    ABOVE_PEAK: "The rate is above the peak of the device's datasheet, but the time is possible: this convention "
-    "counts products that the kernel does not compute. The model convention counts the masked half of causal "
-    "attention; the hardware convention counts scores computed again, which only fused kernels do. Choose the "
-    "other with --flops."
-}
-"""Mark that is computed and not stored -> its meaning."""
 
 
 def flag_tuples(flags: pd.Series) -> pd.Series:

@@ -1,9 +1,7 @@
 """Says what a store holds: results by status, per sweep and device, by flag, and by the grids that they fill."""
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pandas as pd
 
@@ -14,8 +12,6 @@ from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of, measu
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import short_name
-
-MOST_NAMES = 3
 
 MOST_PARTS = 8
 """Parts into which a grid is cut whose table does not fit a screen."""
@@ -38,55 +34,28 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
     return table[met].rename_axis(columns=None).reset_index()
 
 
-def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
-    """Return `counts` as a table, with `flag_words` below it."""
-    table = counts(frame)
-    statuses = [str(name) for name in table if name not in ("sweep", "device_name")]
-    return Listing(
-        title=f"{store}: {int(table[statuses].to_numpy().sum())} results by status",
-        frame=table,
-        keys=["sweep", "device_name"],
-        units=dict.fromkeys(statuses, "1"),
-        notes=flag_words(frame).splitlines(),
+def count_words(frame: pd.DataFrame) -> str:
+    """Return a line for each sweep and device: how many of its results have each status."""
+    return "\n".join(
+        f"sweep {line['sweep']} on {line['device_name']}: "
+        + ", ".join(f"{line[status]} {status}" for status in Status if line.get(status))
+        for line in counts(frame).to_dict("records")
     )
 
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
-    """Return how many results have each flag in any of their rows, the most frequent first."""
-    counted = _flagged(frame).drop_duplicates([*_RESULT, "flags"])["flags"].value_counts()
-    known = {flag.value: flag for flag in Flag}
-    return {known[word]: int(count) for word, count in counted.items() if word in known}
-
-
-def _flagged(frame: pd.DataFrame) -> pd.DataFrame:
-    newest = newest_rows(frame)
-    rows = newest.loc[newest["flags"].list.len() > 0, [*_RESULT, "phase", "metric", "flags"]]
-    names = rows["phase"].astype("object") + "." + rows["metric"].astype("object")
-    flagged: pd.DataFrame = rows.assign(flags=rows["flags"].to_list(), name=names).explode("flags")
-    return flagged
-
-
-def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
-    """Return a line for each flag: the number of results, the values that most often have it, and its advice.
-
-    Flags that the text `said` already explains are left out.
-    """
-    flagged = _flagged(frame)
-    lines = []
-    for flag, count in flag_counts(frame).items():
-        if flag.advice in said:
-            continue
-        found = Counter(map(str, flagged.loc[flagged["flags"] == flag.value, "name"]))
-        names = sorted(found, key=lambda name: (-found[name], not name.startswith("step."), name))
-        shown = ", ".join(names[:MOST_NAMES]) + " and others" * (len(names) > MOST_NAMES)
-        many = "result is" if count == 1 else "results are"
-        lines.append(f"{count} {many} flagged {flag.value}, in {shown}. {flag.advice}")
-    return "\n".join(lines)
+    """Return how many results have each flag in any of their rows, the most frequent first, then by name."""
+    rows = newest_rows(frame)
+    counted = (
+        rows[_RESULT].assign(flag=rows["flags"].to_list()).explode("flag").drop_duplicates()["flag"].value_counts()
+    )
+    found = {flag: int(counted[flag.value]) for flag in Flag if flag.value in counted}
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
 def overview(
     frame: pd.DataFrame, store: str, where: dict[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
-) -> list[str | Listing]:
+) -> list[str]:
     """Return counts by status, and what was measured: a line for each grid, with the command that prints its table.
 
     frame: rows of `lmsweep.load`. where: conditions on them. fits: whether these texts and tables fit a screen. Grids
@@ -94,10 +63,9 @@ def overview(
     """
     chosen = select(frame, where)
     results = chosen.drop_duplicates(_RESULT)
-    counted = replace(counts_listing(chosen, store), notes=[])
 
-    def said(lists: Sequence[list[MeasuredGrid]]) -> list[str | Listing]:
-        return [counted, "\n".join(_lines(grid, store, where) for grids in lists for grid in grids)]
+    def said(lists: Sequence[list[MeasuredGrid]]) -> list[str]:
+        return [count_words(chosen), "\n".join(_lines(grid, store, where) for grids in lists for grid in grids)]
 
     lists = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
     if len(lists) == len(lists[0]) == 1:
@@ -124,7 +92,7 @@ def _cut(
     conditions = where | grid.where
     table = pivot(frame, **default_layout(frame, where=conditions)._asdict(), where=conditions)
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
-    if not sizes or fits([table]):
+    if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
     enough = [name for name, size in sizes.items() if len(table) <= size * MOST_ROWS]
     axis = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)

@@ -10,11 +10,6 @@ from lmsweep.trials.results.metrics import Unit, printed_units
 EXPONENT_REACH = 1e4
 """An interval that reaches this many times the number away from it is printed with an exponent."""
 
-SYMMETRIC_RATIO = 2 / 3
-"""± is printed if the shorter half of the interval is at least this share of the longer half."""
-SYMMETRIC_DIFFERENCE = 0.01
-"""± is also printed if the halves differ by at most this share of the number."""
-
 
 SMALLEST, LARGEST = 1e-21, 1e21
 """Numbers beyond these are printed with an exponent: no quantity that is measured reaches them."""
@@ -65,41 +60,21 @@ def size_text(value: float, unit: str) -> str:
 
 
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:
-    """Return the median and its interval as texts; the interval is None if it is unknown or has no width.
+    """Return the median and its interval as texts, `53` and `[41, 117]`; no interval if it is unknown or has no width.
 
-    The interval is `± 0.05` if both ends are about equally far from the median, else `[41, 117]`. The distance after ±
-    is the one to the farther end, with one significant digit, or two if the first is 1; two ends have two significant
-    digits of their difference. The median ends at the same digit and has at least two.
+    All end at the same digit: the first of half the interval's width, or the second if the first is 1. The median has
+    at least two digits.
     """
-    below, above = median - low, high - median
-    distance = max(below, above)
-    if not math.isfinite(below) or not math.isfinite(above) or distance == 0:
+    distance = (high - low) / 2
+    if not math.isfinite(low) or not math.isfinite(high) or distance == 0:
         return number_text(median), None
-    even = _is_even(median, low, high)
-    extreme = f"{median:.3e}", f"[{low:.1e}, {high:.1e}]"
-    if median and not SMALLEST <= abs(median) < LARGEST:
-        return extreme
-    if median != 0 and distance >= EXPONENT_REACH * abs(median):
-        return _fixed(median, 1 - _exponent(median)), f"± {distance:.0e}" if even else f"[{low:.0e}, {high:.0e}]"
-    if not SMALLEST <= distance < LARGEST:
-        return extreme
-    measure = distance if even else high - low
-    digits = 2 if not even or measure < 2 * 10.0 ** _exponent(measure) else 1
-    decimals = digits - 1 - _exponent(measure)
+    is_usual = all(SMALLEST <= one < LARGEST for one in (distance, abs(median) or distance))
+    if not is_usual or distance >= EXPONENT_REACH * (abs(median) or LARGEST):
+        return f"{median:.2g}", f"[{low:.0e}, {high:.0e}]"
+    decimals = (distance < 2 * 10.0 ** _exponent(distance)) - _exponent(distance)
     if median != 0:
         decimals = max(decimals, 1 - _exponent(median))
-    if even:
-        return _fixed(median, decimals), f"± {_fixed(distance, decimals)}"
     return _fixed(median, decimals), f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
-
-
-def _is_even(median: float, low: float, high: float) -> bool:
-    """Whether median ± the distance to the farther end describes both ends fairly, including their sign."""
-    nearer, farther = sorted((median - low, high - median))
-    keeps_sign = (low <= 0 or median > farther) and (high >= 0 or median < -farther)
-    return (
-        nearer >= SYMMETRIC_RATIO * farther or farther - nearer <= SYMMETRIC_DIFFERENCE * abs(median)
-    ) and keeps_sign
 
 
 def _exponent(value: float) -> int:

@@ -154,8 +154,8 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
     least, middle, most = (f"{each:.3g}" for each in (factor.min(), factor.median(), factor.max()))
     found = least if least == most else f"{least} to {most} (median {middle})"
     return (
-        f"Wall time over device time is {found}: in between, the device waits for the host. "
-        "`--value step.time` shows it.",
+        f"Device time: while the GPU works. The whole step takes {found} times as long, as the GPU waits for the CPU: "
+        "`--value step.time`.",
     )
 
 
@@ -167,13 +167,13 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     if not counts:
         return ()
     ends = dict.fromkeys(two_digits(100 * share) for share in (one["variation"].min(), one["variation"].max()))
-    alone = f"the interval includes how far others would differ, about {' to '.join(ends)} %"
+    alone = f"of one process; its interval includes how far others would differ, about {' to '.join(ends)} %"
     if counts == [1]:
-        return (f"One process per cell: {alone}.",)
+        return (f"Each number is {alone}.",)
     apart = 100 * varied["spread"].max()
     several = f"{', '.join(map(str, counts[:-1]))} or {counts[-1]}" if len(counts) > 1 else str(counts[0])
-    many = f"{several} processes per cell; their medians differ by up to {two_digits(apart)} %."
-    return (many, f"Cells with one process: {alone}.") if counts[0] == 1 else (many,)
+    many = f"Each number is of {several} processes, whose medians differ by up to {two_digits(apart)} %."
+    return (many, f"Some are {alone}.") if counts[0] == 1 else (many,)
 
 
 def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
@@ -181,14 +181,14 @@ def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     without = cells.loc[cells["low"].isna() & cells["median"].notna(), ["processes", "min"]]
     several, positive = without["processes"] > 1, without["min"] > 0
     reasons = {
-        "the processes differ too much for so few": several,
-        "its samples, or the processes of other cells, differ too much; more measure_steps or `processes: 3` help": (
+        "their processes differ too much for so few": several,
+        "their samples, or the processes of others, differ too much; more measure_steps or `processes: 3` help": (
             ~several & positive
         ),
         "how values of 0 or less vary is not known": ~several & ~positive,
     }
     counts = {why: int(holds.sum()) for why, holds in reasons.items() if holds.any()}
-    return tuple(f"No interval in {count} cell{'s'[: count > 1]}: {why}." for why, count in counts.items())
+    return tuple(f"{count} number{'s'[: count > 1]} without an interval: {why}." for why, count in counts.items())
 
 
 def default_layout(

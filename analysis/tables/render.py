@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, Markup, Sheet, axis_names, sheet_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
@@ -49,7 +49,8 @@ def _text(table: Table | Listing) -> str:
         headers = [*corner, *("\n".join([*column, ""]) for column in columns)]
     title = "\n".join(filter(None, [sheet.caption, sheet.conditions]))
     body = _plain_table(sheet, headers, "simple")
-    return "\n\n".join(filter(None, [title, body, "\n".join(sheet.notes)])) + "\n"
+    notes = "\n".join([*sheet.notes, *[MORE_ON_FLAGS] * sheet.has_flags])
+    return "\n\n".join(filter(None, [title, body, notes])) + "\n"
 
 
 def _markdown(table: Table | Listing) -> str:
@@ -62,7 +63,7 @@ def _markdown(table: Table | Listing) -> str:
 
 def _latex(table: Table | Listing) -> str:
     mark = r"\textsuperscript{{{}}}"
-    sheet = sheet_of(table, Markup(escape=escape_latex, interval=lambda text: text.replace("±", r"$\pm$"), mark=mark))
+    sheet = sheet_of(table, Markup(escape=escape_latex, mark=mark))
     tabular = _styled(sheet).to_latex(
         hrules=True,
         column_format="l" * sheet.cells.index.nlevels + "r" * sheet.cells.shape[1],
@@ -76,7 +77,7 @@ def _latex(table: Table | Listing) -> str:
 
 
 def _typst(table: Table | Listing) -> str:
-    sheet = sheet_of(table, Markup(escape=escape_typst, interval=escape_typst, mark="#super[{}]"))
+    sheet = sheet_of(table, Markup(escape=escape_typst, mark="#super[{}]"))
     body = indent(_styled(sheet).to_typst().strip().removeprefix("#"), "  ")
     caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
     figure = f"#figure(\n{body},\n  caption: [{caption}],\n)\n"

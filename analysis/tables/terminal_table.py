@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import groupby
-from textwrap import fill, shorten, wrap
+from textwrap import fill, wrap
 from typing import Any
 
 import pandas as pd
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import ADVICE_OF, Markup, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, Markup, axis_names, sheet_of
 
 GAP = "  "
 
@@ -58,10 +58,8 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
         text.append(_filled(", ".join(own), width) if own else "", "bold")
         text.append_text(_drawn(part, words, tones, width))
     text.append("\n" if sheet.notes else "")
-    flags = [note for note in sheet.notes if (name := re.match(r"\[\w+\] (\w+): ", note)) and name[1] in ADVICE_OF]
-    for note in sheet.notes:
-        text.append(shorten(note, width, placeholder=" …") + "\n" if note in flags else _filled(note, width))
-    text.append(_filled("What a flag means: lmsweep explain FLAG.", width) if flags else "")
+    for note in [*sheet.notes, *[MORE_ON_FLAGS] * sheet.has_flags]:
+        text.append(_filled(note, width))
     return text
 
 
@@ -70,7 +68,7 @@ def _filled(text: str, width: int) -> str:
     words, colon, command = text.rpartition(": lmsweep ")
     if len(text) > width and colon:
         return f"{_filled(f'{words}:', width)}  lmsweep {command}\n"
-    indent = " " * (text.index("] ") + 2) if re.match(r"\[\w+\] ", text) else ""
+    indent = " " * (text.index(") ") + 2) if re.match(r"\(\w+\) ", text) else ""
     return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
@@ -164,7 +162,7 @@ def _drawn(cells: pd.DataFrame, words: tuple[str, ...], tones: dict[str, Tone], 
             overflow="fold",
         )
     for row in zip(*(texts for _, texts, _ in columns), strict=True):
-        drawing.add_row(*(Text(text, STYLES[tone] if (tone := tones.get(text.split(" [")[0])) else "") for text in row))
+        drawing.add_row(*(Text(text, STYLES[tone] if (tone := tones.get(text.split(" (")[0])) else "") for text in row))
     console = Console(width=width, file=StringIO(), legacy_windows=False)
     return Text.assemble(*((one.text, one.style or "") for one in console.render(drawing)))
 

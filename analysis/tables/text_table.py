@@ -1,6 +1,7 @@
 """The texts of a pivot or a listing: caption, cells and notes, in the markup of any output format."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -9,11 +10,10 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE, is_null, label
-from lmsweep.analysis.data.selection import ADVICE
-from lmsweep.analysis.reference import CAVEATS, CONDITIONS
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.results.flag_meanings import ADVICE_OF
 from lmsweep.trials.results.metrics import Unit
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import REFERENCES, short_names
@@ -24,17 +24,24 @@ UNKNOWN = "n/a"
 SHORTENED = (*REFERENCES, "workload")
 """Keys whose values may be references. Those are shown by their last part, unless two have the same."""
 
-ADVICE_OF = CAVEATS | CONDITIONS | {flag.value: flag.advice for flag in Flag} | ADVICE
-"""Flag -> what it means, and what to do."""
+MORE_ON_FLAGS = "More on a flag: lmsweep doctor FLAG."
+
+
+def flag_lines(counts: Mapping[str, int] | Mapping[Flag, int]) -> list[str]:
+    """Return a sentence for each flag with the number of its results: the most frequent first, then by name."""
+    return [f"{flag} ({n}): {_meaning(flag)}" for flag, n in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
+
+
+def _meaning(flag: str) -> str:
+    return ADVICE_OF.get(flag, "this lmsweep does not know it").partition(". ")[0].rstrip(".") + "."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Markup:
-    """How an output format writes text, intervals and marks."""
+    """How an output format writes text and marks."""
 
     escape: Callable[[str], str] = str
-    interval: Callable[[str], str] = str
-    mark: str = " [{}]"
+    mark: str = " ({})"
     """Template for the letters that refer from a cell to its notes."""
 
 
@@ -51,6 +58,7 @@ class Sheet:
     """The explanations of the letters in the cells, then the table's own notes."""
     words: tuple[str, ...] = ()
     """Labels of the columns of a listing that hold words."""
+    has_flags: bool = False
 
     @property
     def is_listing(self) -> bool:
@@ -73,7 +81,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
     keys: list[Any] = wide.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(wide.columns)
-    shows = "median and 95 % interval"
+    shows = "median [95 % interval]" + " (notes below)" * bool(letters)
     # The mode says how much of a training step the value `step` covers.
     with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
     said = [f"mode {table.conditions['mode']}"] if with_mode else []
@@ -92,6 +100,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
             _labels(columns, levels, escape), axis="columns"
         ),
         notes=_explained(letters, markup) + [escape(note) for note in table.notes],
+        has_flags=not letters.keys().isdisjoint(ADVICE_OF),
     )
 
 
@@ -118,7 +127,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
             ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
             texts.append(
                 [
-                    NO_VALUE if np.isnan(number) else _number(number, low, high, unit=units[name], markup=markup)
+                    NO_VALUE if np.isnan(number) else escape(_number(number, low, high, units[name]))
                     for number, low, high in zip(frame[name].to_numpy(float), *ends, strict=True)
                 ]
             )
@@ -131,7 +140,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     for name, of_lines in noted.items():
         for line, noted_words in enumerate(of_lines):
             if noted_words:
-                texts[shown.index(name)][line] += markup.mark.format(",".join(letters[word] for word in noted_words))
+                marks = ", ".join(sorted({letters[word] for word in noted_words}))
+                texts[shown.index(name)][line] += markup.mark.format(marks)
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     return Sheet(
@@ -141,13 +151,15 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
             _labels([(name,) for name in names], [""], escape), axis="columns"
         ),
         notes=_explained(letters, markup) + [escape(note) for note in listing.notes],
+        has_flags=not letters.keys().isdisjoint(ADVICE_OF),
         words=tuple(escape(name) for name in shown if name not in units),
     )
 
 
 def _letters(marks: Iterable[str]) -> dict[str, str]:
-    """A letter for each flag and each reason, in order of appearance."""
-    noted = dict.fromkeys(filter(None, marks))
+    """A letter for each flag and each reason, the most frequent first, then by name."""
+    counts = Counter(filter(None, marks))
+    noted = sorted(counts, key=lambda what: (-counts[what], what))
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
 
 
@@ -160,7 +172,7 @@ def _footnotes(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, .
 
 
 def _explained(letters: dict[str, str], markup: Markup) -> list[str]:
-    said = {what: f"{what}: {ADVICE_OF[what]}" if what in ADVICE_OF else what for what in letters}
+    said = {what: f"{what}: {_meaning(what)}" if what in ADVICE_OF else what for what in letters}
     return [f"{markup.mark.format(letter).strip()} {markup.escape(said[what])}" for what, letter in letters.items()]
 
 
@@ -176,20 +188,20 @@ def _cell(
     letters: dict[str, str],
     markup: Markup,
 ) -> str:
-    notes = [letters[word] for word in (*flags, *filter(None, [reason]))]
+    notes = sorted({letters[word] for word in (*flags, *filter(None, [reason]))})
     if status != Status.OK:
         text = markup.escape(status)
     elif reason:
         text = markup.escape(UNKNOWN)
     else:
         assert unit is not None, "a value that has numbers has a unit"
-        text = _number(median, low, high, unit=unit, markup=markup)
-    return text + (markup.mark.format(",".join(notes)) if notes else "")
+        text = markup.escape(_number(median, low, high, unit))
+    return text + (markup.mark.format(", ".join(notes)) if notes else "")
 
 
-def _number(median: float, low: float, high: float, *, unit: Unit, markup: Markup) -> str:
+def _number(median: float, low: float, high: float, unit: Unit) -> str:
     number, interval = interval_texts(median / unit.size, low / unit.size, high / unit.size)
-    return number if interval is None else f"{number} {markup.interval(interval)}"
+    return number if interval is None else f"{number} {interval}"
 
 
 def _numbers(table: Table, value: str) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The `lmsweep` command: its verbs. Each verb imports what it needs when it runs, so that --help is quick."""
 
 from collections.abc import Callable
-from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read
-from lmsweep.orchestrator.feature import Job, features
+from lmsweep.orchestrator.feature import features
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
 from lmsweep.trials.spec.errors import RequestError
@@ -20,43 +19,33 @@ if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
 
 
-CORE: dict[Job, list[Callable[..., None]]] = {
-    "Measure": [measure.plan, measure.run],
-    "Read": [read.table, read.compare],
-    "Share": [],
-    "Set up": [],
+JOBS = {
+    "Measure my code": "lmsweep init && lmsweep run lmsweep.yaml",
+    "Choose a GPU": "lmsweep compare h100-devices h200-devices",
+    "Will it fit": "lmsweep fits qwen3-8b --for H100,4090",
+    "Run a cluster": "lmsweep run full --address auto",
 }
-"""Job -> the core's verbs for it, in the order of help."""
+"""The jobs of README, each with a command to begin with."""
 
-COMMON = (
-    "store",
-    "output",
-    "set",
-    "where",
-    "baseline",
-    "contrast",
-    "for",
-    "budget",
-    "price",
-    "code",
-    "preset",
-    "format",
-)
-"""Options that help names first, in this order."""
+CORE = (measure.plan, measure.run, read.table, read.compare)
+"""The core's verbs, in the order of help: at the places 0, 1, 2, 3."""
 
 
 class Verbs(TyperGroup):
-    """Lists the verbs by their jobs, each with its whole first sentence, which click would cut."""
+    """Help on one screen of 24 lines: the jobs, then the verbs in the order of a day, each with its first sentence."""
 
-    def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
-        for job, verbs in JOBS.items():
-            with formatter.section(job):
-                names = [verb.__name__ for verb in verbs]
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=300)) for name in names])
+    def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        jobs = [one for one in JOBS.items() if one[1].split()[1] in self.commands]
+        verbs = [(name, verb.get_short_help_str(limit=300)) for name, verb in self.commands.items()]
+        formatter.write_usage(ctx.command_path, "VERB ... (lmsweep VERB --help explains it)")
+        for rows in (jobs, verbs):
+            formatter.write_dl(rows)
+            formatter.write_paragraph()
+        formatter.write_text(f"Options: {' '.join(max(one.opts, key=len) for one in self.params)}")
 
 
 class Verb(TyperCommand):
-    """Lists the common options first, with names for their values, where typer has their Python types."""
+    """Lists options that are Rare last, and all with names for their values, where typer has their Python types."""
 
     def __init__(self, name: str | None, **settings: object) -> None:
         super().__init__(name, **settings)  # type: ignore[arg-type]  # as typer gives them
@@ -67,25 +56,20 @@ class Verb(TyperCommand):
                 one.metavar = max(one.opts, key=len).lstrip("-").upper()
 
     def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
-        sections: dict[str, list[tuple[int, tuple[str, str]]]] = {"Arguments": [], "Options": [], "More options": []}
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Advanced": []}
         for one in self.get_params(ctx):
-            name = max(one.opts, key=len).lstrip("-")
-            place = COMMON.index(name) if name in COMMON else len(COMMON)
-            section = "More options" if place == len(COMMON) else "Options"
+            kind = "Arguments" if one.param_type_name == "argument" else "Options"
             if record := one.get_help_record(ctx):
-                sections["Arguments" if one.param_type_name == "argument" else section].append((place, record))
-        if not sections["Options"]:
-            sections["Options"] = sections.pop("More options")
+                sections.setdefault(getattr(one, "rich_help_panel", None) or kind, []).append(record)
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
-                    formatter.write_dl([record for _, record in sorted(records, key=lambda each: each[0])])
+                    formatter.write_dl(records)
 
 
 app = typer.Typer(
     name="lmsweep",
     cls=Verbs,
-    help="Benchmark sweeps for language-model training. Start with: lmsweep run quick",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -109,20 +93,18 @@ def common(
     Pager.wanted, Traceback.wanted = not no_pager, debug
 
 
-def _listed() -> dict[Job, list[Callable[..., None]]]:
-    """Return the verbs of the core and of features by job. Raises RequestError if two have one name."""
-    placed: dict[Job, list[tuple[float, Callable[..., None]]]]
-    placed = {job: [*enumerate(verbs)] for job, verbs in CORE.items()}
-    known = {verb.__name__ for verb in chain.from_iterable(CORE.values())}
+def _listed() -> list[Callable[..., None]]:
+    """Return the verbs of the core and of features by their places. Raises RequestError if two have one name."""
+    placed: list[tuple[float, Callable[..., None]]] = []
+    placed += enumerate(CORE)
     for feature in features().values():
-        names = {verb.__name__ for verb in feature.verbs}
-        if again := known & names:
+        if again := {verb.__name__ for _, verb in placed} & {verb.__name__ for verb in feature.verbs}:
             raise RequestError(f"the feature {feature.name} adds a verb {min(again)}, but there is one already")
-        known |= names
-        placed[feature.job] += [(feature.place, verb) for verb in feature.verbs]
-    return {job: [verb for _, verb in sorted(found, key=itemgetter(0))] for job, found in placed.items()}
+        placed += [(feature.place, verb) for verb in feature.verbs]
+    return [verb for _, verb in sorted(placed, key=itemgetter(0))]
 
 
-JOBS = _listed()
-for verb in chain.from_iterable(JOBS.values()):
+for verb in _listed():
+    for one in features().values():
+        verb = one.extends(verb)
     app.command(cls=Verb)(verb)

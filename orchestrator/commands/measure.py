@@ -47,7 +47,7 @@ def plan(
     all: Annotated[bool, Option("--all", help="List all trials of a long plan.")] = False,
     format: JsonFormat = "text",
 ) -> None:
-    """Show which trials of a sweep would run, and why the others would not.
+    """Show which trials would run, for how long, and why others not.
 
     \b
     Example:
@@ -69,11 +69,11 @@ def plan(
         return
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
 
-    planned = make_planned(what, where, how)
+    planned = make_planned(what, where, how, prices=(prices := parse_prices(price)))
     if explain is not None:
         _explain(planned, explain, format)
         return
-    estimate, steps = estimate_planned(planned, parse_prices(price))
+    estimate, steps = estimate_planned(planned, prices)
     if format == "json":
         from lmsweep.orchestrator.commands.text.plan_output import plan_output
 
@@ -138,7 +138,7 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
     "shard tracker"
 )
 def run(what: What, where: Where, how: How) -> None:
-    """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
+    """Measure the trials of a sweep that are not stored yet. Ctrl-C stops it; re-running resumes.
 
     \b
     Example:
@@ -149,9 +149,10 @@ def run(what: What, where: Where, how: How) -> None:
 
     ready = run_now(what, where, how, began)
     trial_command = None if where.address else what.trial_command()
-    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
+    resume = resume_command("run", what, where, how)
+    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command, again=resume)
     if ready.gate.kept_out or ready.gate.cut:
-        say(what_is_left(ready, how, resume_command("run", what, where, how)))
+        say(what_is_left(ready, how, resume))
     exit_if_failed(ready)
 
 

@@ -7,7 +7,8 @@ import typer
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
-from lmsweep.orchestrator.plan_request import Text, Texts
+from lmsweep.orchestrator.plan_request import Rare, Text, Texts
+from lmsweep.orchestrator.terminal import say, show_groups
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -30,11 +31,13 @@ def table(
     format: Format = "text",
     preset: Annotated[Text, Option(help="A predefined table; --list-presets names them.")] = None,
     price: Prices = [],
-    flops: Annotated[FlopConvention | None, Option(metavar="model|hardware", help=FLOPS)] = None,
+    flops: Annotated[FlopConvention | None, Rare(metavar="model|hardware", help=FLOPS)] = None,
     list_presets: Annotated[bool, Option("--list-presets", help="List the predefined tables.")] = False,
     plot: Annotated[bool, Option("--plot", help="Draw a bar for each number instead.")] = False,
 ) -> None:
-    """Print a pivot table of the results. Without options, it shows everything that varies.
+    """Print how many results there are, and their numbers as a table.
+
+    Without options, it shows everything that varies.
 
     \b
     Example:
@@ -45,7 +48,7 @@ def table(
     from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_groups, show_parts
+    from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_parts
 
     if list_presets:
         show_groups({group: {name: one.question for name, one in made.items()} for group, made in GROUPS.items()})
@@ -55,6 +58,7 @@ def table(
     if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
         as_screen = format == "text" and not plot
         found = api.tables(store, where=conditions, fits=fits_screen if as_screen else lambda parts: True)
+        found = found if as_screen else [one for one in found if not isinstance(one, str)]
     else:
         found = [
             api.table(
@@ -86,37 +90,45 @@ def compare(
     contrast: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the other side; repeatable.")] = [],
     where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: only these results; repeatable.")] = [],
     across: Annotated[
-        Texts, Option(help="Other fields that may differ between the sides: driver_version,torch_version")
+        Texts, Rare(help="Other fields that may differ between the sides: driver_version,torch_version")
     ] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
     min_effect: Annotated[
         Text,
-        Option(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02."),
+        Rare(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02."),
     ] = None,
     same_within: Annotated[
         Text,
-        Option(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
+        Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
     ] = None,
     beside: Annotated[
         Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
     ] = None,
     explain: Annotated[bool, Option("--explain", help="Show what the differences consist of, from profiles.")] = False,
+    environment: Annotated[
+        bool, Option("--environment", help="Show in which hardware and software two stores differ.")
+    ] = False,
     fail_on: Annotated[
-        Texts, Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
+        Texts, Rare(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
+    verbose: Annotated[bool, Rare("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
     format: Format = "text",
 ) -> None:
-    """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
+    """Say which of two selections or stores is faster, and how surely.
+
+    Each cell has a ratio of medians, its interval and a verdict.
 
     \b
     Example:
-      lmsweep compare results --baseline precision=fp32 --contrast precision=bf16
+      lmsweep compare results --baseline attention=naive --contrast attention=sdpa
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    if beside and (other or first or second or fail_on or across or value or min_effect or same_within or explain):
+    judged = first or second or fail_on or across or value or min_effect or same_within or explain
+    if beside and (other or environment or judged):
         raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
+    if environment and (judged or not other):
+        raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
     if explain and (value or fail_on or min_effect or same_within):
         others = "--value, --min-effect, --same-within and --fail-on"
         raise RequestError(f"--explain is about whole steps; leave out {others}")
@@ -126,11 +138,23 @@ def compare(
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
+    from lmsweep.analysis import load
+    from lmsweep.analysis.data.selection import select
+
+    if environment:
+        from lmsweep.analysis.comparison.environment_diff import environment_diff
+
+        names = store, str(other)
+        one, two = (select(load(location, pooled=False), conditions) for location in names)
+        differing = environment_diff(one, two, names)
+        if differing.frame.empty and format == "text":
+            say(differing.notes[0])
+        else:
+            show_table(differing, format)
+        return
     if beside:
-        from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
         from lmsweep.analysis.data.pooled_rows import pool
-        from lmsweep.analysis.data.selection import select
 
         attempts = load(store, pooled=False)
         shown = place_beside(attempts, beside, select(pool(attempts), conditions))

@@ -1,9 +1,10 @@
 """Estimates what a whole plan will take: seconds, and dollars if the price of a device is given."""
 
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
@@ -16,6 +17,10 @@ from lmsweep.trials.analytic.prices import Price, hourly_dollars
 
 START_SECONDS = 13.0
 """Planning, starting and stopping Ray, and importing PyTorch, with its bytecode cached, in the first worker."""
+LATE_SHARE, LATE_SECONDS = 0.05, 10.0
+"""Share of the budget for which trials may run after its end, and the most of it: a short estimate loses nothing."""
+ENDING_SECONDS = 3.0
+"""What the command takes, on two cores, after its last trial."""
 FIRST_COMPILED_SECONDS = 2.6
 """Extra time of the first of the compiled trials that share a process."""
 
@@ -67,13 +72,23 @@ class PlanEstimate:
     """Trials whose time is unknown; the totals leave them out."""
     devices: tuple[DeviceEstimate, ...]
     """The longest first."""
+    at_most: float | None = None
+    """Seconds after which a run ends, whatever was estimated; None if nothing limits it."""
 
 
 def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[PlanEstimate, StepEstimates]:
     """Estimate a plan, and the steps of its trials. Raises RequestError as `estimate_plan` does."""
     steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, prices=prices)
     estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
-    return estimate_plan(planned.plan, estimates, planned.nodes, prices), steps
+    estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
+    if (until := planned.until(now := time.monotonic())) is not None:
+        estimate = replace(estimate, at_most=latest_end(until - now))
+    return estimate, steps
+
+
+def latest_end(budget: float) -> float:
+    """Return the seconds after which a command with this budget ends."""
+    return budget + min(LATE_SHARE * budget, LATE_SECONDS) + ENDING_SECONDS
 
 
 def estimate_plan(

@@ -6,12 +6,8 @@ from threading import Lock
 from types import FrameType
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.plan_estimate import ENDING_SECONDS, latest_end
 from lmsweep.orchestrator.running.progress.eta import Eta
-
-LATE_SHARE = 0.05
-"""Share of the budget for which trials may still run after its end: a short estimate then loses nothing."""
-LATE_SECONDS = 10.0
-"""The most of it; ending the command takes some seconds more."""
 
 
 class Gate:
@@ -26,7 +22,7 @@ class Gate:
         """
         self._eta = eta
         self.until = until
-        self.late_seconds = min(LATE_SHARE * budget, LATE_SECONDS)
+        self.late_seconds = latest_end(budget) - ENDING_SECONDS - budget
         """Seconds after `until` in which trials may still end before they are cut."""
         self._on_close = on_close
         self._lock = Lock()

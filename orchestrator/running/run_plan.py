@@ -62,11 +62,6 @@ class Account:
                 if purpose in self.seconds:  # a workload of the user's may measure other times of a trial
                     self.seconds[purpose] += sum(row.samples)
 
-    def shares(self) -> dict[str, float]:
-        """Return seconds by purpose, summed over the slots; the rest is `idle`."""
-        whole = (time.monotonic() - self.began) * self.slots
-        return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -114,16 +109,9 @@ def prepare(
     gate = Gate(eta, until=until, on_close=on_close, budget=0.0 if until is None else until - began)
     account = Account(began=began, slots=count_slots(plan, nodes), nodes=sum(node.started for node in nodes))
     return Run(
-        planned=planned,
-        to_run=to_run,
-        estimate=estimate,
-        eta=eta,
-        progress=progress,
-        gate=gate,
-        account=account,
-        address=address,
-        advice=tuple(dict.fromkeys(words for one in to_run if (words := steps.advice(one)))),
-    )
+        planned=planned, to_run=to_run, estimate=estimate, eta=eta, progress=progress, gate=gate, account=account,
+        address=address, advice=tuple(dict.fromkeys(words for one in to_run if (words := steps.advice(one)))),
+    )  # fmt: skip
 
 
 def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> None:

@@ -4,10 +4,10 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.expansion import Expansion, expand
 from lmsweep.orchestrator.sweep.grids import Block, read_grid
 from lmsweep.orchestrator.sweep.located_yaml import (
@@ -162,16 +162,9 @@ def read_sweep(
         _check_names(grids, names, source)
         blocks = [block for block in blocks if block.name in grids]
     read = WrittenSweep(
-        source=source,
-        document=document,
-        file=sweep,
-        blocks=blocks,
-        forced=forced,
-        problems=problems,
-        code=folder,
-        trusted=trusted,
-        must_name_code=folder is not None and not (code or asked or grids),
-    )
+        source=source, document=document, file=sweep, blocks=blocks, forced=forced, problems=problems, code=folder,
+        trusted=trusted, must_name_code=folder is not None and not (code or asked or grids),
+    )  # fmt: skip
     if read.count > MAX_COMBINATIONS:
         message = (
             f"{read.count} combinations are too many; the limit is {MAX_COMBINATIONS}. Fewer values per axis, zip for "
@@ -323,13 +316,6 @@ def _text(name_or_path: str) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
-
-
-def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name: those of features, too."""
-    root = Path(str(files("lmsweep.orchestrator")))
-    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
-    return {name: found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def _not_found(path: Path, packaged: Sequence[str]) -> str:

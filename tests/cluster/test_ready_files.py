@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
-from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
 from tests.support.command import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -358,7 +358,7 @@ def test_a_store_whose_rows_name_code_runs_none_of_it(folder: Path) -> None:
         lambda: answer_here("report", "store", "-o", "page.html"),
         lambda: answer_here("compare", "store", "--baseline", "batch_size=1", "--contrast", "batch_size=2"),
         lambda: answer_here("best", "store", "--for", "tokens/s"),
-        lambda: answer_here("share", "store", "-o", "sent"),
+        lambda: answer_here("report", "store", "--share", "sent"),
     ]
     for one in ask:
         assert "Traceback" not in one().stderr

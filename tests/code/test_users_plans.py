@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lmsweep.orchestrator.features.best.best_sweep import largest_batch
+from lmsweep.orchestrator.features.best.largest_batch import largest_batch
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.digest import code_folder
@@ -104,7 +104,7 @@ def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
     )
     rows = run_here(Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(str(FOLDER))))
     Store(str(tmp_path / "store")).keep(rows)
-    done = answer_here("best", tmp_path / "store")
+    done = answer_here("best", tmp_path / "store", "--max-batch")
     assert done.returncode == 0, done.stderr
     assert "Best for tokens/s" in done.stdout
     assert "it needs your own code, which is not available" in done.stdout

@@ -18,7 +18,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster import ray_session
 from lmsweep.orchestrator.cluster.ray_session import folder_for_sockets
-from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 from lmsweep.trials.spec.config import RequestError
@@ -53,7 +53,7 @@ def test_a_run_measures_every_trial_and_prints_their_table_and_where_the_time_we
     assert "2 trials, 2 to run" in done.stdout
     assert "[2/2]" in done.stdout
     assert re.search(r"step\.time \((ms|µs|s)\)", done.stdout)
-    assert re.search(r"(?m)^took [\d.]+ .*: setup .* warmup .* measured .* idle", done.stdout)
+    assert re.search(r"(?m)^took [\d.]+ s: setup .* warmup .* measured [^,]*$", done.stdout)
     assert f"lmsweep table {store}" in done.stdout
 
 
@@ -100,9 +100,10 @@ def test_results_on_one_core_are_other_results_than_on_all_cores(finished):
     assert {one["action"] for one in plan["trials"]} == {"run"}
 
 
-def test_status_counts_what_the_store_holds(finished):
+def test_the_first_line_of_a_table_counts_what_the_store_holds(finished):
     _, store, _ = finished
-    assert re.search(r"\n\S+ +.*cores\) +2\n", lmsweep_here("status", store))
+    assert re.match(r"sweep \S+ on .*cores\): 2 ok\n\n", lmsweep_here("table", store))
+    assert not re.search(": 2 ok", lmsweep_here("table", store, "--format", "markdown"))
 
 
 def test_table_pivots_the_store_in_every_format(finished):
@@ -406,9 +407,9 @@ def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path):
 def test_the_packaged_sweeps_are_listed_with_what_runs_here_and_one_is_printed_to_copy(tmp_path):
     listed = [line for line in lmsweep_here("sweeps").splitlines() if line.startswith("  ")]
     assert {line.split()[0] for line in listed} == set(packaged_sweeps())
-    assert any("  quick  " in line and "  8 trials, all run here   A first look" in line for line in listed)
+    assert any("  quick  " in line and "  4 trials, all run here   A first look" in line for line in listed)
     copy = tmp_path / "mine.yaml"
-    copy.write_text(lmsweep_here("show", "quick"))
+    copy.write_text(lmsweep_here("sweeps", "quick"))
     assert copy.read_text() == packaged_sweeps()["quick"]
-    done = answer_here("show", "quik")
+    done = answer_here("sweeps", "quik")
     assert (done.returncode, "did you mean quick?" in done.stderr) == (2, True)

@@ -12,11 +12,11 @@ import torch
 import typer.main
 from typer.testing import CliRunner
 
-from lmsweep.orchestrator.commands.app import app
-from tests.support.command import ROOT, answer_here, lmsweep
+from lmsweep.orchestrator.commands.app import JOBS, app
+from tests.support.command import GROUP, ROOT, answer_here, lmsweep
 
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
-MEASURING = ("run", "noise", "trial")
+MEASURING = ("run", "trial")
 INSTALLING = ("bisect",)
 """Their examples install releases from an index: tests/features/bisect/test_bisect.py has others."""
 
@@ -51,10 +51,11 @@ def test_help_names_the_value_of_an_option_after_the_option() -> None:
     )
 
 
-def test_help_names_common_options_first() -> None:
+def test_help_names_rare_options_below_the_others() -> None:
     said = CliRunner().invoke(app, ["run", "--help"]).stdout
-    first, _, others = said.partition("More options:")
-    assert re.findall(r"^  (--[a-z]+)", first, flags=re.MULTILINE) == ["--store", "--set", "--budget", "--code"]
+    first, _, others = said.partition("Advanced:")
+    common = ["--store", "--grid", "--set", "--address", "--profile", "--code", "--budget", "--help"]
+    assert re.findall(r"^  (--[a-z]+)", first, flags=re.MULTILINE) == common
     assert "--shard" in others and "--grace" in others
 
 
@@ -64,14 +65,20 @@ def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
     assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE)
 
 
-def test_the_list_of_verbs_has_the_whole_first_sentence_of_each_below_what_it_is_for() -> None:
-    said = answer_here("--help", COLUMNS="80").stdout
-    listed = " ".join(said[said.index("Measure:") :].split())
-    assert re.findall(r"^(\w.*):$", said, flags=re.MULTILINE) == ["Options", "Measure", "Read", "Share", "Set up"]
-    assert "..." not in listed
-    for name, words in VERBS.items():
-        sentence = " ".join(re.split(r"\.\s|\n\n", words, maxsplit=1)[0].split()).rstrip(".")
-        assert f"{name} {sentence}" in listed
+def test_help_fits_24_lines_the_jobs_of_readme_first_then_each_verb_with_its_first_sentence() -> None:
+    lines = answer_here("--help", COLUMNS="80").stdout.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    jobs = re.findall(r"^## (.*)", (ROOT / "README.md").read_text("utf-8"), flags=re.MULTILINE)[:4]
+    assert [line.split("  ")[0] for line in lines[1:5]] == jobs
+    listed = [re.sub(" +", " ", line) for line in lines[6 : 6 + len(VERBS)]]
+    sentences = [re.split(r"(?<=\.)\s|\n\n", words, maxsplit=1)[0] for words in VERBS.values()]
+    assert listed == [f"{name} {sentence}" for name, sentence in zip(VERBS, sentences, strict=True)]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_command_of_a_job_is_one(job: str) -> None:
+    for _, verb, *words in map(str.split, JOBS[job].split(" && ")):
+        GROUP(app).commands[verb].make_context(verb, words)  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

@@ -40,8 +40,7 @@ WRONG = {
     "compare results --where nope": "--where nope: write field=value",
     "compare results --with published --min-effect 2%": "--with shows numbers without verdicts",
     "compare results --explain --fail-on slower": "--explain is about whole steps",
-    "status results --format nope": "--format nope: no such format",
-    "diff results other --format nope": "--format nope: no such format",
+    "compare results other --environment --format nope": "--format nope: no such format",
     "plan quick --format nope": "--format nope: no such format (one of: text, json)",
     "plan quick --price H100": "--price H100: write DEVICE=DOLLARS",
     "plan quick --max-batch --price H100=1": "--price cannot be combined",
@@ -65,7 +64,7 @@ WRONG = {
     "bisect quick --releases 2.11.0,2.12.0 --value nope": "--value nope: write PHASE.METRIC",
     "plan quick --code nowhere": "--code nowhere: there is no such folder",
     "run quick --code nowhere": "--code nowhere: there is no such folder",
-    "badge results --where nope": "--where nope: write field=value",
+    "report results --badge b.svg --where nope": "--where nope: write field=value",
     "check quick --timeout nope": "--timeout nope: write a time",
 }
 

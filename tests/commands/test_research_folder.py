@@ -79,7 +79,7 @@ def run_there(folder: Path, *words: str | Path, path: str) -> str:
 def test_neither_the_command_nor_its_processes_import_files_of_the_folder(folder: Path, name: str):
     put(folder, name)
     for path in PATHS[:2]:
-        assert "Show which trials of a sweep would run" in run_there(folder, *START, "plan", "--help", path=path)
+        assert "Show which trials would run" in run_there(folder, *START, "plan", "--help", path=path)
     run_there(folder, *command("lmsweep.trials.store.store"), path=str(ROOT))
 
 

@@ -178,7 +178,7 @@ def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(store, m
 def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
     for index, make in enumerate(hostile_files(honest_table(store), pickle.dumps(Trap(mark))).values()):
         make(store / "measurements" / f"hostile-{index}.parquet")
-    done = answer_here("status", store)
+    done = answer_here("table", store)
     assert done.returncode == 0, done.stderr
     assert "NVIDIA H200" in done.stdout and "cannot be read" in done.stderr and "Traceback" not in done.stderr
 
@@ -250,7 +250,7 @@ def test_the_name_of_a_sweep_is_escaped(tmp_path, monkeypatch, name):
 
 def test_the_name_of_a_store_is_a_folder_or_a_uri(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = answer_here("status", "$(touch sprung); `touch sprung`")
+    done = answer_here("table", "$(touch sprung); `touch sprung`")
     assert done.returncode == 2 and "there is no store" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -286,7 +286,7 @@ def test_text_of_a_store_cannot_control_the_terminal(tmp_path):
     attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=steering))
     (tmp_path / "store" / "measurements" / "\x1b[31m.parquet").write_bytes(b"harm")
     for done in (
-        answer_here("status", tmp_path / "store"),
+        answer_here("table", tmp_path / "store"),
         answer_here("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time"),
         answer_here("table", tmp_path / "store", "--where", "model=\x1b[31m"),
         answer_here("run", "\x1b[31m", "--store", tmp_path / "store"),

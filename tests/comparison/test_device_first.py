@@ -14,7 +14,7 @@ from lmsweep.analysis.comparison.side_by_side import beside
 from lmsweep.analysis.tables.render import render
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import lmsweep_here
+from tests.support.command import answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
@@ -142,17 +142,19 @@ def test_a_device_may_be_named_by_a_word_of_its_name(attempts: Attempts) -> None
         of(attempts, "device_name", "A100", "H200")
 
 
-def test_diff_shows_what_differs_between_two_machines_and_what_is_refused(tmp_path: Path) -> None:
+def test_compare_shows_what_differs_between_two_machines_and_what_is_refused(tmp_path: Path) -> None:
     newer = replace(H100, torch_version="2.12.0", host_cpu="another", host_load=3.0)
     for name, fingerprint in (("one", H100), ("other", newer)):
         Attempts(tmp_path / name).ok(gpu(), times(0.01, 0.02), fingerprint=fingerprint)
-    shown = lmsweep_here("diff", tmp_path / "one", tmp_path / "other")
+    shown = lmsweep_here("compare", tmp_path / "one", tmp_path / "other", "--environment")
     lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
     assert lines["torch_version"][1:] == [H100.torch_version, "2.12.0", "no"]
     assert lines["host_cpu"][-1] == "yes" and "host_load" not in lines and "driver_version" not in lines
     assert "2 fields differ" in shown
-    same = lmsweep_here("diff", tmp_path / "one", tmp_path / "one")
+    same = lmsweep_here("compare", tmp_path / "one", tmp_path / "one", "--environment")
     assert re.fullmatch(r"All \d+ fields are the same\.\n", same)
+    alone = answer_here("compare", tmp_path / "one", "--environment")
+    assert alone.returncode == 2 and "lmsweep compare STORE OTHER --environment" in alone.stderr
 
 
 def test_beside_another_store_device_time_comes_first_with_both_intervals_and_the_flags_of_each_number(

@@ -7,8 +7,8 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.side_by_side import beside
-from lmsweep.analysis.reference import CAVEATS, CONDITIONS
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.results.flag_meanings import CAVEATS, CONDITIONS
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.made_up_results import H200, Attempts, config

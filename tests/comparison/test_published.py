@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.reference import CAVEATS, published
+from lmsweep.analysis.reference import published
+from lmsweep.trials.results.flag_meanings import CAVEATS
 from tests.support.command import lmsweep_here
 
 ROOT = Path(__file__).parents[2]

@@ -51,7 +51,7 @@ def address() -> Iterator[str]:
 def test_whatever_an_address_answers_the_command_ends_with_a_sentence(address: str, kind: str, monkeypatch) -> None:
     monkeypatch.setattr(open_store, "MOST_BYTES", 10_000_000)
     monkeypatch.setattr(open_store, "ANSWER_SECONDS", 1)
-    done = answer_here("status", f"{address}/{kind}")
+    done = answer_here("table", f"{address}/{kind}")
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert f"{address}/{kind}/files.json" in done.stderr and "\x1b" not in done.stderr
     assert {"endless": "it has more than", "slow": "it is not whole after 1 s"}.get(kind, "") in done.stderr
@@ -59,5 +59,5 @@ def test_whatever_an_address_answers_the_command_ends_with_a_sentence(address: s
 
 def test_a_list_of_no_files_is_no_store(address: str) -> None:
     ANSWERS["no-files"] = b"HTTP/1.0 200 OK\r\n\r\n" + json.dumps([]).encode()
-    done = answer_here("status", f"{address}/no-files")
+    done = answer_here("table", f"{address}/no-files")
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr

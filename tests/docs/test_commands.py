@@ -31,7 +31,6 @@ REASONS = {
     r"runs-on:": "needs a runner; the last test here runs the steps of sharing.md",
     r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",
     r"--history": "needs results of two days or states; tests/features/report/test_history.py",
-    r"lmsweep noise": "takes minutes; tests/features/noise/test_noise.py",
     r"lmsweep accept": "needs an idle machine of a known kind",
 }
 """What is not run: a part of its text, and why. Nor is what needs a GPU (`needs_a_gpu`). Mentions are parsed."""
@@ -52,7 +51,7 @@ RESULTS = {
 """Page -> shipped sets that stand for its `results`, as a GPU would measure them. On other pages commands make them."""
 PROGRAMS = "lmsweep|ray|uv|uvx|pip|pipx|make|docker|kubectl|cd|for"
 QUICK = ["--set", "context_length=32", "--budget", "4m"]
-"""Options for a busy machine, where few trials fit into the sweep's own budget, and tables need both precisions."""
+"""Options for a busy machine, where few trials fit into the sweep's own budget, and a comparison needs two."""
 OWN = ["--set", "measure_steps=2", "--set", "warmup_steps=1"]
 """Options for sweep files."""
 

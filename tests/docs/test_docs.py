@@ -14,7 +14,8 @@ import yaml
 
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from tests.support.command import GROUP, lmsweep_here
 from tools import ADDRESSES
 from tools.pictures import PICTURES

@@ -144,7 +144,7 @@ def test_a_store_whose_name_python_reads_otherwise_than_arrow_is_refused_with_ad
     tmp_path: Path, name: str | bytes, locale: dict[str, str], words: str
 ) -> None:
     done = subprocess.run(
-        [*COMMAND, "status", os.path.join(os.fsencode(tmp_path), os.fsencode(name))],
+        [*COMMAND, "table", os.path.join(os.fsencode(tmp_path), os.fsencode(name))],
         env=os.environ | {"PYTHONPATH": PYTHONPATH} | locale,
         capture_output=True,
         text=True,

@@ -17,6 +17,8 @@ from tests.support.command import ROOT, lmsweep, write_sweep
 from tests.support.installed import install, shown
 
 GROUP = "lmsweep.features"
+VERB = r"^([a-z]+) *(?: [A-Z]|$)"
+"""A verb in the list of help."""
 STORE = ROOT / "tests/support/stores/cpu"
 RECORD = "from lmsweep.orchestrator.feature import Feature\ndef {}(): ...\nrecord = Feature(name='mine', {})\n"
 
@@ -26,10 +28,9 @@ def test_a_feature_of_another_package_is_a_verb_with_help_and_a_schema(tmp_path:
     assert len(module.splitlines()) <= 30
     path = install(tmp_path, GROUP, "slowest", module)
     listed = lmsweep("--help", PYTHONPATH=path).stdout
-    read = listed[listed.index("Read:") : listed.index("Share:")]
-    assert re.search(r"^  slowest +Print the slowest cell of a store\.$", read, flags=re.MULTILINE)
+    assert re.search(r"^export .*\nslowest +Print the slowest cell of a store\.$", listed, flags=re.MULTILINE)
     assert re.fullmatch(r"\w+ \w+: \S+ s\n", lmsweep("slowest", STORE, PYTHONPATH=path).stdout)
-    schema = json.loads(lmsweep("schema", "slowest", PYTHONPATH=path).stdout)
+    schema = json.loads(lmsweep("slowest", "--schema", PYTHONPATH=path).stdout)
     printed = json.loads(lmsweep("slowest", STORE, "--format", "json", PYTHONPATH=path).stdout)
     jsonschema.validate(printed, schema)
     assert printed["seconds"] > 0 and {*schema["properties"]} == {*printed}
@@ -47,7 +48,7 @@ def double(format: str = "json") -> None: ...
 def page(number: Number) -> str: return f"<p>{number.value}</p>"
 def doubled(value: int) -> Number: return Number(2 * value)
 
-record = Feature(name="doubled", job="Read", verbs=(double,), outputs={"double": "doubled:Number"},
+record = Feature(name="doubled", verbs=(double,), outputs={"double": "doubled:Number"},
                  pages={"double": "doubled:page"}, functions={"doubled": "doubled:doubled"})
 """
 
@@ -72,27 +73,26 @@ def test_a_feature_of_another_package_adds_a_function_and_a_page_of_its_json(tmp
     assert done.returncode == 2 and re.search(r"not what `lmsweep .*\bdouble\b.* --format json", done.stderr)
 
 
-@pytest.mark.parametrize(("place", "around"), [(-9, ("", "init")), (-0.5, ("check", "sweeps")), (None, ("doctor", ""))])
+@pytest.mark.parametrize(("place", "around"), [(-9, ("", "init")), (-0.5, ("sweeps", "plan")), (None, ("export", ""))])
 def test_a_feature_says_where_help_lists_its_verb(place: float | None, around: tuple[str, str], tmp_path: Path) -> None:
-    where = "job='Set up', verbs=(cook,)" + (f", place={place}" if place is not None else "")
+    where = "verbs=(cook,)" + (f", place={place}" if place is not None else "")
     listed = lmsweep("--help", PYTHONPATH=install(tmp_path, GROUP, "mine", RECORD.format("cook", where))).stdout
-    verbs = ["", *re.findall(r"^  (\w+)", listed[listed.index("Set up:") :], flags=re.MULTILINE), ""]
+    verbs = ["", *re.findall(VERB, listed, flags=re.MULTILINE), ""]
     at = verbs.index("cook")
     assert (verbs[at - 1], verbs[at + 1]) == around
 
 
 def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
-    verbs = re.findall(r"^  ([a-z]+) ", lmsweep("--help").stdout, flags=re.MULTILINE)
+    verbs = re.findall(VERB, lmsweep("--help").stdout, flags=re.MULTILINE)
     assert " ".join(verbs) == (
-        "plan run trial noise accept audit best bisect fits status table compare explain diff schema report share "
-        "badge notebooks export init check sweeps show doctor"
+        "init check sweeps plan run trial table compare report doctor fits best accept audit bisect export"
     )
 
 
 def test_a_name_that_the_core_has_is_refused(tmp_path: Path) -> None:
     taken = DOUBLED.replace('"double":', '"table":').replace('"doubled":', '"plan":')
     path = install(tmp_path, GROUP, "doubled", taken)
-    done = lmsweep("schema", "table", PYTHONPATH=path)
+    done = lmsweep("table", "--schema", PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (
         2,
         "lmsweep: the feature doubled adds table to outputs, but there is one already\n",
@@ -115,10 +115,9 @@ def test_type_checkers_know_each_function_that_a_feature_adds() -> None:
     [
         ("import nothing_there\n", "cannot be loaded (ModuleNotFoundError: No module named 'nothing_there')"),
         ("record = 'mine'\n", "is a str; it must be a Feature"),
-        (RECORD.format("cook", "job='Cook', verbs=(cook,)"), "write one of: Measure, Read, Share, Set up"),
-        (RECORD.format("run", "job='Measure', verbs=(run,)"), "the feature mine adds a verb run, but there is one"),
+        (RECORD.format("run", "verbs=(run,)"), "the feature mine adds a verb run, but there is one"),
     ],
-    ids=["import", "kind", "job", "verb"],
+    ids=["import", "kind", "verb"],
 )
 def test_a_record_that_cannot_be_used_is_one_sentence_that_names_it(tmp_path: Path, module: str, reason: str) -> None:
     done = lmsweep("--help", PYTHONPATH=install(tmp_path, GROUP, "broken", module))
@@ -140,8 +139,8 @@ def test_the_workload_and_the_sweep_of_a_feature_go_with_its_folder(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a script's own folder comes first on the search path
-    names = "workloads() and {'operators', 'accept', 'noise', 'cs336-2026'} <= {*packaged_sweeps()}"
-    asked = "from lmsweep.orchestrator.sweep.sweep import packaged_sweeps\n"
+    names = "workloads() and {'operators', 'accept', 'cs336-2026'} <= {*packaged_sweeps()}"
+    asked = "from lmsweep.orchestrator.feature import packaged_sweeps\n"
     asked += f"from lmsweep.trials.spec.workloads import workloads; print('operators' in {names})"
     folder = copy / "orchestrator/features/operators"
     assert python(asked, str(copy)) == "True"
@@ -165,7 +164,7 @@ def test_without_a_feature_there_is_all_else(
         elsewhere = {"PYTHONPATH": str(copy)}
         verbs = [verb.__name__ for verb in features()[feature].verbs]
         whole, left = (lmsweep("--help", **where).stdout for where in ({}, elsewhere))
-        listed = [set(re.findall(r"^  (\w+)  ", text, flags=re.MULTILINE)) for text in (whole, left)]
+        listed = [set(re.findall(VERB, text, flags=re.MULTILINE)) for text in (whole, left)]
         assert listed[0] - listed[1] == {*verbs} and listed[1] <= listed[0]
         for verb in verbs:
             assert f"No such command '{verb}'" in lmsweep(verb, "--help", **elsewhere).stderr

@@ -184,7 +184,7 @@ def test_memory_that_is_not_there_is_oom(runner, environment):
     rows = run(runner, environment, batch_size=10**14)  # more than addresses, also where memory is overcommitted
     assert [row.status for row in rows] == [Status.OOM]
     assert "allocate" in (rows[0].error or "")
-    assert re.fullmatch(r"oom: requested \d+ GiB, which the host could not provide", outcome(rows))
+    assert re.fullmatch(r"oom: requested \d+ GiB, which this machine could not provide", outcome(rows))
     assert run(runner, environment)[0].status == Status.OK
 
 

@@ -34,7 +34,7 @@ def test_a_small_process_may_continue_in_a_small_share_of_a_large_host(monkeypat
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(LARGE_HOST, 30 * 10**9))
     assert why_to_end(os.getpid()) is None
     monkeypatch.setenv(VARIABLE, "10MB")
-    assert (why_to_end(os.getpid()) or "").endswith("more than the 0.00913 GiB that a trial may hold")
+    assert (why_to_end(os.getpid()) or "").endswith("more than the 9.35 MiB that a trial may hold")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypat
     here = fingerprint("cpu")
     room = budget(TrialConfig(d_model=16, device="cpu"), here)
     assert room and room.bytes == memory_for_a_trial(psutil.virtual_memory().total) - HOST_RESERVE == 1_450_000_000
-    assert room.words == "1.35 GiB of this host (2.28 GiB for a trial minus 0.931 GiB for Python and the system)"
+    assert room.words == "1.35 GiB of this host (2.28 GiB for a trial minus 954 MiB for Python and the system)"
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.status import counts, flag_counts, flag_words
-from lmsweep.orchestrator.features.status.status_output import StatusOutput, status_output
+from lmsweep.analysis.metrics.status import count_words, counts, flag_counts
+from lmsweep.analysis.tables.text_table import flag_lines
 from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import LAPTOP, Attempts, config
 
@@ -28,13 +28,17 @@ def test_results_are_counted_by_sweep_and_device_as_a_plan_counts_them(attempts:
     table = table.set_index(["sweep", "device_name"])
     assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
     assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
+    assert count_words(analysis.load(attempts.store, pooled=False)).splitlines() == [
+        "sweep made-up on Laptop CPU (8 cores): 1 ok",
+        "sweep made-up on NVIDIA H200: 3 ok, 1 oom, 1 timeout",
+    ]
     assert table.sum().to_dict() == Counter(one.status for one in attempts.store.outcomes().values())
 
 
 def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
     Path(attempts.store.location, "measurements").mkdir(parents=True)
     frame = analysis.load(attempts.store)
-    assert counts(frame).empty and status_output(frame) == StatusOutput(results=[], flags={})
+    assert counts(frame).empty and count_words(frame) == ""
 
 
 @pytest.fixture
@@ -47,25 +51,31 @@ def flagged(attempts: Attempts) -> Attempts:
     return attempts
 
 
-def test_status_counts_the_results_of_each_flag_and_gives_its_advice(flagged: Attempts):
+def test_a_line_of_each_flag_counts_its_results(flagged: Attempts):
     frame = analysis.load(flagged.store, pooled=False)
     assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
-    assert flag_words(frame).splitlines() == [
-        f"2 results are flagged outliers, in step.time, forward.time. {Flag.OUTLIERS.advice}",
-        f"1 result is flagged throttled, in step.time, forward.time. {Flag.THROTTLED.advice}",
+    assert flag_lines(flag_counts(frame)) == [
+        "outliers (2): Some samples lie far from the others.",
+        "throttled (1): The GPU lowered its clocks because of heat or its power supply.",
     ]
 
 
-def test_a_flag_that_a_table_explains_already_is_not_repeated(flagged: Attempts):
-    words = flag_words(analysis.load(flagged.store), said=f"[a] outliers: {Flag.OUTLIERS.advice}")
-    assert words.splitlines() == [
-        f"1 result is flagged throttled, in step.time, forward.time. {Flag.THROTTLED.advice}",
-    ]
+def test_flags_that_are_as_frequent_are_sorted_by_name(attempts: Attempts):
+    flags = (Flag.UNSTEADY, Flag.OUTLIERS, Flag.BUSY_HOST)
+    for first in range(3):
+        attempts.ok(config(context_length=2**first), {"step.time": (1.0, 1.1)}, flags=flags[first:] + flags[:first])
+    assert list(flag_counts(analysis.load(attempts.store))) == ["busy_host", "outliers", "unsteady"]
+
+
+@pytest.mark.parametrize("flag", list(Flag))
+def test_the_first_sentence_of_each_flag_fits_a_line_of_a_terminal(flag: Flag):
+    (line,) = flag_lines({flag: 24})
+    assert line.endswith(".") and len(line) <= 80 and line.partition(": ")[2][:-1] in flag.advice
 
 
 def test_a_result_without_flags_has_no_words(attempts: Attempts):
     attempts.ok(config(), {"step.time": (1.0, 1.1)})
-    assert flag_words(analysis.load(attempts.store)) == ""
+    assert flag_lines(flag_counts(analysis.load(attempts.store))) == []
 
 
 def test_the_flags_of_an_older_attempt_do_not_count(flagged: Attempts):

@@ -135,10 +135,10 @@ def test_a_notebook_shows_the_message_of_a_wrong_request_alone() -> None:
 
 
 def test_the_notebooks_are_copied_and_none_is_overwritten(tmp_path: Path) -> None:
-    assert f"{len(ALL)} notebooks" in lmsweep_here("notebooks", tmp_path / "mine")
+    assert f"{len(ALL)} notebooks" in lmsweep_here("report", "--notebooks", tmp_path / "mine")
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [path.name for path in ALL]
     kept = tmp_path / "mine" / ALL[0].name
     kept.write_text("mine")
-    done = answer_here("notebooks", tmp_path / "mine")
+    done = answer_here("report", "--notebooks", tmp_path / "mine")
     assert done.returncode == 2 and "exists already; nothing was copied" in done.stderr
     assert kept.read_text() == "mine"

@@ -97,6 +97,7 @@ def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Pa
         reference / "SOURCES.md",
         *(ROOT / "orchestrator" / "features").glob("*/*.html"),
         *(ROOT / "orchestrator" / "features").glob("*/*.yaml"),
+        ROOT / "orchestrator" / "features" / "catalogue" / "catalogue.json",
         *(ROOT / "trials" / "analytic").glob("*.csv"),
         *(ROOT / "trials" / "analytic" / "rates" / "data").iterdir(),
         *(ROOT / "trials" / "code" / "configurations").iterdir(),
@@ -117,7 +118,7 @@ def test_git_ignores_no_file_of_the_code() -> None:
 
 def test_the_command_and_load_work_in_a_folder_with_modules_of_our_names(python: Path, research: Path) -> None:
     assert run_there(research, python, "-P", "-m", "lmsweep", "--version").strip() == f"lmsweep {__version__}"
-    assert "8 trials" in run_there(research, python, "-m", "lmsweep", "plan", "quick", "--no-predict")
+    assert "12 trials" in run_there(research, python, "-m", "lmsweep", "plan", "quick", "--no-predict")
     script = (
         "import sys, lmsweep\n"
         f"assert len(lmsweep.load({str(STORE)!r})) > 100\n"

@@ -589,7 +589,7 @@ def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
 @pytest.mark.slow
 def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(tmp_path):
     """Slow for the work that it is given: a context for which a step takes minutes on any two cores."""
-    changes = ["--set", "precision=fp32", "--set", "context_length=32,32768", "--no-predict"]
+    changes = ["--set", "processes=1", "--set", "attention=sdpa", "--set", "context_length=32,32768", "--no-predict"]
     done = lmsweep("run", "quick", *changes, "--budget", "1m", "--store", tmp_path / "store")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(
@@ -599,8 +599,8 @@ def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(t
     times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
     assert set(times["context_length"]) == {32} and set(times["status"]) == {"ok"}
     for samples, flags in zip(times["samples"], times["flags"], strict=True):
-        assert 1 <= len(samples) <= 20
-        assert len(samples) >= 10 or "not_converged" in flags
+        assert 1 <= len(samples) <= 40
+        assert len(samples) >= 20 or "not_converged" in flags
 
 
 @pytest.mark.slow

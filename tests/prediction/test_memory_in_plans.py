@@ -185,7 +185,7 @@ def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) 
     text = lmsweep_here(*command, "--max-context", "--set", "model=2.7b")
     assert re.search(r"^batch_size +device +largest context_length$", text, re.MULTILINE)
     assert re.search(r"^8 +a 40GB device +none fits$", text, re.MULTILINE)
-    room = "36.5 GiB of a 40GB device (37.3 GiB minus 0.749 GiB for the CUDA context)"
+    room = "36.5 GiB of a 40GB device (37.3 GiB minus 767 MiB for the CUDA context)"
     assert f"predicted peak of at most {room}" in text
 
 

@@ -11,6 +11,7 @@ import pytest
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.operators import Operators, class_of
 from lmsweep.trials.analytic.rates.rate_set import launched
+from lmsweep.trials.prediction.depth.operator_growth import deepened
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
@@ -114,6 +115,19 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
 def test_one_run_stands_for_every_batch_and_two_shallow_ones_for_a_deep_one(fields: dict[str, Any]) -> None:
     config = small(**fields)
     assert numbers(step_operators(config)) == numbers(whole_operators(config))
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
+@pytest.mark.parametrize("checkpointing", ["none", "block"])
+def test_one_layer_and_two_give_a_deep_model_with_adapters_though_only_the_second_has_gradients_of_what_it_reads(
+    checkpointing: str,
+) -> None:
+    one, two, five = (
+        whole_operators(small(adapter="lora", precision="bf16", checkpointing=checkpointing, num_layers=layers))
+        for layers in (1, 2, 5)
+    )
+    found = deepened(one, two, 4)
+    assert found is not None and numbers(found) == numbers(five)
 
 
 def numbers(operators: Operators) -> Counter[Any]:

@@ -47,7 +47,7 @@ def test_a_trial_of_unknown_time_is_cut_soon_after_the_end_of_the_budget_and_nam
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     said = run_with_budget(tmp_path, tmp_path / "sweep.yaml", "--code", tmp_path)
     assert "the time for the run is over; 1 trial may end within" in said
-    assert re.search(r"took .*, cut \d\d\.\d s \(", said), said
+    assert re.search(r"(?m)^took .*, cut \d\d\.\d s$", said), said
     which = r"1 trial \(measure: .*\) cut at the end of the time; 1 trial \(measure: .*\) did not fit into"
     assert re.search(which + rf" {BUDGET}s\. To resume: lmsweep run .*sweep\.yaml", said), said
     rows = pd.read_parquet(tmp_path / "store" / "measurements")
@@ -88,15 +88,15 @@ def test_a_run_says_each_thing_once_and_at_its_end_what_is_left_with_its_time_an
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout + done.stderr
     assert said.count("mps device") == 1 and said.count("unsupported") == 2, "in the summary of the plan"
-    assert "missing" not in said and "found: " not in said.replace("found: Training step: ", "")
-    assert re.search(r"^workloads by status: \d ok$", said, flags=re.MULTILINE), said
+    assert "missing" not in said and not re.search("found: (?!Training step: |the machine was busy )", said)
+    assert re.search(r"^(\d) of \1 measurements succeeded$", said, flags=re.MULTILINE), said
     left = (
         r"about .* of measuring is left: 1 trial \((timing: small)\) did not fit into 45s\. To resume: lmsweep (.*)\n$"
     )
     found = re.search(left, done.stdout)
     assert found, said
     again = lmsweep(*shlex.split(found[2]), "--budget", "1s")
-    assert again.returncode == 0 and "1 to run, in about" in again.stdout, again.stdout
+    assert again.returncode == 0 and "1 to run, in at most 4" in again.stdout, again.stdout
     assert "1 trial (timing: small) did not fit into 1s" in again.stdout
 
 

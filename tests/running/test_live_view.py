@@ -69,7 +69,7 @@ def test_the_view_names_devices_trials_phases_flags_and_time_left_in_80_columns(
     assert any("Laptop" in line and "1/3" in line and "1 failed" in line and "left" in line for line in lines)
     assert any("context_length 17" in line and "warming up" in line and "of ~30.0 s" in line for line in lines)
     assert any("context_length 16" in line and "starting" in line for line in lines)
-    assert "flags: 1 busy_host" in text
+    assert "flags, explained at the end: 1 busy_host" in text
 
 
 def test_the_view_shows_the_whole_name_of_a_trial_that_runs() -> None:

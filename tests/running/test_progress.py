@@ -5,10 +5,11 @@ import re
 import pytest
 
 from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.running.progress.trial_words import describe, descriptions, outcome, short_values
-from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -71,7 +72,7 @@ HOST_IS_FULL = (
     ("said", "words"),
     [
         (GPU_IS_FULL, "oom: requested 2.00 GiB with 71.30 GiB allocated; 1.21 GiB of 79.18 GiB were free"),
-        (HOST_IS_FULL, "oom: requested 76294 GiB, which the host could not provide"),
+        (HOST_IS_FULL, "oom: requested 76294 GiB, which this machine could not provide"),
         (
             "host memory: it held 3 GiB, more than the 2 GiB that a trial may hold",
             "oom: host memory: it held 3 GiB, more than the 2 GiB that a trial may hold",

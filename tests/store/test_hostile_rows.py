@@ -142,7 +142,7 @@ VERBS = (
     ("compare", "--baseline", "precision=fp32", "--contrast", "precision=bf16"),
     ("best",),
     ("report", "-o", "{folder}/report.html"),
-    ("share", "-o", "{folder}/shared"),
+    ("report", "--share", "{folder}/shared"),
 )
 
 

@@ -212,9 +212,9 @@ def test_somebody_elses_parquet_is_named_and_the_rest_is_read(tmp_path, foreign)
         ours = schema_of(Record)
         foreign = {name: pa.nulls(2, ours.field(name).type) for name in ours.names}
     pq.write_table(pa.table(foreign), tmp_path / "measurements" / "train-00000.parquet")
-    status = answer_here("status", tmp_path)
-    assert re.search(r"measurements/train-00000.parquet .* left out \(not written by lmsweep: ", status.stderr)
-    assert re.search(r"test +Laptop CPU \(8 cores\) +1\n", status.stdout)
+    counted = answer_here("table", tmp_path)
+    assert re.search(r"measurements/train-00000.parquet .* left out \(not written by lmsweep: ", counted.stderr)
+    assert re.search(r"sweep test on Laptop CPU \(8 cores\): 1 ok\n", counted.stdout)
     table = answer_here("table", tmp_path, "--value", "forward.time")
     assert "train-00000.parquet" in table.stderr and "150" in table.stdout
     if isinstance(foreign, dict) and "a" in foreign:

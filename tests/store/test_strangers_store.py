@@ -71,9 +71,8 @@ def test_every_command_refuses_it_and_leaves_the_readers_files_alone(tmp_path: P
     make_link(store / "measurements", documents)
     for words in (
         ("table", store),
-        ("status", store),
         ("report", store, "-o", tmp_path / "page.html"),
-        ("share", store, "-o", tmp_path / "shared"),
+        ("report", store, "--share", tmp_path / "shared"),
         ("compare", store, store),
         ("plan", "quick", "--no-predict", "--store", store),
         ("best", store),
@@ -219,9 +218,8 @@ def test_commands_that_read_change_nothing_in_a_store(tmp_path: Path) -> None:
     before, names = state(folder), sorted(folder.rglob("*"))
     for words in (
         ("table", folder),
-        ("status", folder),
         ("report", folder, "-o", tmp_path / "page.html"),
-        ("share", folder, "-o", tmp_path / "shared"),
+        ("report", folder, "--share", tmp_path / "shared"),
         ("compare", folder, folder),
         ("plan", "quick", "--no-predict", "--store", folder),
     ):

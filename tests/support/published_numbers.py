@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lmsweep.analysis import reference
-from lmsweep.analysis.reference import CONDITIONS, INFERENCE
+from lmsweep.trials.results.flag_meanings import CONDITIONS, INFERENCE
 
 _TYPES = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 

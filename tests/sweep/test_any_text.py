@@ -10,7 +10,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep, packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.model_sizes import SIZES

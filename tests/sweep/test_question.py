@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import trial_id

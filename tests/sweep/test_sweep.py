@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from lmsweep.analysis.reference import published
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.schema import SKELETON
-from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps, parse_overrides
+from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.sweeps import PARTS_OF_OTHERS, error_of, values

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from lmsweep.orchestrator.features.catalogue import QUESTIONS
-from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.features.catalogue.listed import QUESTIONS
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.model_sizes import SIZES

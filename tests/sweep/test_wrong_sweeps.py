@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep, packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from tests.support.sweeps import ATTENTIONS, FIELDS, MODELS, OR_OTHER, PRECISIONS, WORKLOADS, error_of
 

@@ -59,8 +59,8 @@ def test_golden_files_hold_numbers_to_ten_digits_and_text_to_the_letter() -> Non
     assert same(line, "0.0123,ok,1.0716652183740225,-2.5e-05")
     assert not same(line, "0.0123,ok,1.0716652193740224,-2.5e-05")
     assert not same(line, "0.0123,oom,1.0716652183740224,-2.5e-05")
-    assert not same("22420 ± 200 [a]", "22421 ± 200 [a]")
-    assert not same("12.3 ± 0.2", "12.3 ± 0.3") and not same("12.3", "12.30 ")
+    assert not same("22420 [200, 300] (a)", "22421 [200, 300] (a)")
+    assert not same("12.3 [12.1, 12.5]", "12.3 [12.1, 12.6]") and not same("12.3", "12.30 ")
 
 
 def pivot(frame: pd.DataFrame, rows: str, cols: str, values: str, **where: str) -> analysis.Table:
@@ -190,7 +190,7 @@ def test_rows_and_columns_that_are_given_twice_are_joined(hardware: pd.DataFrame
     assert once == again and "1024" in once
 
 
-def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables_and_counted(attempts: Attempts) -> None:
+def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables(attempts: Attempts) -> None:
     nowhere = replace(LAPTOP, device_name=absent("cuda"))
     for context_length in (128, 256):
         trial = config(device="cuda", context_length=context_length)
@@ -204,15 +204,14 @@ def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables_and_co
     for arguments in ([], ["--preset", "end-to-end"], ["--rows", "model,precision"]):
         done = answer_here("table", where, *arguments)
         assert "2 results are for a device that was missing (no cuda device)" in done.stderr
-        assert "no cuda device" not in done.stdout and done.stdout.count("unsupported") == 1
+        assert "no cuda device" not in done.stdout and re.search("unsupported$", done.stdout, flags=re.MULTILINE)
     assert "no cuda device" in lmsweep_here("table", where, "--where", "device_name=no cuda device")
-    assert "no cuda device" in lmsweep_here("status", where)
 
 
 def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model", "precision", "step.time", device_name=LAPTOP.device_name)
     text = analysis.render(table, "text")
-    assert "n/a [a]" in text and "[a] its clock stood" in text
+    assert "n/a (a)" in text and "(a) its clock stood" in text
     text = analysis.render(pivot(hardware, "model", "precision", "step.mfu", device_name=LAPTOP.device_name), "text")
     assert "mfu: the peak of this device in this arithmetic is unknown" in text
 
@@ -272,11 +271,11 @@ def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     attempts.ok(config(mode="forward_backward"), {"step.time": samples(1, 0.1), "forward.time": samples(0.4, 0.1)})
     frame = analysis.load(attempts.store)
     first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
-    assert first == "step.time (s), mode forward_backward: median and 95 % interval" and "mode" not in second
+    assert first == "step.time (s), mode forward_backward: median [95 % interval]" and "mode" not in second
     first = analysis.render(pivot(frame, "model", "", "step.time forward.time"), "text").splitlines()[0]
-    assert first == "mode forward_backward: median and 95 % interval"
+    assert first == "mode forward_backward: median [95 % interval]"
     first = analysis.render(pivot(frame, "model", "precision", "forward.time"), "text").splitlines()[0]
-    assert first == "forward.time (ms): median and 95 % interval"
+    assert first == "forward.time (ms): median [95 % interval]"
     attempts.ok(config(), {"step.time": samples(2, 0.1)})
     assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
 
@@ -293,15 +292,15 @@ def test_results_that_differ_in_the_driver_alone_are_distinguished_too(attempts:
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": samples(1, 0.1)})
     alone = lmsweep_here("table", attempts.store.location)
-    assert "One process per cell: the interval includes how far others would differ, about 3 %." in alone
+    assert "Each number is of one process; its interval includes how far others would differ, about 3 %." in alone
     attempts.ok(config(), {"step.time": samples(1.1, 0.1)})
     attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)})
     table = pivot(analysis.load(attempts.store), "context_length", "", "step.time")
     assert table.wide("processes").iloc[:, 0].to_list() == [2, 1]
     assert table.wide("spread").iloc[0, 0] == pytest.approx(0.1 / 1.05)
     mixed = lmsweep_here("table", attempts.store.location)
-    assert "1 or 2 processes per cell; their medians differ by up to 9.5 %" in mixed
-    assert "Cells with one process" in mixed
+    assert "Each number is of 1 or 2 processes, whose medians differ by up to 9.5 %." in mixed
+    assert "Some are of one process; its interval" in mixed
 
 
 def test_a_table_and_a_comparison_of_one_store_have_the_same_numbers(attempts: Attempts) -> None:
@@ -398,7 +397,7 @@ def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) 
         assert line["flags"] == " ".join(table.wide("flags").loc[cell, column])
 
 
-def test_an_interval_that_is_not_even_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
+def test_an_interval_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (500, -80, 300, 0, 0, 200, -20, -60))})
     table = pivot(analysis.load(attempts.store), "model", "", "step.time")
     assert (table.wide("low").iloc[0, 0], table.wide("high").iloc[0, 0]) == pytest.approx((0.0439, 0.1037), rel=1e-2)
@@ -423,25 +422,25 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
 @pytest.mark.parametrize(
     ("numbers", "texts"),
     [
-        ((12.3412, 12.2912, 12.3812), ("12.34", "± 0.05")),
-        ((12.3412, 12.2012, 12.4412), ("12.34", "± 0.14")),
+        ((12.3412, 12.2912, 12.3812), ("12.34", "[12.29, 12.38]")),
+        ((12.3412, 12.2012, 12.4412), ("12.34", "[12.20, 12.44]")),
         ((12.3412, 12.1, 12.35), ("12.34", "[12.10, 12.35]")),
-        ((12.3412, 12.2512, 12.3412), ("12.34", "± 0.09")),  # less than a hundredth of it to either side
-        ((53.2, 40.9, 117.3), ("53", "[41, 117]")),  # ± 64 would imply times below zero
-        ((5.0, 0.5, 10.5), ("5.0", "[0.5, 10.5]")),  # so would ± 5.5
+        ((12.3412, 12.2512, 12.3412), ("12.34", "[12.25, 12.34]")),
+        ((53.2, 40.9, 117.3), ("53", "[41, 117]")),
+        ((5.0, 0.5, 10.5), ("5.0", "[0.5, 10.5]")),
         ((-5.0, -10.5, -0.5), ("-5.0", "[-10.5, -0.5]")),
-        ((0.2, -4.8, 5.0), ("0.20", "± 5.00")),
-        ((123.4, 120.0, 180.0), ("123", "[120, 180]")),
+        ((0.2, -4.8, 5.0), ("0.20", "[-4.80, 5.00]")),
+        ((123.4, 120.0, 180.0), ("120", "[120, 180]")),
         ((12.3412, 12.3412, 12.3412), ("12.34", None)),
         ((12.3412, float("nan"), float("nan")), ("12.34", None)),
-        ((123456.0, 121700.0, 125100.0), ("123500", "± 1800")),
+        ((123456.0, 121700.0, 125100.0), ("123500", "[121700, 125100]")),
         ((0.0123, -0.5, 0.3), ("0.012", "[-0.500, 0.300]")),
         ((37.2, 12.0, 612.0), ("37", "[12, 612]")),
-        ((99.96, 99.0, 100.0), ("100.0", "± 1.0")),
+        ((99.96, 99.0, 100.0), ("100.0", "[99.0, 100.0]")),
         ((5.0, 4.0, 5.0), ("5.0", "[4.0, 5.0]")),
-        ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "± 0.00000010")),
+        ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "[0.00123440, 0.00123460]")),
         ((0.5712, 1e-22, 3.178e22), ("0.57", "[1e-22, 3e+22]")),
-        ((1.0, -3e5, 3e5), ("1.0", "± 3e+05")),
+        ((1.0, -3e5, 3e5), ("1", "[-3e+05, 3e+05]")),
     ],
 )
 def test_the_digits_of_a_cell_follow_its_interval(
@@ -487,7 +486,7 @@ def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_print
     text = analysis.render(
         analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where={}), "text"
     )
-    assert "Wall time over device time is 2 to 3 (median 2.5)" in text and "`--value step.time` shows it." in text
+    assert "The whole step takes 2 to 3 (median 2.5) times as long" in text and "`--value step.time`." in text
     attempts.ok(config(context_length=512), {"step.time": samples(0.1, 1e-3)})
     assert analysis.default_layout(analysis.load(attempts.store)).values == ["step.time"], "none is left out"
 
@@ -500,8 +499,10 @@ def test_a_table_says_why_numbers_have_no_interval(attempts: Attempts) -> None:
         attempts.ok(config(batch_size=8), {"step.time": samples(median, 0.01)}, flags=(Flag.BUSY_HOST,))
     table = pivot(analysis.load(attempts.store), "context_length batch_size", "", "step.time")
     assert list(table.cells["low"].isna()) == [False, True, True, True]
-    assert [note.partition(": ")[2].split(",")[0] for note in table.notes if "No interval in 1 cell" in note] == [
-        "the processes differ too much for so few.",
-        "its samples",
+    assert [
+        note.partition(": ")[2].split(",")[0] for note in table.notes if "1 number without an interval" in note
+    ] == [
+        "their processes differ too much for so few.",
+        "their samples",
         "how values of 0 or less vary is not known.",
     ]

@@ -108,7 +108,7 @@ def test_a_trial_beside_which_others_compute_is_flagged():
 
 def test_run_says_of_each_trial_that_its_host_was_busy(tmp_path):
     rows = Attempts(tmp_path / "store").ok(config(), {"step.time": (1.0, 1.1, 1.2)}, flags=(Flag.BUSY_HOST,))
-    assert outcome(rows) == "1.1 s per step, on a busy host"
+    assert outcome(rows) == "1.1 s per step, on a busy machine"
     assert outcome([replace(row, flags=()) for row in rows]) == "1.1 s per step"
 
 

@@ -65,11 +65,11 @@ def test_a_workload_of_another_package_is_run_and_shown(folder: Path, monkeypatc
 def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
     assert re.search(r"^256 ", table, flags=re.MULTILINE)
-    assert "copies" in lmsweep_here("status", folder / "store")
+    assert "copies" in lmsweep_here("table", folder / "store")
     page = folder / "elsewhere.html"
     lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")
-    assert "8 trials, 8 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
+    assert "12 trials, 12 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
     refused = answer_here("plan", folder / "sweep.yaml", "--store", folder / "store")
     assert refused.returncode == 2 and "'row_copy' is not a workload" in refused.stderr
 

@@ -33,7 +33,7 @@ class Flag(StrEnum):
     """A reason to question a measurement, with advice."""
 
     advice: str
-    """What the flag means, and what to do about it."""
+    """What the flag means, in a first sentence that lists of flags print, and what to do about it."""
 
     def __new__(cls, value: str, advice: str) -> "Flag":
         flag = str.__new__(cls, value)
@@ -43,16 +43,14 @@ class Flag(StrEnum):
 
     HOST_BOUND = (
         "host_bound",
-        "The CPU could not launch work fast enough, so this time measures the host as much as the device. Compile the "
-        "model, or increase the batch size or the context length.",
+        "The CPU launched work too slowly for the GPU. This time measures both. Compile the model, or increase the "
+        "batch size or the context length.",
     )
     UNSTEADY = (
         "unsteady",
-        "Timing: the measured iterations became slower or faster, or ran at two speeds by turns, or the warm-up "
-        "reached its limit before two windows of five iterations agreed (auto) or before it had all of its iterations "
-        "(max_seconds). The median depends on how long was measured: look at samples and warmup_samples, and increase "
-        "warmup_steps or max_seconds. Memory: "
-        "iterations that do the same work held different bytes. The largest sample is the safe one.",
+        "Iterations that do the same work differed over time. Timing: they drifted or ran at two speeds, or the "
+        "warm-up reached its limit before two windows of five agreed (auto) or all had run (max_seconds). Look at "
+        "samples and warmup_samples, increase warmup_steps or max_seconds. Memory: the largest sample is safe.",
     )
     NOT_CONVERGED = (
         "not_converged",
@@ -62,53 +60,45 @@ class Flag(StrEnum):
     )
     THROTTLED = (
         "throttled",
-        "The GPU lowered its clocks because of heat or its power supply, so this is the time of a slower chip. Check "
-        "its cooling and measure again.",
+        "The GPU lowered its clocks because of heat or its power supply. Check its cooling and measure again.",
     )
     POWER_CAPPED = (
         "power_capped",
-        "The GPU reached its power limit and lowered its clocks, as it does in large matrix products. Compare only "
-        "with results under the same limit.",
+        "The GPU reached its power limit and lowered its clocks. Compare only with results under the same limit.",
     )
     SHARED_GPU = (
         "shared_gpu",
-        "Another process was on this GPU and may have taken memory and time. End it (nvidia-smi names it) and measure "
-        "again.",
+        "Another process was on this GPU. It may have taken memory and time. End it: nvidia-smi names it.",
     )
     BUSY_HOST = (
         "busy_host",
-        "Other processes, or other guests of the same machine, took CPU time that this trial needed, so its times may "
-        "be many times too long. Quiet the machine (top shows which process it is; another lmsweep run counts) and "
-        "measure again.",
+        "Other programs took CPU time, so times may be far too long. They are other processes (top shows them; another "
+        "lmsweep run counts), or other guests of the same machine. Quiet the machine and measure again.",
     )
     RECOMPILED = (
         "recompiled",
-        "torch.compile compiled another graph during the warm-up or the measured iterations, so some samples include "
-        "compile time. TORCH_LOGS=recompiles with `lmsweep trial` shows what changed.",
+        "Some samples include time of the compiler. TORCH_LOGS=recompiles with `lmsweep trial` shows what changed.",
     )
     OUTLIERS = (
         "outliers",
-        "Some samples lie more than three interquartile ranges beyond the quartiles. They are kept. Use the median, "
-        "and check what else the machine was doing.",
+        "Some samples lie far from the others. They are more than three interquartile ranges beyond the quartiles, and "
+        "are kept. Use the median, and check what else the machine was doing.",
     )
     PHYSICS_VIOLATION = (
         "physics_violation",
-        "This time would need more than the peak of the device's datasheet, so the time or the datasheet is wrong. Do "
-        "not use the number, and report it.",
+        "This time would need more than the GPU's peak. The time or the datasheet is wrong: report it.",
     )
     NOT_RESOLVED = (
         "not_resolved",
-        "The interval of this difference includes 0 or lies below it, so the difference cannot be distinguished from "
-        "noise. Read it as `about 0`, or measure more pairs (measure_steps) on a quieter machine.",
+        "This difference cannot be distinguished from noise. Read it as `about 0`, or increase measure_steps.",
     )
     UNATTRIBUTED = (
         "unattributed",
-        "More than 1 % of the profiled time belongs to no known range, so the ranges' times are too short by that "
-        "much. The trace beside the result shows what launched it.",
+        "More than 1 % of the profiled time is of no known range. The trace beside the result shows what launched it.",
     )
     COLD_CACHE = (
         "cold_cache",
-        "The compiler's cache did not contain this graph, so its compile time is that of a first run on this machine.",
+        "The compiler's cache did not contain this graph. Its compile time is that of a first run on this machine.",
     )
     NOT_FINITE = (
         "not_finite",
@@ -117,31 +107,28 @@ class Flag(StrEnum):
     )
     NO_GRADIENT = (
         "no_gradient",
-        "Some trained weights get no gradient in backward, so the step trains less than it seems, in less time and "
-        "memory. Under checkpoint(use_reentrant=True) an input that requires no gradient, as behind a frozen "
-        "embedding, cuts them off: write use_reentrant=False. A branch that forward does not use, or an expert that no "
-        "token reaches, gets none either: give it a part in the loss, or requires_grad_(False). `lmsweep check` names "
-        "the weights of your own model.",
+        "Some trained weights get no gradient in backward. The step trains less than it seems. Under "
+        "checkpoint(use_reentrant=True) an input that requires no gradient, as behind a frozen embedding, cuts them "
+        "off: write use_reentrant=False. A branch that forward does not use, or an expert without tokens: give it a "
+        "part in the loss, or requires_grad_(False). `lmsweep check` names the weights of your model.",
     )
     NO_UPDATE = (
         "no_update",
-        "The optimizer left weights as they were. With precision: fp16, the gradient scaler skips updates whose "
-        "gradients are infinite, and a skipped one takes less time: increase warmup_steps until the scale has settled, "
-        "or use precision: bf16; if every update is skipped, look for the layer that overflows. Otherwise the "
-        "optimizer was not given these weights, or ignores them.",
+        "The optimizer left weights as they were. In fp16 the gradient scaler skips updates whose gradients are "
+        "infinite: increase warmup_steps until the scale has settled, or use bf16; if all are skipped, look for the "
+        "layer that overflows. Otherwise the optimizer was not given these weights, or ignores them.",
     )
     DISAGREES = (
         "disagrees",
-        "Your own code computes something else than the reference, by more than its precision explains (rows of phase "
-        "error, and gradients.relative_error of ddp), so this is not the time of the same work. Attention: check the "
-        "mask, the scale 1 / sqrt(d) and the gradients. In fp32, tl.dot of Triton needs "
-        'input_precision="ieee", or the trial precision: tf32. Data-parallel: check that gradients are averaged, that '
-        "all of them are, and that every rank gets all updated weights.",
+        "Your own code computes something else than the reference. They differ by more than the precision explains "
+        "(rows of phase error, and gradients.relative_error of ddp). Attention: check the mask, the scale 1 / sqrt(d) "
+        'and the gradients. In fp32, tl.dot of Triton needs input_precision="ieee", or the trial precision: tf32. '
+        "Data-parallel: check that gradients are averaged, that all of them are, and that every rank gets all updated "
+        "weights.",
     )
     OTHER_TYPE = (
         "other_type",
-        "Your attention returns another type than that of its queries, as float32 for bfloat16, so it writes more "
-        "bytes than it must, and backward begins with them. Return output.to(q.dtype).",
+        "Your attention returns another type than that of its queries. Return output.to(q.dtype): fewer bytes move.",
     )
 
 

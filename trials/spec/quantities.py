@@ -12,6 +12,7 @@ def bytes_of(text: str) -> int | None:
 
 
 def gib(count: float) -> str:
-    """Return bytes as text with three digits, such as `79.2 GiB`, the unit of CUDA's tools and PyTorch's messages."""
-    amount = count / 2**30
-    return f"{amount:.3g} GiB" if amount < 1000 else f"{amount:.0f} GiB"
+    """Return bytes as text with three digits, such as `79.2 GiB` or `48.3 MiB`, the units of PyTorch's messages."""
+    unit, size = ("MiB", 2**20) if count < 2**30 else ("GiB", 2**30)
+    amount = count / size
+    return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"

@@ -5,7 +5,7 @@ depends on what was measured (`Kind`) and differs from cell to cell. It is never
 distribution describes it: a typical value (`scale`) worth so many `freedom` degrees of freedom. Three sources add up:
 
 1. a shipped prior for each kind (`PRIORS`), from the repeated cells of the shipped reference stores;
-2. the repetitions of the same store, device and kind, `lmsweep noise` among them (`Variation.updated`);
+2. the repetitions of the same store, device and kind, the sweep `noise` among them (`Variation.updated`);
 3. the processes of the cell itself (`moderated`), which yields Student's t with the degrees of freedom of all three
    (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, "moderated t").
 

@@ -17,7 +17,7 @@ from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
-from lmsweep.orchestrator.terminal import format_seconds, on_terminal
+from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
@@ -110,7 +110,7 @@ class PlanText:
             [
                 *(short.get(name, {}).get(value := getattr(one.trial.config, name), label(value)) for name in names),
                 *(_process_text(one) for _ in repeated),
-                one.trial_id[: SHORT_ID if on_terminal() else None],
+                one.trial_id[:SHORT_ID],
                 self._peak_text(one),
                 *(self._step_text(one, name) for name in stepping),
                 self._seconds_text(one),

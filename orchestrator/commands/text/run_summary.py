@@ -1,11 +1,14 @@
-"""What `run` prints at its end: the results as a table, where the time went, and what to do next."""
+"""What `run` prints at its end: the results as a table, where the time went, what was found, and the next command."""
 
 import math
 import shlex
+import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
+import psutil
 
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.plan_request import How
@@ -16,24 +19,26 @@ from lmsweep.orchestrator.running.run_plan import Account, Run
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.terminal import continuing, format_seconds, say
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
+
+if TYPE_CHECKING:
+    from lmsweep.analysis.answers.verdicts import Answer
 
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
 
-MOST_LEFT_OUT = 10
+MOST_LEFT_OUT = 3
 """Maximum number of left-out trials that are listed; if there are more, only their number is printed."""
 
 
-def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None) -> None:
-    """Print the results of this sweep, their flags, the account of the run, and what to do next.
+def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None, again: str = "") -> None:
+    """Print the results of this sweep, their flags, the account of the run, what was found, and the next command.
 
-    trial_command: repeats a trial here if an identifier is appended; None on a cluster.
+    trial_command: repeats a trial here if an identifier is appended; None on a cluster. again: repeats the run.
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.answers.headline import headline_of
     from lmsweep.analysis.answers.store_answers import answers_of, range_headline
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.process_variation import known_variation
@@ -45,29 +50,55 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
         rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
     with continuing("the table of the results"):
         parts += _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
-    if sum(account.seconds.values()):
-        parts.append(where_the_time_went(account))
-    # The summary of the plan has the others.
-    if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
-        counts = ", ".join(f"{count} {status}" for status, count in ended.most_common())
-        parts.append(f"workloads by status: {counts}")
-    if account.lost_nodes:
-        parts.append(
-            f"{account.lost_nodes} of {account.nodes} nodes {'was' if account.lost_nodes == 1 else 'were'} lost"
-        )
+    parts.append("\n".join(_account_words(plan, account)))
     if (rows["status"] != Status.UNSUPPORTED.value).any():
         quoted = shlex.quote(store.location)
-        parts.append(
-            f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
-            f"or in a browser: lmsweep report {quoted}"
-        )
+        words = [f"results are in {store.location}; to see them: lmsweep table {quoted}"]
+        following = f"next, in a browser: lmsweep report {quoted}"
         with continuing("what the results say"):
             present = rows[~rows["device_name"].map(is_absent)].reset_index(drop=True)
             answers = answers_of(present, known=known_variation(stored))
-            found = [headline_of(one)[0] for one in answers if one.cells["verdict"].ne("no result").any()]
-            found = found or [range_headline(pool(rows))]
-            parts.append("\n".join(f"found: {words}" for words in found if words))
+            answered = [one for one in answers if one.cells["verdict"].ne("no result").any()]
+            busy = _busy_words(present)
+            following = f"next, once it is quiet: {again} --fresh" if busy and again else following
+            words += ["", *_found(answered, busy, range_headline(pool(rows)))]
+        parts.append("\n".join([*words, following]))
     say("\n\n".join(part for part in parts if part))
+
+
+def _account_words(plan: Plan, account: Account) -> list[str]:
+    """How long the run took, how its trials ended, and which nodes were lost."""
+    words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
+    if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
+        failed = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
+        counts = [f"{ended[Status.OK]} of {ended.total()} measurements succeeded"]
+        words.append(", ".join([*counts, *(f"{-count} ended as {status}" for count, status in failed)]))
+    if lost := account.lost_nodes:
+        words.append(f"{lost} of {account.nodes} nodes {'was' if lost == 1 else 'were'} lost")
+    return words
+
+
+def _found(answers: "Sequence[Answer]", busy: str, otherwise: str) -> list[str]:
+    """Return the sweep's question, and what was found. otherwise: what is found without answers."""
+    from lmsweep.analysis.answers.headline import lines_of
+
+    (own, *places), *others = [*map(lines_of, answers)] or [[otherwise]]
+    asked = [one.question.text for one in answers[:1]]
+    found = [f"found: {line}" for line in (busy, own) if line]
+    return [*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)]
+
+
+def _busy_words(rows: pd.DataFrame) -> str:
+    """Return in how many trials the machine was busy; empty if there were hardly any."""
+    from lmsweep.analysis.answers.headline import LEAST_BUSY_SHARE
+    from lmsweep.analysis.data.selection import flag_tuples
+
+    is_busy = [Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]
+    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"].nunique()
+    said = (
+        f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times may be too long"
+    )
+    return said if busy > LEAST_BUSY_SHARE * count else ""
 
 
 def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
@@ -81,53 +112,51 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
 def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
     planned, gate = run.planned, run.gate
-    limits = [f"into {planned.budget}"] if planned.budget else []
-    limits += [f"before {how.until}"] if how.until else []
-    words = [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
-    words += [f"{_which(gate.kept_out, run)} did not fit {' and '.join(limits)}"] if gate.kept_out else []
+    limits = (["into", planned.budget], ["before", how.until])
+    limit = " and ".join(f"{word} {end}" for word, end in limits if end)
+    load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
+    is_busy = load > 1.5 and not run.account.statuses and run.address is None  # here, and nothing could begin
+    words = [f"this machine is busy, with {load:.0f} processes for each core"] if is_busy else []
+    words += [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
+    words += [f"{_which(gate.kept_out, run)} did not fit {limit}"] if gate.kept_out else []
     known = [one for one in (*gate.cut, *gate.kept_out) if run.estimate.trials[one.index].reason is None]
     left = run.eta.needed(known)
     takes = f"{'more than' if gate.cut else 'about'} {format_seconds(left)} of measuring is left: " if known else ""
-    more = ""
-    if planned.budget and not how.budget:  # the sweep's own holds without --budget, and has left this out
-        more = f" --budget {math.ceil(2 * max(START_SECONDS + left, seconds_of(planned.budget)) / 60)}m"
+    own = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
+    more = f" --budget {math.ceil(2 * max(START_SECONDS + left, own) / 60)}m" if own else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
 
 
 def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
     """Return the number of these trials and, if they are few, which they are."""
-    count = count_trials(len(trials))
-    if len(trials) > MOST_LEFT_OUT:
-        return count
-    return f"{count} ({'; '.join(run.progress.name_of(planned.index) for planned in trials)})"
+    count, names = count_trials(len(trials)), "; ".join(run.progress.name_of(planned.index) for planned in trials)
+    return f"{count} ({names})" if len(trials) <= MOST_LEFT_OUT else count
 
 
 def where_the_time_went(account: Account) -> str:
-    """Return the run's wall time and its shares by purpose, over all slots."""
-    shares = account.shares()
-    whole = sum(shares.values()) or 1.0
-    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items() if s)
-    slots = f" on each of {account.slots} slots" if account.slots > 1 else ""
-    return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
+    """Return the run's wall time, and what its trials took by purpose, summed over the slots."""
+    words = ", ".join(f"{name} {format_seconds(s)}" for name, s in account.seconds.items() if s)
+    slots = f" on {account.slots} slots" if account.slots > 1 else ""
+    return f"took {format_seconds(time.monotonic() - account.began)}{slots}: {words}"
 
 
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
-    from lmsweep.analysis.metrics.status import flag_words
+    from lmsweep.analysis.metrics.status import flag_counts
     from lmsweep.analysis.tables.pivot import default_layout, pivot
-    from lmsweep.analysis.tables.render import render
+    from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
     layout = default_layout(frame)
     table = pivot(frame, **layout._asdict(), where={})
-    printed = ""
+    parts = []
     if len(table) <= MOST_ROWS:
         show_table(table, pages=False)
-        printed = render(table, "text")
         say("")
-    parts = [flag_words(frame, said=printed)]
+    elif lines := flag_lines(flag_counts(frame)):
+        parts.append("\n".join([*lines, MORE_ON_FLAGS]))
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"

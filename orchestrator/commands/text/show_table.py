@@ -1,8 +1,6 @@
 """Prints tables: fitted to the terminal and in colour, or in the format that was asked for."""
 
-import sys
-from collections.abc import Mapping, Sequence
-from textwrap import fill
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -52,16 +50,3 @@ def _fitted(parts: Sequence[str | Table | Listing]) -> Text:
         for part in parts
     )
     return Text("\n").join(shown)
-
-
-def show_groups(groups: Mapping[str, Mapping[str, str]]) -> None:
-    """Print names with texts beside them below the headings of their groups; on a terminal, folded."""
-    width = terminal_size().columns if on_terminal() else sys.maxsize
-    left = max(len(name) for names in groups.values() for name in names) + 4
-    lines = []
-    for heading, names in groups.items():
-        lines += ["", heading]
-        for name, text in names.items():
-            words = fill(f"  {name:<{left - 4}}  {text}", width, subsequent_indent=" " * left, break_on_hyphens=False)
-            lines.append(words)
-    show(Text("\n".join([*lines[1:], ""])))

@@ -32,8 +32,9 @@ def accept(
     ] = "accept.html",
     format: JsonFormat = "text",
 ) -> None:
-    """Measure within a minute or two whether this machine, or each node, is as fast as one of its kind.
+    """Measure whether this machine is as fast as one of its kind.
 
+    It takes a minute or two. With --address: each node of a cluster.
     Exit code 0: it passes. 1: a part is slow, or undecided.
 
     \b
@@ -50,10 +51,9 @@ def accept(
     device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
     from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.features.accept.accept_text import paragraphs
-    from lmsweep.orchestrator.features.accept.accepting import run_acceptance, write_page
-    from lmsweep.trials.machine.scratch import cache_folder
+    from lmsweep.orchestrator.features.accept.accepting import run_acceptance, usual_store, write_page
 
-    location = store or str(cache_folder() / "accept")
+    location = store or usual_store()
     found = run_acceptance(location, device, where.address)
     text = write_page(found, page)
     if format == "json":
@@ -65,5 +65,10 @@ def accept(
         raise typer.Exit(1)
 
 
-OUTPUT = f"{__name__}.accepting:AcceptOutput"
-feature = Feature(name="accept", job="Measure", verbs=(accept,), outputs={"accept": OUTPUT})
+feature = Feature(
+    name="accept",
+    place=8,
+    verbs=(accept,),
+    outputs={"accept": f"{__name__}.accepting:AcceptOutput"},
+    functions={"accept": f"{__name__}.accepting:accepted"},
+)

@@ -20,6 +20,7 @@ from lmsweep.orchestrator.features.accept import accept_text
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, accept
 from lmsweep.orchestrator.features.accept.node_trials import Measured, Trials, measure_node
 from lmsweep.orchestrator.features.accept.parts import processes_in, shipped
+from lmsweep.orchestrator.planning.memory_budget import devices_meant
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predicted_step
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -27,6 +28,7 @@ from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError, Trial
@@ -36,6 +38,21 @@ from lmsweep.trials.store.store import Store
 SWEEP = "accept"
 PATIENCE = 600.0
 """Seconds that a node of a cluster may take."""
+
+
+def accepted(device: str | None = None, *, store: str | None = None, address: str | None = None) -> "AcceptOutput":
+    """Measure within a minute or two whether this machine, or each node of a cluster, is as fast as one of its kind.
+
+    device: what each GPU should be, `H200`; None: what its name says. store: where results are kept, by default a
+    folder in ~/.cache. address: of a Ray cluster. `.verdict` of the result is pass, slow or cannot tell. Raises
+    RequestError, a ValueError, for an unknown GPU, and if the store or the cluster is wrong.
+    """
+    named = devices_meant(device, "device")[0] if device else None
+    return output_of(run_acceptance(store or usual_store(), named, address))
+
+
+def usual_store() -> str:
+    return str(cache_folder() / "accept")
 
 
 def run_acceptance(location: str, device: Device | None = None, address: str | None = None) -> Acceptance:
@@ -124,13 +141,18 @@ class AcceptOutput(Acceptance):
     lmsweep_version: str
 
 
-def write_page(acceptance: Acceptance, path: Path) -> str:
-    """Write the page and the JSON beside it, and return that. Raises RequestError if they cannot be written."""
+def output_of(acceptance: Acceptance) -> AcceptOutput:
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     advice = accept_text.advice(acceptance)
-    text = json_of(AcceptOutput(**vars(acceptance), advice=advice, made_at=made_at, lmsweep_version=trials.__version__))
+    return AcceptOutput(**vars(acceptance), advice=advice, made_at=made_at, lmsweep_version=trials.__version__)
+
+
+def write_page(acceptance: Acceptance, path: Path) -> str:
+    """Write the page and the JSON beside it, and return that. Raises RequestError if they cannot be written."""
+    output = output_of(acceptance)
+    text = json_of(output)
     try:
-        path.write_text(page_of(acceptance, made_at=made_at), "utf-8")
+        path.write_text(page_of(acceptance, made_at=output.made_at), "utf-8")
         path.with_suffix(".json").write_text(text + "\n", "utf-8")
     except OSError as error:
         raise RequestError(f"-o {path}: cannot be written ({error.strerror})") from error

@@ -86,7 +86,9 @@ def _audit(file: str | None, format: str, stated: dict[str, str | None]) -> None
 
 
 def audit(**given: str | None) -> None:
-    """Say whether a throughput or MFU can be true, and what would explain it. Needs no GPU.
+    """Say whether a throughput or MFU can be true, and what explains it.
+
+    Needs no GPU.
 
     \b
     Examples:
@@ -120,7 +122,7 @@ audit.__annotations__ = {name: kind for name, (_, kind) in _PARAMETERS.items()}
 
 feature = Feature(
     name="audit",
-    job="Measure",
+    place=8.5,
     verbs=(audit,),
     outputs={"audit": f"{__name__}.verdict:AuditOutput"},
     pages={"audit": f"{__name__}.audit_text:audit_page"},

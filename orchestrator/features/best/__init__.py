@@ -7,33 +7,31 @@ answer_text.py     the answer in words and tables
 answer.py          the winner, what it beats, which axis mattered most, what would come next with more memory
 standing.py        how surely a cell is the best
 transfer.py        predictions for another device, by datasheets and cells measured on both
-recipe.py          the command that measures it again, and plain PyTorch that sets it up
-model_recipes.py   the PyTorch that changes a model
-step_recipes.py    the PyTorch of a loss and an optimizer
+largest_batch.py   the largest batch with which a winner is predicted to fit
+best_output.py     the answer as a record
+stored_answers.py  the answers in stores; `lmsweep.best`
 surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
 
-`searching` chooses the trials of a sweep.
+`searching` chooses the trials of a sweep, `recipes` has what a winner is set up by.
 """
 
 import os
 import time
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import Prices, paired, pairs
+from lmsweep.orchestrator.commands.options import JsonFormat, Prices, paired, pairs
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import say_data
+from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
-    from lmsweep.analysis.cells.cells import Cell
-    from lmsweep.analysis.cells.goal import Aim
     from lmsweep.analysis.tables.listing import Listing
+    from lmsweep.orchestrator.features.best.stored_answers import StoredAnswers
 
 
 MOST_JOBS = 8
@@ -41,7 +39,8 @@ MOST_JOBS = 8
 
 
 @takes_request(
-    "what goal subject_to price budget where on other recipe explain store grids overrides address predict code trusted"
+    "what goal subject_to price budget where on other recipe explain max_batch store grids overrides address predict "
+    "code trusted format"
 )
 def best(
     asked: What,
@@ -63,8 +62,12 @@ def best(
     ] = [],
     recipe: Annotated[bool, Option("--recipe", help="Also plain PyTorch that sets the winner up.")] = False,
     explain: Annotated[bool, Option("--explain", help="Also why the winner is ahead, from profiles.")] = False,
+    max_batch: Annotated[bool, Option("--max-batch", help="Also the largest batch that fits.")] = False,
+    format: JsonFormat = "text",
 ) -> None:
-    """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
+    """Find the best configuration of a sweep, or of stored results.
+
+    Of a sweep it runs as few trials as possible.
 
     \b
     Example:
@@ -74,10 +77,11 @@ def best(
     how = replace(how, budget=budget)
     _keep_arithmetic_to_one_core()
     from lmsweep.analysis.cells.goal import parse_aim
+    from lmsweep.orchestrator.features.best.stored_answers import is_store, stored_answers
     from lmsweep.trials.analytic.prices import parse_prices
 
     aim = parse_aim(goal, subject_to, parse_prices(price))
-    stores = [one for one in what if _is_store(one)]
+    stores = [one for one in what if is_store(one)]
     if len(what) > 1 and (sweeps := [one for one in what if one not in stores]):
         raise RequestError(f"{sweeps[0]} is no store; one sweep is searched, or the results of stores are compared")
     if stores:
@@ -87,15 +91,25 @@ def best(
             )
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
-        devices = [name for text in on for name in text.split(",")]
-        predict = how.predict and find_spec("torch") is not None
-        if how.predict and not predict:
-            say("PyTorch is not installed here, so no memory is predicted", error=True)
-        if devices and explain:
-            raise RequestError("--for predicts what was not measured, so there is no profile for --explain")
-        _best_of_stores(
-            stores, where, aim, predict=predict, devices=devices, others=other, recipe=recipe, explain=explain
-        )
+        if on and (explain or max_batch or format == "json"):
+            raise RequestError(
+                "--for predicts what was not measured; --explain, --max-batch and --format json are about what was"
+            )
+        conditions = pairs(where, "--where")
+        if on:
+            from lmsweep.orchestrator.features.best.best_transfer import say_transfers, transferred_cells
+
+            devices = [name for text in on for name in text.split(",")]
+            cells = transferred_cells(stores, conditions, aim, names=devices, others=other, predict=how.predict)
+            say_transfers(cells, devices, aim, title=", ".join(stores))
+            return
+        found = stored_answers(stores, conditions, aim, predict=how.predict, max_batch=max_batch)
+        if format == "json":
+            from lmsweep.orchestrator.features.best.best_output import best_output
+
+            say_data(json_of(best_output(found.answers, aim, found.largest)))
+        else:
+            _show_answers(found, stores, recipe=recipe, explain=explain)
         return
     (sweep,) = what
     if on or other:
@@ -105,14 +119,17 @@ def best(
         )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
-    from lmsweep.orchestrator.features.best.best_sweep import best_of_sweep
+    if format == "json":
+        raise RequestError(f"--format json is about a store: lmsweep best {sweep}, then lmsweep best {there.store}")
+    from lmsweep.orchestrator.features.best.best_sweep import say_best_of_sweep
 
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
-    more += ["--explain"] if explain else []
+    more += [*(["--explain"] if explain else []), *(["--max-batch"] if max_batch else [])]
     asked = replace(asked, sweep=sweep)
     resume = resume_command("best", asked, there, how, more)
-    best_of_sweep(replace(asked, profile=explain), there, how, aim, resume=resume, began=began, recipe=recipe)
+    asked = replace(asked, profile=explain)
+    say_best_of_sweep(asked, there, how, aim, resume=resume, began=began, recipe=recipe, max_batch=max_batch)
 
 
 def _keep_arithmetic_to_one_core() -> None:
@@ -130,82 +147,36 @@ def _keep_arithmetic_to_one_core() -> None:
     del os.environ[name]
 
 
-def _is_store(what: str) -> bool:
-    from lmsweep.analysis.data.open_store import open_store
-    from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
-
-    return what not in packaged_sweeps() and not Path(what).is_file() and open_store(what).exists()
-
-
-def _best_of_stores(
-    locations: list[str],
-    where: list[str],
-    aim: "Aim",
-    *,
-    predict: bool,
-    devices: list[str],
-    others: list[str],
-    recipe: bool,
-    explain: bool,
-) -> None:
-    from lmsweep.analysis import load
-    from lmsweep.analysis.cells.cell_axes import job_of, job_words
-    from lmsweep.analysis.cells.cells import cells_of
-    from lmsweep.analysis.data.load import of_present_devices
-    from lmsweep.analysis.data.selection import select
+def _show_answers(found: "StoredAnswers", stores: list[str], *, recipe: bool, explain: bool) -> None:
+    from lmsweep.analysis.cells.cell_axes import job_words
     from lmsweep.orchestrator.commands.text.show_table import show_parts
-    from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer, explain_lead
+    from lmsweep.orchestrator.features.best.answer import explain_lead
     from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts, winner_words
-    from lmsweep.trials.analytic.prices import hourly_dollars
 
-    conditions = pairs(where, "--where")
-    cells: list[Cell] = []
-    for location in locations:
-        frame = load(location)
-        if frame.empty:
-            raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
-        cells += cells_of(select(of_present_devices(frame, conditions), conditions))
-    # Of many jobs no memory is shown.
-    predict = predict and (len({job_of(cell) for cell in cells}) == 1 or aim.peak is not None)
-    if predict:
-        from lmsweep.orchestrator.features.best.best_sweep import largest_batch_words
-        from lmsweep.orchestrator.features.best.cell_costs import with_predicted_peaks
-        from lmsweep.orchestrator.features.best.searching.candidates import predicted_peaks_of
-
-        cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
-    if devices:
-        from lmsweep.orchestrator.features.best.best_transfer import say_transfers
-
-        more = [cell for other in others for cell in cells_of(load(other))]
-        say_transfers([*cells, *more], devices, aim, title=", ".join(locations))
-        return
-    hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
-    jobs: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in cells:
-        jobs.setdefault(job_of(cell), []).append(cell)
-    found = {job: got for job, each in jobs.items() if isinstance(got := answer(each, aim), Answer)}
+    answers = found.answers
     parts: list[str | Listing] = [
-        f"{job_words(got.winner.config)}\n{winner_words(got, is_short=len(found) > 1)}"
-        for got in [*found.values()][:MOST_JOBS]
+        f"{job_words(one.winner.config)}\n{winner_words(one, is_short=len(answers) > 1)}" for one in answers[:MOST_JOBS]
     ]
-    if explain and len(found) > 1:
-        raise RequestError("--explain is about one job; choose one by --where FIELD=VALUE")
-    if len(found) == 1:
-        ((job, only),) = found.items()
-        largest = largest_batch_words(only) if predict else None
-        details = answer_parts(only, cells=len(jobs[job]) - only.failed, largest_batch=largest)[1:]
-        advice = "Plain PyTorch, and the command that measures it again: --recipe"
-        parts += [*details, *(recipe_parts(only) if recipe else [advice])]
-    elif parts:
-        rest = f"{len(found) - MOST_JOBS} more; " if len(found) > MOST_JOBS else ""
-        parts.append(f"{rest}For one of them in full: --where FIELD=VALUE")
-    if not parts:
-        first = answer(cells, aim)
-        reason = first.reason if isinstance(first, NoAnswer) else "no result of a step"
-        raise RequestError(f"{', '.join(locations)}: {reason}")
+    if len(answers) > 1:
+        if explain:
+            raise RequestError("--explain is about one job; choose one by --where FIELD=VALUE")
+        rest = f"{len(answers) - MOST_JOBS} more; " if len(answers) > MOST_JOBS else ""
+        show_parts([*parts, f"{rest}For one of them in full: --where FIELD=VALUE"])
+        return
+    (only,) = answers
+    parts += answer_parts(only, cells=only.measured, largest=found.largest)[1:]
+    advice = "The largest batch that fits: --max-batch. " if found.largest is None else ""
+    advice += "Plain PyTorch, and the command that measures it again: --recipe"
+    parts += recipe_parts(only) if recipe else [advice]
     if explain:
-        parts.append(explain_lead(next(iter(found.values())), locations).listing())
+        parts.append(explain_lead(only, stores).listing())
     show_parts(parts)
 
 
-feature = Feature(name="best", job="Measure", verbs=(best,))
+feature = Feature(
+    name="best",
+    place=7,
+    verbs=(best,),
+    outputs={"best": f"{__name__}.best_output:BestOutput"},
+    functions={"best": f"{__name__}.stored_answers:best"},
+)

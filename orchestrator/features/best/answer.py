@@ -100,9 +100,22 @@ class Answer:
     """The fields in which the cells differ, `device` among them if there are several devices."""
 
     @property
+    def measured(self) -> int:
+        """Cells with a result."""
+        return 1 + len(self.beaten) + self.over_limit
+
+    @property
     def can_tell(self) -> bool:
         """Whether the winner is likely to be the best, up to RIGHT_MARGIN."""
         return self.wrong < MOST_WRONG
+
+
+class LargestBatch(NamedTuple):
+    """The largest batch with which a winner is predicted to fit."""
+
+    batch: int | None
+    words: str
+    """The memory that it may use, or why the batch is not known."""
 
 
 class NoAnswer(NamedTuple):

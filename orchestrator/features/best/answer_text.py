@@ -5,9 +5,9 @@ from lmsweep.analysis.cells.cells import Cell
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.number_format import choose_unit, number_text, two_digits
-from lmsweep.orchestrator.features.best.answer import Answer, Beaten
-from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, known_cost
-from lmsweep.orchestrator.features.best.recipe import pytorch_snippet, trial_command
+from lmsweep.orchestrator.features.best.answer import Answer, Beaten, LargestBatch
+from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, known_cost, workloads_of
+from lmsweep.orchestrator.features.best.recipes.recipe import pytorch_snippet, trial_command
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.spec.quantities import gib
@@ -17,22 +17,30 @@ CLEAR_PROBABILITY = 0.95
 """Probability above which the winner is called better."""
 
 
-def answer_parts(found: Answer, *, cells: int, largest_batch: str | None = None) -> list[str]:
-    """Return the answer in paragraphs; cells: how many were measured; largest_batch: a sentence about it."""
+def answer_parts(found: Answer, *, cells: int, largest: LargestBatch | None = None) -> list[str]:
+    """Return the answer in paragraphs; cells: how many were measured; largest: the winner's largest batch."""
     parts = [
         winner_words(found),
         _beaten_words(found),
         _front_words(found),
         _effect_words(found, cells),
-        "\n".join(words for words in (largest_batch, _larger_words(found)) if words),
+        "\n".join(words for words in (_batch_words(largest), _larger_words(found)) if words),
     ]
     return [part for part in parts if part]
+
+
+def _batch_words(largest: LargestBatch | None) -> str:
+    if largest is None:
+        return ""
+    if largest.batch is None:
+        return f"The largest batch that it fits with is not known: {largest.words}"
+    return f"The largest batch with which it fits: {largest.batch} (predicted; {largest.words})"
 
 
 def recipe_parts(found: Answer) -> list[str]:
     """Return the command that measures the winner again, and plain PyTorch that sets it up."""
     return [
-        f"To measure it again:\n\n{_indented(trial_command(found.winner.config, _workloads(found)))}",
+        f"To measure it again:\n\n{_indented(trial_command(found.winner.config, workloads_of(found.winner)))}",
         f"In plain PyTorch:\n\n{_indented(pytorch_snippet(found.winner.config))}",
     ]
 
@@ -159,12 +167,6 @@ def _effect_words(found: Answer, cells: int) -> str:
         for one in found.effects[:MOST_EFFECTS]
     ]
     return "\n".join([f"What mattered most (geometric mean over the grid, from {cells} cells, 95 % interval):", *lines])
-
-
-def _workloads(found: Answer) -> list[str]:
-    named = {"step.time": "timing", "step.energy": "energy"}
-    ran = [workload for value, workload in named.items() if value in found.winner.values]
-    return [*ran, *(["memory"] if any("peak" in value for value in found.winner.values) else [])]
 
 
 def _number(value: float, goal: Goal) -> str:

@@ -2,8 +2,8 @@
 
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import typer
 
@@ -15,9 +15,10 @@ from lmsweep.orchestrator.api import find_sweep, plan_sweep
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
-from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer, explain_lead
+from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch, NoAnswer, answer, explain_lead
 from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts
 from lmsweep.orchestrator.features.best.cell_costs import key_of, with_predicted_peaks
+from lmsweep.orchestrator.features.best.largest_batch import largest_of
 from lmsweep.orchestrator.features.best.searching.beliefs import BETTER_MARGIN
 from lmsweep.orchestrator.features.best.searching.candidates import (
     Candidates,
@@ -27,34 +28,105 @@ from lmsweep.orchestrator.features.best.searching.candidates import (
 )
 from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
 from lmsweep.orchestrator.plan_request import How, What, Where
-from lmsweep.orchestrator.planning.largest_fit import Frontier, frontiers, has_model
-from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.orchestrator.planning.plan import Plan, Planned
-from lmsweep.orchestrator.running.run_plan import prepare
+from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.sweep.sweep import Sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say
-from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 from lmsweep.trials.analytic.prices import hourly_dollars
-from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.quantities import gib
-from lmsweep.trials.spec.reference import Code, is_reference
+from lmsweep.trials.spec.reference import is_reference
 
 ANSWERING = ("timing", "energy", "memory")
 """Workloads whose results the answer is made of."""
 
 
-def best_of_sweep(
-    what: What, where: Where, how: How, aim: Aim, *, resume: str, began: float, recipe: bool = False
-) -> None:
-    """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """A search that has ended."""
 
-    resume: the command that resumes the search. began: time.monotonic() at its start. If the sweep has profiles, it is
-    also said why the winner is ahead. Raises RequestError if the sweep cannot answer the question.
+    found: Answer | NoAnswer
+    plan: Plan
+    """All trials of the sweep."""
+    candidates: Candidates
+    search: Search
+    run: Run
+    largest: LargestBatch | None
+    """The winner's largest batch, if it was asked for."""
+
+
+def say_best_of_sweep(
+    what: What,
+    where: Where,
+    how: How,
+    aim: Aim,
+    *,
+    resume: str,
+    began: float,
+    recipe: bool = False,
+    max_batch: bool = False,
+) -> None:
+    """Search, and print the answer; exit with 1 if there is none.
+
+    resume: the command that resumes the search. If the sweep has profiles, it is also said why the winner is ahead.
+    """
+
+    def run(ready: Run, search: Search, heading: str) -> None:
+        say(heading)
+        run_or_exit(ready, resume, search=search)
+
+    done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
+    found, search, account = done.found, done.search, done.run.account
+    if isinstance(found, NoAnswer):
+        say(f"\n{found.reason}. To resume: {resume}", error=True)
+        raise typer.Exit(1)
+    say("")
+    parts = answer_parts(found, cells=found.measured, largest=done.largest)
+    show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
+    say(f"\n{_account(done.plan, done.candidates, search, aim, failed=found.failed)}")
+    if account.statuses:
+        say(where_the_time_went(account))
+    if search.left and not search.is_settled:
+        say(f"To resume: {resume}")
+    if what.profile:
+        say("")
+        show_table(explain_lead(found, [where.store]).listing(), pages=False)
+    exit_if_failed(done.run)
+
+
+def searched(
+    what: What, where: Where, how: How, aim: Aim, *, began: float, max_batch: bool = False
+) -> tuple[Answer, LargestBatch | None]:
+    """Search for a program; it prints no answer. Raises what `lmsweep.run` raises, and RequestError without one."""
+
+    def run(ready: Run, search: Search, heading: str) -> None:
+        with ready.progress:
+            run_plan(ready, search=search)
+
+    done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
+    if isinstance(done.found, NoAnswer):
+        raise RequestError(f"{what.sweep}: {done.found.reason}")
+    return done.found, done.largest
+
+
+def search_sweep(
+    what: What,
+    where: Where,
+    how: How,
+    aim: Aim,
+    *,
+    began: float,
+    run: Callable[[Run, Search, str], None],
+    max_batch: bool = False,
+) -> Searched:
+    """Run trials of the sweep until the best is known. Raises RequestError if the sweep cannot answer the question.
+
+    began: time.monotonic() at its start. run: runs what is ready as the search chooses, after a heading. max_batch: the
+    winner's largest batch is predicted, too.
     """
     sweep, nodes = find_sweep(what, where, will_run=True)
     if "processes" in parse_overrides(what.overrides):
@@ -76,55 +148,21 @@ def best_of_sweep(
         peaks=peaks,
         variation=_known_variation(planned),
     )
-    say(_heading(whole, candidates, aim))
-    run_or_exit(ready, resume, search=search)
+    run(ready, search, _heading(whole, candidates, aim))
 
     cells = _stored_cells(planned, peaks)
     shown = [one for one in whole.trials if one.action in ("run", "stored") and one.process == 1]
     grid = [replace(one.trial.config, processes=1) for one in shown]
     found = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
-    if isinstance(found, NoAnswer):
-        say(f"\n{found.reason}. To resume: {resume}", error=True)
-        raise typer.Exit(1)
-    measured = len(cells) - found.failed
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
-    largest = largest_batch_words(found, code) if how.predict else None
-    say("")
-    parts = answer_parts(found, cells=measured, largest_batch=largest)
-    show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
-    say(f"\n{_account(whole, candidates, search, aim, failed=found.failed)}")
-    if ready.account.statuses:
-        say(where_the_time_went(ready.account))
-    if search.left and not search.is_settled:
-        say(f"To resume: {resume}")
-    if what.profile:
-        say("")
-        show_table(explain_lead(found, [where.store]).listing(), pages=False)
-    exit_if_failed(ready)
-
-
-def largest_batch_words(found: Answer, code: Code | None = None) -> str:
-    """Return a sentence about the winner's largest batch that fits. code: the user's, if the winner refers to it."""
-    winner = found.winner
-    largest = largest_batch(winner.config, winner.environment, limit=found.aim.peak, code=code)
-    if largest is None or largest.largest is None:
-        reason = largest.reason if largest else "the memory of its model or device is unknown"
-        return f"The largest batch that it fits with is not known: {reason}"
-    return f"The largest batch with which it fits: {largest.largest} (predicted; {largest.room})"
-
-
-def largest_batch(
-    config: TrialConfig, environment: Fingerprint, *, limit: int | None = None, code: Code | None = None
-) -> Frontier | None:
-    """Return the largest batch within `limit` bytes; None if there is no whole model or no known memory."""
-    room = budget(config, environment)
-    if room is None or not has_model(config):
-        return None
-    if limit is not None and limit < room.bytes:
-        room = Budget(bytes=limit, words=f"limit of {gib(limit)}")
-    first = replace(with_value(memory_config(config), "batch_size", 1), model=config.model)
-    (found,) = frontiers({first: (environment.device_name, room)}, "batch_size", code)
-    return found
+    return Searched(
+        found=found,
+        plan=whole,
+        candidates=candidates,
+        search=search,
+        run=ready,
+        largest=largest_of(found, code) if max_batch and isinstance(found, Answer) else None,
+    )
 
 
 def _check_sweep(sweep: Sweep, aim: Aim) -> None:
@@ -172,7 +210,7 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
 
 
 def _known_variation(planned: Planned) -> Known:
-    """Return how processes differ by other sweeps of the store, `lmsweep noise` included."""
+    """Return how processes differ by other sweeps of the store, the sweep `noise` included."""
     if not planned.store.exists():
         return {}
     frame = load(planned.store, pooled=False)

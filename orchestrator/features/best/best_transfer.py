@@ -6,12 +6,14 @@ from dataclasses import replace
 from math import exp, hypot
 from typing import Literal
 
+from lmsweep.analysis import load
 from lmsweep.analysis.cells.cell_axes import job_of, job_words
-from lmsweep.analysis.cells.cells import Cell
+from lmsweep.analysis.cells.cells import Cell, cells_of
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.commands.text.show_table import show_parts
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
+from lmsweep.orchestrator.features.best.stored_answers import stored_cells, with_predicted
 from lmsweep.orchestrator.features.best.transfer import Predicted, Ratio, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -23,6 +25,27 @@ from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.rules.device_rules import why_not_on
+
+
+def transferred_cells(
+    stores: Sequence[str],
+    where: dict[str, str],
+    aim: Aim,
+    *,
+    names: Sequence[str],
+    others: Sequence[str],
+    predict: bool,
+) -> list[Cell]:
+    """Return the cells of the stores, with the peaks predicted that say whether they fit, and those that calibrate.
+
+    names: of the devices to predict, which a price may be for.
+    """
+    calibrating = [cell for other in others for cell in cells_of(load(other))]
+    there = [(one.environment.device_name, one.environment.accelerator_type) for one in calibrating]
+    cells = stored_cells(stores, where, aim, [*there, *((devices_meant(name)[0].name, None) for name in names)])
+    if predict and (aim.peak is not None or len(set(map(job_of, cells))) == 1):
+        cells = with_predicted(cells)
+    return [*cells, *calibrating]
 
 
 def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:

@@ -40,3 +40,10 @@ def error_of(cell: Cell, aim: Aim) -> Error:
     cost = cell.cost(aim)
     assert cost is not None, "a cell without a cost has no error"
     return cost.error
+
+
+def workloads_of(cell: Cell) -> list[str]:
+    """Return the workloads that measured it."""
+    named = {"step.time": "timing", "step.energy": "energy"}
+    ran = [workload for value, workload in named.items() if value in cell.values]
+    return [*ran, *(["memory"] if any("peak" in value for value in cell.values) else [])]

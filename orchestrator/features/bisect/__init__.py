@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
+from lmsweep.orchestrator.plan_request import How, Rare, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.trials.spec.config import RequestError
 
 NO_LIMIT = "9999h"
@@ -23,16 +23,17 @@ def bisect(
     how: How,
     good: Annotated[Text, Option(help="A release from before the change: 2.11.0.")] = None,
     bad: Annotated[Text, Option(help="A release from after the change: 2.13.0.")] = None,
-    releases: Annotated[Text, Option(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
+    releases: Annotated[Text, Rare(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
     package: Annotated[str, Option(help="The package whose releases are searched.")] = "torch",
-    processes: Annotated[int, Option(help="Fresh processes that measure each release.")] = 3,
+    processes: Annotated[int, Rare(help="Fresh processes that measure each release.")] = 3,
     value: Annotated[Texts, Option(help="PHASE.METRIC that changed: step.time; repeatable.")] = [],
     explain: Annotated[
         bool, Option("--explain", help="Profile the steps, and say what the change consists of.")
     ] = False,
 ) -> None:
-    """Find the release in which a cell of a sweep became faster or slower: measure the ends, then halve.
+    """Find the release of torch in which a sweep became faster or slower.
 
+    It measures the ends, then halves.
     Every release is measured in an environment of its own. Re-running resumes.
 
     \b
@@ -67,4 +68,4 @@ def bisect(
     )
 
 
-feature = Feature(name="bisect", job="Measure", verbs=(bisect,))
+feature = Feature(name="bisect", place=9, verbs=(bisect,))

@@ -11,18 +11,19 @@ check_ranks.py   the user's wrapper and sharded optimizer in ranks
 from typing import Annotated
 
 import typer
-from typer import Option
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import What, takes_request
+from lmsweep.orchestrator.plan_request import Rare, What, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, terminal_size
 
 
 @takes_request("sweep code trusted timeout")
 def check(
-    what: What, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
+    what: What, timeout: Annotated[str, Rare(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
 ) -> None:
-    """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
+    """Try the code that a sweep refers to on this CPU; measure nothing.
+
+    It checks imports, shapes and correctness.
 
     \b
     Example:
@@ -52,4 +53,4 @@ def check(
         raise typer.Exit(2)
 
 
-feature = Feature(name="check", job="Set up", place=-1, verbs=(check,))
+feature = Feature(name="check", place=-2, verbs=(check,))

@@ -29,8 +29,9 @@ def export(
     store: StoreArgument = "results",
     output: Annotated[str, Option("--output", "-o", help="The folder to write to.")] = "writeup",
 ) -> None:
-    """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
+    """Write the tables and figures of the problems of a course.
 
+    The formats are Markdown, LaTeX, Typst, PNG and SVG, with an index.
     The problems are the names of the sweep's grids; those of cs336-2025 are the tables of published reports, beside
     which your results stand. Give the options --set and --code that were given to `run`.
 
@@ -57,4 +58,4 @@ def export(
         say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
 
 
-feature = Feature(name="course", job="Share", verbs=(export,))
+feature = Feature(name="course", place=10, verbs=(export,))

@@ -36,7 +36,9 @@ def fits(
     trusted: Annotated[Texts, Option("--trust", help="A package that references may lead to; repeatable.")] = [],
     format: JsonFormat = "text",
 ) -> None:
-    """Show which GPUs a model can be trained on, in full or with adapters, how fast and for how much. Needs no GPU.
+    """Predict which GPUs fit a model, how fast and for how much. Needs no GPU.
+
+    It is trained in full or with adapters.
 
     \b
     Example:
@@ -90,7 +92,7 @@ def _count(text: str) -> int:
 
 feature = Feature(
     name="fits",
-    job="Measure",
+    place=6,
     verbs=(fits,),
     outputs={"fits": f"{__name__}.fit:FitsOutput"},
     pages={"fits": f"{__name__}.fits_page:fits_page"},

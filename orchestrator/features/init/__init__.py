@@ -30,7 +30,9 @@ NOT_READ = (
 
 
 def init(code: Annotated[str, Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
-    """Write lmsweep.yaml: a first sweep of the models, attention and optimizers that this folder's code defines.
+    """Write lmsweep.yaml, a first sweep of the code in this folder.
+
+    It names the models, attention, optimizers and wrappers that the code defines; it imports nothing.
 
     \b
     Example:
@@ -97,8 +99,8 @@ def _nothing_to_name(looked: str, left: tuple[str, ...]) -> str:
         return "\n".join([f"nothing here can be measured as it is ({looked}):", *_first([f"  {one}" for one in left])])
     return (
         f"no model, attention, optimizer or wrapper was found, so there is no sweep of your code; {looked}. "
-        f"{NOT_READ}; lmsweep show quick > mine.yaml begins with lmsweep's models"
+        f"{NOT_READ}; lmsweep sweeps quick > mine.yaml begins with lmsweep's models"
     )
 
 
-feature = Feature(name="init", job="Set up", place=-2, verbs=(init,))
+feature = Feature(name="init", place=-3, verbs=(init,))

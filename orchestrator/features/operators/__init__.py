@@ -10,4 +10,4 @@ byte_cases.py          operators that compute little: element-wise, norms, softm
 
 from lmsweep.orchestrator.feature import Feature
 
-feature = Feature(name="operators", job="Measure")
+feature = Feature(name="operators")

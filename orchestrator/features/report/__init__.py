@@ -1,4 +1,4 @@
-"""`report`, `share`, `badge`: what a store says, as a page, as a folder to send, as a badge. None needs a network.
+"""`report`: what a store says, as a page, charts, a folder to send, or a badge. None needs a network.
 
 page.py             assembles the page and writes it
 content.py          what a page holds: answers, views, sections
@@ -12,10 +12,12 @@ drilled.py          what the page shows of one result
 sections.py         the sections below the views, each shown if the store has its data
 summary.py          what ran where; flags, failed trials and environments
 
-`figures` has the charts of the sections, `sharing` the folder and the badge, `template.html` the markup, `assets` the
-scripts and Plotly.js. The core's `analysis/answers` has the answers, `analysis/tables/page.css` the style of all pages.
+`figures` has the charts of the sections, `sharing` the folder, the badge and the notebooks, `template.html` the markup,
+`assets` the scripts and Plotly.js. The core's `analysis/answers` has the answers, `analysis/tables/page.css` the style
+of all pages.
 """
 
+import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,14 +26,16 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import Prices, StoreArgument, names_of, one_of, paired, pairs
+from lmsweep.orchestrator.commands.options import Prices, names_of, one_of, paired, pairs
 from lmsweep.orchestrator.feature import Feature, registered
-from lmsweep.orchestrator.plan_request import Text, Texts
+from lmsweep.orchestrator.plan_request import Rare, Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.installing import install_extra
 
 STORES = "A store: a folder or a URI; with --history, several. Or the JSON of a verb, if its help says so."
+SHARE = "Write a folder to commit or send: results, report, summary, without names of machines and people."
 BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
 
 
@@ -40,20 +44,50 @@ def report(
     output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
     others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
     price: Prices = [],
-    across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
+    across: Annotated[Texts, Rare(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
     history: Annotated[bool, Option("--history", help="What changed between states of your code, or dates.")] = False,
-    charts: Annotated[Text, Option(metavar="FOLDER", help="Write every chart into a folder instead of a page.")] = None,
+    charts: Annotated[Text, Rare(metavar="FOLDER", help="Write every chart into a folder instead of a page.")] = None,
     format: Annotated[
-        str, Option(metavar="svg|png", callback=one_of("svg", "png"), help="The format of --charts.")
+        str, Rare(metavar="svg|png", callback=one_of("svg", "png"), help="The format of --charts.")
     ] = "svg",
+    share: Annotated[Text, Option(metavar="FOLDER", help=SHARE)] = None,
+    to: Annotated[
+        Text, Rare(metavar="hf", callback=one_of("hf"), help="Make README.md of --share the card of a data set.")
+    ] = None,
+    badge: Annotated[
+        Text, Option(metavar="FILE", help="Write the headline as a small SVG; - for standard output.")
+    ] = None,
+    value: Annotated[str, Rare(help="PHASE.METRIC of one cell on the badge, instead of the headline.")] = "",
+    where: Annotated[Texts, Rare(callback=paired, help="FIELD=VALUE: selects that cell; repeatable.")] = [],
+    notebooks: Annotated[Text, Rare(metavar="FOLDER", help="Copy the Jupyter notebooks that ship.")] = None,
 ) -> None:
-    """Write an HTML page of charts and tables. It needs neither a server nor a network.
+    """Write the results as an HTML page, a folder to share, or a badge.
+
+    The page has charts and tables, and needs neither a server nor a network.
 
     \b
-    Example:
+    Examples:
       lmsweep report results -o report.html
+      lmsweep report results --share my-results
     """
     store, *more = stores
+    if (value or where) and not badge:
+        raise RequestError("--value and --where choose the number of a badge: --badge FILE")
+    if to and not share:
+        raise RequestError("--to says for whom the folder of --share FOLDER is")
+    if share or badge or notebooks:
+        if more or others or price or across or history or charts:
+            raise RequestError(
+                "--share, --badge and --notebooks take one store as it is; leave out --with, --price, --across, "
+                "--history and --charts"
+            )
+        if notebooks:
+            _copy_notebooks(notebooks)
+        if share:
+            _share(store, share, to)
+        if badge:
+            _write_badge(store, badge, value, pairs(where, "--where"))
+        return
     is_answer = store.endswith(".json") and bool(registered("pages"))
     if more and not (history or is_answer):
         raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
@@ -105,60 +139,45 @@ def _page_of_answer(location: str) -> str:
     raise RequestError(f"{location}: not what `lmsweep {' or '.join(pages)} ... --format json > FILE` writes")
 
 
-def share(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
-    to: Annotated[
-        Text, Option(metavar="hf", callback=one_of("hf"), help="Make README.md the card of a Hugging Face data set.")
-    ] = None,
-) -> None:
-    """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
+def _share(store: str, folder: str, to: str | None) -> None:
+    from lmsweep.orchestrator.features.report.sharing.shared_folder import share
 
-    \b
-    Example:
-      lmsweep share results -o my-results
-    """
-    from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share_store
-
-    shared = share_store(store, output, to=to)
+    shared = share(store, folder, to=to)
     names = "\n".join(f"  {name}" for name in shared.files)
-    say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
+    say(f"{folder}: {shared.bytes / 2**20:.1f} MiB\n{names}")
     say(
         "Host names, user names, folders of absolute paths and artifacts were taken out. Others compare it with "
         "theirs: lmsweep compare results --with FOLDER-OR-URL"
     )
 
 
-def badge(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "badge.svg",
-    value: Annotated[str, Option(help="PHASE.METRIC of one cell instead of the headline: step.mfu")] = "",
-    where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the cell; repeatable.")] = [],
-) -> None:
-    """Write a badge for a README: the headline of a store, or one of its numbers, as a small SVG.
+def _write_badge(store: str, file: str, value: str, where: dict[str, str]) -> None:
+    from lmsweep.orchestrator.features.report.sharing.drawn_badge import badge
 
-    \b
-    Example:
-      lmsweep badge results -o badge.svg
-    """
-    from lmsweep.orchestrator.features.report.sharing.drawn_badge import badge as badge_of
-
-    drawn = badge_of(store, value, pairs(where, "--where"))
-    if output == "-":
+    drawn = badge(store, value, where)
+    if file == "-":
         say_data(drawn.rstrip())
         return
     try:
-        Path(output).expanduser().write_text(drawn, "utf-8")
+        Path(file).expanduser().write_text(drawn, "utf-8")
     except OSError as error:
-        raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
-    say(output)
+        raise RequestError(f"--badge {file}: cannot be written ({error.strerror})") from error
+    say(file)
+
+
+def _copy_notebooks(folder: str) -> None:
+    from lmsweep.orchestrator.features.report.sharing.copied_notebooks import copy_notebooks
+
+    copied = copy_notebooks(folder)
+    say("\n".join([f"{folder} has {len(copied)} notebooks:", *(f"  {name}" for name in copied)]))
+    opened = shlex.join([sys.executable, "-m", "jupyterlab", folder])
+    say(f"To open them: {install_extra('notebooks')} && {opened}")
 
 
 feature = Feature(
     name="report",
-    job="Share",
-    place=-3,
-    verbs=(report, share, badge),
+    place=4,
+    verbs=(report,),
     functions={
         "report": f"{__name__}.page:write_report",
         "charts": f"{__name__}.chart_files:write_charts",

@@ -1,7 +1,7 @@
 """What a page holds, before it is drawn: the answers with their headline, the views and the sections."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from lmsweep.orchestrator.features.report.sections import Section, sections_of
 from lmsweep.orchestrator.features.report.summary import Summary, summarize
 from lmsweep.orchestrator.features.report.views import View, views_of_answer
 from lmsweep.orchestrator.features.report.workload_views import QUESTIONS, views_of_workloads
-from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
@@ -31,6 +31,8 @@ from lmsweep.trials.store.store import Store
 @dataclass(frozen=True, kw_only=True)
 class Content:
     results: Joined
+    dollars: Mapping[str, float]
+    """Device -> its price per hour, where one was given."""
     question: str
     """The question of the sweep, if the headline answers it."""
     first: Answer | None
@@ -67,6 +69,8 @@ def content_of(
         frame = results.measurements
         if frame.empty:
             raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
+        kinds = results.attempts[["device_name", "accelerator_type"]].drop_duplicates().astype(object)
+        dollars = hourly_dollars(results.prices, kinds.where(kinds.notna(), None).itertuples(index=False, name=None))
         asked = None if history else asked_in(frame)
         answers = list(histories_of(results, across) if history else answers_of(results.attempts, across))
         if asked and not asked.compare and not others:  # it does not ask for these devices to be compared
@@ -92,7 +96,8 @@ def content_of(
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
     return Content(
-        results=results, question=asked.ask if asked and answered else "", first=first, headline=headline,
+        results=results, dollars={name: hourly for (name, _), hourly in dollars.items()},
+        question=asked.ask if asked and answered else "", first=first, headline=headline,
         details=details, summary=summary, views=views, sections=sections,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from lmsweep.analysis.data.columns import KEY_COLUMNS, is_null, label, natural_r
 from lmsweep.analysis.data.selection import cells_of, ok_rows, unit_of, values_in
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts
 from lmsweep.analysis.tables.pivot import CONDITIONS
-from lmsweep.analysis.tables.text_table import ADVICE_OF
+from lmsweep.trials.results.flag_meanings import ADVICE_OF
 from lmsweep.trials.results.metrics import DERIVED, Unit
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
@@ -77,7 +77,7 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
 
 
 def value_text(median: float, low: float, high: float, unit: Unit) -> str:
-    """Return `5.12 ± 0.03 ms`."""
+    """Return `5.12 [5.09, 5.15] ms`."""
     if np.isnan(median):
         return ""
     number, interval = interval_texts(median / unit.size, low / unit.size, high / unit.size)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -19,9 +19,8 @@ from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.tables.render import page_css, plain_json
 from lmsweep.orchestrator.features.report.content import Content, content_of
 from lmsweep.orchestrator.features.report.drilled import Json, drilled
-from lmsweep.orchestrator.features.report.joined import Joined
 from lmsweep.orchestrator.features.report.views import STRIP
-from lmsweep.trials.analytic.prices import Price, hourly_dollars
+from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
 
 _SCRIPTS = ("state", "tables", "charts", "drill", "views", "report")
@@ -72,7 +71,7 @@ def page_with(content: Content) -> Iterator[str]:
         details=content.details,
         apart=first.apart if first else (),
         sides=[option.name for option in first.question.options] if first else [],
-        prices=_prices(content.results, first),
+        prices=_prices(content.dollars, first),
         views=views,
         sections=sections,
         data=_json(drilled(content.results.measurements)),
@@ -95,12 +94,8 @@ class Priced(NamedTuple):
     """The same in each cell."""
 
 
-def _prices(results: Joined, first: Answer | None) -> list[Priced]:
+def _prices(dollars: Mapping[str, float], first: Answer | None) -> list[Priced]:
     """Return the devices of the first answer."""
-    kinds = results.attempts[[DEVICE, "accelerator_type"]].drop_duplicates()
-    types = kinds["accelerator_type"].astype(object).where(kinds["accelerator_type"].notna(), None)
-    dollars = hourly_dollars(results.prices, sorted(zip(kinds[DEVICE], types, strict=True), key=str))
-    by_name = {device: hourly for (device, _), hourly in dollars.items()}
     if first is None or first.question.fields != (DEVICE,) or not first.timed or first.cells.empty:
         return []
     priced = []
@@ -109,7 +104,7 @@ def _prices(results: Joined, first: Answer | None) -> list[Priced]:
         ratios = cells["wall_ratio"].fillna(cells["ratio"]) if "wall_ratio" in cells else cells["ratio"]
         speeds = (1 / ratios[ratios > 0]).tolist() if place else []
         speed = first.claim(option.name).of_steps.mean if place else 1.0
-        priced.append(Priced(option.name, by_name.get(option.values[DEVICE]), speed, speeds))
+        priced.append(Priced(option.name, dollars.get(option.values[DEVICE]), speed, speeds))
     return priced
 
 

@@ -54,7 +54,7 @@ class Pivot(Printed):
 
 
 class ListingOutput(Printed):
-    """A preset, `compare --with` and `diff`: one line per item."""
+    """A preset, `compare --with` and `compare --environment`: one line per item."""
 
     units: dict[str, str]
     results: list[dict[str, Scalar | list[str]]]
@@ -106,15 +106,9 @@ class Explained(Printed):
 _CORE: dict[str, Any] = {
     "table": Pivot | ListingOutput,
     "compare": Compared | Explained | ListingOutput,
-    "diff": ListingOutput,
     "plan": PlanOutput | FrontierOutput | StepOutput,
 }
 """Verb -> the record or model of its output, without those of features."""
-
-
-def printing_verbs() -> list[str]:
-    """Return the verbs with a schema."""
-    return [*_CORE, *registered("outputs", _CORE)]
 
 
 def _output_of(verb: str) -> Any:

@@ -8,7 +8,6 @@ from lmsweep.orchestrator.feature import Feature
 
 feature = Feature(
     name="trackers",
-    job="Measure",
     functions={"summaries": f"{__name__}.summaries:summaries", "track": f"{__name__}.sending:track"},
     trackers={name: f"{__name__}.sending:{name}" for name in ("wandb", "mlflow", "tensorboard")},
 )

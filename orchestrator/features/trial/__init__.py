@@ -22,12 +22,12 @@ def trial(
     id: Annotated[Text, Option("--id", help="Run the trial of the sweep with this identifier.")] = None,
     store: Annotated[Text, Option(help="Store the result in this folder or URI.")] = None,
 ) -> None:
-    """Run one trial in this process, without Ray, for profilers and debuggers.
+    """Measure one trial in this process, for profilers and debuggers.
 
     \b
     Examples:
       lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
-      lmsweep trial quick --id bf76f90b
+      lmsweep trial quick --id 71234b8a
     """
     from lmsweep.orchestrator.features.trial.one_trial import (
         check_fit,
@@ -89,4 +89,4 @@ def trial(
         raise typer.Exit(1)
 
 
-feature = Feature(name="trial", job="Measure", place=2, verbs=(trial,))
+feature = Feature(name="trial", place=1.5, verbs=(trial,))

@@ -94,6 +94,6 @@ def unmade_rows(trial: Trial, error: SoftwareError) -> list[Row]:
 
 
 def running_words(trial: Trial, seconds: float, held: int) -> str:
-    """Return `timing: 3.0 s of at most 15 min 00 s, 2 GiB of host memory`."""
+    """Return `timing: 3.0 s of at most 15 min 00 s, 2 GiB of memory`."""
     most = format_seconds(trial.config.timeout_seconds)
-    return f"{', '.join(trial.workloads)}: {format_seconds(seconds)} of at most {most}, {gib(held)} of host memory"
+    return f"{', '.join(trial.workloads)}: {format_seconds(seconds)} of at most {most}, {gib(held)} of memory"

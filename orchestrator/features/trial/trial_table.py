@@ -1,29 +1,30 @@
 """What `trial` prints at its end: a line for each value, and the traces of errors."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.number_format import interval_texts
+from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.running.progress.trial_words import in_short
 from lmsweep.orchestrator.terminal import say_data
-from lmsweep.trials.results.outcome import Flag, Status, short_line
+from lmsweep.trials.results.outcome import Status, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.statistics.sample_stats import describe
 
-COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "outcome"]
-
-LARGE_NUMBER = 1e15
-"""Number from which a whole one is printed with an exponent, too."""
+COLUMNS = ["workload", "phase", "metric", "median [95 % interval]", "unit", "outcome"]
 
 
 def show_trial(rows: Sequence[Record]) -> None:
-    """Print the rows of one trial as a table, and the traces of its errors."""
+    """Print the rows of one trial as a table, a sentence for each flag, and the traces of errors."""
     frame = pd.DataFrame(_trial_lines(rows), columns=COLUMNS, dtype=object)
-    notes = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
+    notes = flag_lines(Counter(flag for row in rows for flag in row.flags))
+    notes += [MORE_ON_FLAGS] if notes else []
     show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=notes), pages=False)
     traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
     for trace in dict.fromkeys(filter(None, traces)):
@@ -33,11 +34,12 @@ def show_trial(rows: Sequence[Record]) -> None:
 def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     lines = []
     for row in rows:
-        numbers = ["", "", ""] if row.samples is None else [_number(one) for one in describe_samples(row.samples)]
+        median, *ends = (math.nan,) * 3 if row.samples is None else describe_samples(row.samples)
+        number = "" if math.isnan(median) else " ".join(filter(None, interval_texts(median, *ends)))
         error = in_short(row.error) if row.status == Status.OOM and row.error else _split(row.error)[0]
-        notes = [row.status, *row.flags, error or short_line(row.reason or "")]
+        notes = [row.status, *sorted(row.flags), error or short_line(row.reason or "")]
         names = [row.workload, row.phase or "", row.metric or ""]
-        lines.append([*names, *numbers, row.unit or "", ", ".join(filter(None, notes))])
+        lines.append([*names, number, row.unit or "", ", ".join(filter(None, notes))])
     return lines
 
 
@@ -50,9 +52,3 @@ def describe_samples(samples: Sequence[float]) -> tuple[float, ...]:
 def _split(error: str | None) -> tuple[str, str]:
     first, _, rest = (error or "").partition("\n")
     return short_line(first), "\n".join(map(short_line, rest.strip("\n").split("\n")))
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return ""
-    return f"{value:.0f}" if value.is_integer() and abs(value) < LARGE_NUMBER else f"{value:.6g}"

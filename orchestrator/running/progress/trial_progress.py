@@ -67,8 +67,8 @@ class LiveView:
         for device in self._eta.devices.values():
             parts += [self._device(device, now), *self._running(device, now)]
         if self.flags:
-            words = ", ".join(f"{count} {flag}" for flag, count in self.flags.most_common())
-            parts.append(Text(f"flags: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
+            words = ", ".join(f"{-n} {flag}" for n, flag in sorted((-n, flag) for flag, n in self.flags.items()))
+            parts.append(Text(f"flags, explained at the end: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
         return parts
 
     def _device(self, device: DeviceEta, now: float) -> Table:

@@ -60,17 +60,21 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
 
 
 def _of_these(plan: Plan) -> str:
-    most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
-    different = len({planned.trial_id for planned in plan.to_run})
-    return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
+    counts = sorted(Counter(planned.trial_id for planned in plan.to_run).values())
+    each = f"each in {'up to ' * (counts[0] < counts[-1])}{counts[-1]} processes" if counts else ""
+    return f" ({len(counts)} different, {each})" if counts and counts[-1] > 1 else ""
 
 
 def _in_all(estimate: PlanEstimate) -> str:
     if not estimate.trials:
         return ""
+    most = f"at most {format_seconds(estimate.at_most).replace('.0 s', ' s')}" if estimate.at_most else ""
     if estimate.seconds is None:
-        return f", in unknown time{_by_device(estimate)}"
+        return f", in {most or 'unknown time'}{_by_device(estimate)}"
+    if estimate.at_most and estimate.seconds > estimate.at_most:
+        return f", in {most}; all would take about {format_seconds(estimate.seconds)}{_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
+    between = f", {most}" if most else between
     without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
     about = f"about {format_seconds(estimate.seconds)}"
     return f", in {about}{between}{_dollars_text(estimate)}{without}{_by_device(estimate)}"
@@ -205,7 +209,7 @@ def outcome(rows: list[Record]) -> str:
     if Flag.HOST_BOUND in flags and worked and times.get("step"):
         words += f", GPU idle for {1 - _median(worked[0]) / times['step']:.0%} of it"
     words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
-    return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")
+    return words + (", on a busy machine" if Flag.BUSY_HOST in flags else "")
 
 
 def _median(samples: Sequence[float]) -> float:
@@ -220,5 +224,5 @@ def in_short(error: str) -> str:
             f"requested {found['asked']} with {found['held']} allocated; {found['free']} of {found['whole']} were free"
         )
     if found := _ON_HOST.search(error):
-        return f"requested {gib(int(found['asked']))}, which the host could not provide"
+        return f"requested {gib(int(found['asked']))}, which this machine could not provide"
     return short_line((error.strip().splitlines() or ["no message"])[0])

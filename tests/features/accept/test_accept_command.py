@@ -7,11 +7,14 @@ import jsonschema
 import pytest
 import torch
 
+import lmsweep as lmsweep_api
 from lmsweep.orchestrator.features.accept.accepting import judge
 from lmsweep.orchestrator.features.accept.node_trials import measure_node
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.results.record import records_of
+from lmsweep.trials.results.record_json import json_values
+from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep
 
@@ -48,6 +51,19 @@ def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
 def test_a_wrong_request_is_refused_before_anything_is_measured(words: tuple[str, ...], said: str) -> None:
     done = answer_here("accept", *words)
     assert done.returncode == 2 and said in done.stderr
+
+
+def test_from_python_an_unknown_gpu_is_refused_before_anything_is_measured() -> None:
+    with pytest.raises(RequestError, match="device H20x: no such device; did you mean H20"):
+        lmsweep_api.accept("H20x")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU is judged, too")
+def test_from_python_the_verdict_is_that_of_the_json(tmp_path: Path) -> None:
+    found = lmsweep_api.accept(store=str(tmp_path / "store"))
+    assert found.verdict == "cannot tell" and found.nodes[0].units[0].unit == "host"
+    jsonschema.Draft202012Validator(schema_of("accept")).validate(json_values(found))
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     answer, page = tmp_path / "audit.json", tmp_path / "audit.html"
     done = answer_here("audit", HERE / "logs/axolotl.log", "--gpus", "RTX 4090", "--model", "8B", "--format", "json")
     answer.write_text(done.stdout)
-    schema = json.loads(answer_here("schema", "audit").stdout)
+    schema = json.loads(answer_here("audit", "--schema").stdout)
     jsonschema.validate(json.loads(done.stdout), schema)
     assert answer_here("report", answer, "-o", page).returncode == 0
     text = page.read_text("utf-8")

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from lmsweep.orchestrator.features.best.model_recipes import ATTENTION_CALLS
-from lmsweep.orchestrator.features.best.recipe import LINE, pytorch_snippet, trial_command
-from lmsweep.orchestrator.features.best.step_recipes import LOSS_CALLS
+from lmsweep.orchestrator.features.best.recipes.model_recipes import ATTENTION_CALLS
+from lmsweep.orchestrator.features.best.recipes.recipe import LINE, pytorch_snippet, trial_command
+from lmsweep.orchestrator.features.best.recipes.step_recipes import LOSS_CALLS
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import re
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.features.doctor import examination
 from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
-from tests.support.command import answer_here, lmsweep
+from tests.support.command import answer_here, lmsweep, lmsweep_here
 
 HEALTHY = GpuState(
     name="NVIDIA H200",
@@ -242,3 +243,9 @@ def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
         seconds = time.monotonic() - began
     assert done.returncode == 2 and f"no Ray cluster answers at 127.0.0.1:{port}" in done.stderr
     assert done.stderr.count("\n") == 1 and seconds < 30  # 9 on two busy cores; Ray takes minutes
+
+
+def test_the_json_has_each_check_of_this_machine_with_its_state_and_the_advice() -> None:
+    (here,) = json.loads(lmsweep_here("doctor", "--format", "json"))["nodes"]
+    assert here["node"] is None and {"devices", "torch", "memory"} <= {one["check"] for one in here["findings"]}
+    assert {(one["state"], one["advice"] is None) for one in here["findings"]} <= {("ok", True), ("warning", False)}

@@ -47,14 +47,14 @@ def grid(tmp_path: Path, times: dict[str, list[float]], **more: Any) -> str:
 @pytest.mark.parametrize(
     ("gain", "timed", "said"),
     [
-        (Gain(1.1, 1.08, 1.12), True, ("10 % faster", "8 to 12")),
-        (Gain(0.9, 0.88, 0.93), True, ("10 % slower", "7 to 12")),
-        (Gain(1.004, 1.0031, 1.0049), True, ("0.40 % faster", "0.31 to 0.49")),
-        (Gain(1.02, 0.97, 1.07), True, ("2 % faster", "-3 to 7")),
-        (Gain(3.1, 3.0, 3.2), True, ("3.1 times as fast", "3 to 3.2")),
-        (Gain(0.25, 0.2, 0.4), True, ("4 times as long", "2.5 to 5")),
-        (Gain(0.75, 0.74, 0.76), False, ("25 % less", "24 to 26")),
-        (Gain(0.44, 0.43, 0.45), False, ("56 % less", "55 to 57")),
+        (Gain(1.1, 1.08, 1.12), True, ("10 % faster", "[8, 12]")),
+        (Gain(0.9, 0.88, 0.93), True, ("10 % slower", "[7, 12]")),
+        (Gain(1.004, 1.0031, 1.0049), True, ("0.40 % faster", "[0.31, 0.49]")),
+        (Gain(1.02, 0.97, 1.07), True, ("2 % faster", "[-3, 7]")),
+        (Gain(3.1, 3.0, 3.2), True, ("3.1 times as fast", "[3, 3.2]")),
+        (Gain(0.25, 0.2, 0.4), True, ("4 times as long", "[2.5, 5]")),
+        (Gain(0.75, 0.74, 0.76), False, ("25 % less", "[24, 26]")),
+        (Gain(0.44, 0.43, 0.45), False, ("56 % less", "[55, 57]")),
         (Gain(1.05, float("nan"), float("nan")), True, ("5.0 % faster", "")),
     ],
 )
@@ -67,22 +67,22 @@ def test_a_gain_is_printed_in_percent_and_from_twice_on_as_a_multiple(
 def test_a_clear_difference_is_a_headline_with_its_interval(tmp_path: Path) -> None:
     [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "bf16": [10, 20, 40]}))
     headline, details = headline_of(found)
-    said = re.fullmatch(r"Training step: bf16 is 20.* % faster than fp32 \((.*) to (.*)\)", headline)
+    said = re.fullmatch(r"Training step: bf16 is 20.* % faster than fp32 \[(.*), (.*)\]", headline)
     assert said and float(said[1]) < 20 < float(said[2])
-    assert details[0] == "Faster in 3 of 3 cells."
+    assert details[0] == "Faster in 3 of 3 comparisons."
 
 
 def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None:
     location = grid(tmp_path, {"fp32": [10.0, 20.1], "bf16": [10.05, 20.0]})
     assert headline_of(answers_of(location)[0])[0] in (
-        "Training step: bf16 against fp32: cannot tell (undecided in 2 of 2 cells)",
+        "Training step: bf16 against fp32: cannot tell (undecided in 2 of 2 comparisons)",
         "Training step: bf16 and fp32: no difference above 2 %",
     )
     attempts = Attempts(tmp_path / "wall")
     for precision, time in (("fp32", 0.01), ("bf16", 0.011)):
         attempts.ok(config(device="cuda", precision=precision), {"step.time": samples(time, time / 3)})
     headline = headline_of(answers_of(attempts.store.location)[0])[0]
-    assert headline.endswith("cannot tell (undecided in 1 of 1 cell)")
+    assert headline.endswith("fp32: cannot tell")
 
 
 def test_a_crossover_is_named(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_crossover_is_named(tmp_path: Path) -> None:
 
 def test_a_busy_host_is_mentioned(tmp_path: Path) -> None:
     location = grid(tmp_path, {"fp32": [12, 24], "bf16": [10, 20]}, flags=(Flag.BUSY_HOST,))
-    assert "The host was busy in 2 of 2 cells." in headline_of(answers_of(location)[0])[1]
+    assert "The machine was busy in 2 of 2 comparisons." in headline_of(answers_of(location)[0])[1]
 
 
 def test_options_that_are_compared_at_once_have_the_numbers_of_each_pair(tmp_path: Path) -> None:
     [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "tf32": [11, 22, 44], "bf16": [6, 12, 24]}))
-    assert headline_of(found)[0].startswith("Training step: bf16 is the fastest of 3: 2 times as fast as fp32 (")
+    assert headline_of(found)[0].startswith("Training step: bf16 is the fastest of 3: 2 times as fast as fp32 [")
     numbers = ["gain", "gain_low", "gain_high", "baseline", "contrast"]
     for option in found.question.options[1:]:
         alone = cells_of_pair(found.question, found.question.options[0], option)
@@ -157,7 +157,7 @@ def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) ->
     times = {"fp32": [12.0, 24.0], "bf16": [10.0, 20.0]}
     text = "".join(page_with(content_of(grid(tmp_path, times, question=json.dumps(asked)))))
     assert "<h1>How long?</h1>" in text
-    assert re.findall(r'class="headline">([^<]*)', text)[0] == "Training step: 10 ms to 24 ms, in 4 cells"
+    assert re.findall(r'class="headline">([^<]*)', text)[0] == "Training step: 10 ms to 24 ms, in 4 conditions"
     first = re.findall(r'<select id="view" aria-label="show"><option value="0">([^<]*)', text)[0]
     assert first.startswith("How long does a")
 
@@ -167,7 +167,7 @@ def test_a_question_that_names_no_workload_is_followed_by_the_claim_of_a_run_and
 ) -> None:
     times = {"fp32": [12.0, 24.0], "bf16": [4.0, 8.0]}
     content = content_of(grid(tmp_path, times, question=json.dumps({"ask": "What does it take?"})))
-    assert content.headline.startswith("Training step: bf16 is 3 times as fast as fp32 (")
+    assert content.headline.startswith("Training step: bf16 is 3 times as fast as fp32 [")
     assert content.views[0].compared
     assert "<h1>results</h1>" in "".join(page_with(content))
 
@@ -261,7 +261,7 @@ def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
     [
         ("h100-fp8", "Training step: fp8_tensorwise is the fastest of 4 from d_model 2048 on: "),
         ("h200-x2-ddp", "Data-parallel step: None of 9 is surely faster than naive; bucketed"),
-        ("h100-packing", "Training step: varlen is the fastest of 3: 95 % faster than sdpa ("),
+        ("h100-packing", "Training step: varlen is the fastest of 3: 95 % faster than sdpa ["),
     ],
 )
 def test_shipped_sets_begin_with_their_answer(name: str, said: str) -> None:
@@ -273,8 +273,8 @@ def test_shipped_sets_begin_with_their_answer(name: str, said: str) -> None:
 def test_two_shipped_devices_are_compared_in_one_direction() -> None:
     found = answers_of(stores()["h100-devices"], stores()["h200-devices"])[0]
     headline, details = headline_of(found)
-    assert headline.startswith("Training step: H200 is 11.5 % faster than H100 (")
-    assert details[0] == "Faster in 24 of 24 cells."
+    assert headline.startswith("Training step: H200 is 11.5 % faster than H100 [")
+    assert details[0] == "Faster in 24 of 24 comparisons."
 
 
 def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_per_cent(tmp_path: Path) -> None:

@@ -144,8 +144,8 @@ def check(said: dict[str, str]) -> None:
 
 def sentences(store: str, pair: Pair, folder: Path) -> dict[str, str]:
     """What each place says of two selections, which are all that the store has."""
-    lmsweep_here("badge", store, "-o", folder / "badge.svg")
-    lmsweep_here("share", store, "-o", folder / "shared")
+    lmsweep_here("report", store, "--badge", folder / "badge.svg")
+    lmsweep_here("report", store, "--share", folder / "shared")
     across = ("--across", "driver_version") if DEVICE in pair.baseline else ()
     compared = {
         name: lmsweep_here("compare", store, *pair.sides(), *across, *pair.conditions(), *options)
@@ -186,7 +186,9 @@ def headline_on(page: str) -> str:
 
 def claims_of(text: str) -> set[tuple[str, str, str]]:
     """Return what the text says by each clock: the amount, and its interval, which may be empty."""
-    text = re.sub(r"\((?:through the host|the hosts explain) [^)]*\)|[,;] cells [^,;)]*", "", text)
+    text = re.sub(
+        r"\((?:through the host|the hosts explain) [^)]*\)|[,;] each .*? to [\d.]+ (?:%|times as) \w+", "", text
+    )
     found = set()
     for one in re.finditer(AMOUNT + INTERVAL, text):
         by_other = re.search(r"wall time $|(?:[,;]|by) device time $|steps take $", text[: one.start()])

@@ -28,8 +28,8 @@ def test_each_workload_has_a_sentence_about_the_mean_of_its_cells(tmp_path: Path
                 phase = "step" if workload == "timing" else "forward"
                 attempts.ok(trial, {f"{phase}.time": samples(seconds, seconds / 1e3)}, workload=workload)
     step, attention = found(attempts)
-    assert step.startswith("Training step: bf16 is 2.24 times as fast as fp32 (")
-    assert attention.startswith("Attention: bf16 is 3 times as fast as fp32 (")
+    assert step.startswith("Training step: bf16 is 2.24 times as fast as fp32 [")
+    assert attention.startswith("Attention: bf16 is 3 times as fast as fp32 [")
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom"])
@@ -56,4 +56,6 @@ def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path
     )  # fmt: skip
     plan = Plan(sweep="made-up", trials=(planned,))
     show_summary(plan, attempts.store, Account(began=0.0, slots=1), trial_command=None)
-    assert capsys.readouterr().out.endswith("\nfound: Training step: 200 ms, in 1 cell\n")
+    assert capsys.readouterr().out.endswith(
+        f"\nfound: Training step: 200 ms\nnext, in a browser: lmsweep report {attempts.store.location}\n"
+    )

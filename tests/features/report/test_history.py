@@ -38,7 +38,7 @@ def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(tmp_
     [found] = histories_of(joined(attempts.store.location, history=True), ())
     assert list(found.changes) == ["2026-11-04", "2026-11-05"]
     headline, details = headline_of_history(found)
-    assert headline.startswith("Training step: 2026-11-05 is 25") and "% faster than 2026-11-04 (" in headline
+    assert headline.startswith("Training step: 2026-11-05 is 25") and "% faster than 2026-11-04 [" in headline
     assert details[0] == "2 changes in 4 dates." and "20" in details[1] and "% slower than 2026-11-02" in details[1]
     [chart] = view_of_answer(found, {}).charts.values()
     assert chart["x"] == "date" and chart["ordered"]

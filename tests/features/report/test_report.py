@@ -337,7 +337,7 @@ def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
     command = [*COMMAND, "report", store, "-o", "-"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
     assert run.stdout.startswith(b"<!doctype html>") and run.stdout.rstrip().endswith(b"</html>")
-    assert "±".encode() in run.stdout and list(tmp_path.iterdir()) == []
+    assert "×".encode() in run.stdout and list(tmp_path.iterdir()) == []
     refused = answer_here("report", store, "-o", tmp_path / "report.pdf")
     assert refused.returncode == 2 and "ends in .html, or - for standard output" in refused.stderr
     assert "lmsweep table --format" in refused.stderr and list(tmp_path.iterdir()) == []

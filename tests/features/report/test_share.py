@@ -1,4 +1,4 @@
-"""`lmsweep share`: what it writes can be read anywhere, and names no machine, no person and no folder."""
+"""`lmsweep report --share`: what it writes can be read anywhere, and names no machine, no person and no folder."""
 
 import functools
 import json
@@ -42,7 +42,7 @@ def shared(attempts: Attempts) -> Path:
     attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=machine)
     attempts.failed(config(context_length=512), "error", error=ERROR, fingerprint=machine)
     folder = Path(attempts.store.location).parent / "shared"
-    assert "report.html" in lmsweep_here("share", attempts.store.location, "-o", folder)
+    assert "report.html" in lmsweep_here("report", attempts.store.location, "--share", folder)
     return folder
 
 
@@ -83,7 +83,7 @@ def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
 
 
 def test_it_is_written_into_a_new_folder_only(shared: Path) -> None:
-    done = answer_here("share", STORE, "-o", shared)
+    done = answer_here("report", STORE, "--share", shared)
     assert done.returncode == 2 and "exists already" in done.stderr
 
 
@@ -91,7 +91,7 @@ def test_it_is_written_into_a_new_folder_only(shared: Path) -> None:
 def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for Hugging Face, of a set with several tables. Tests leave it as it is."""
     folder = tmp_path_factory.mktemp("hub") / "shared"
-    lmsweep_here("share", "h200-profile", "-o", folder, "--to", "hf")
+    lmsweep_here("report", "h200-profile", "--share", folder, "--to", "hf")
     return folder
 
 
@@ -120,6 +120,19 @@ def test_it_is_a_card_only_if_asked(shared: Path, tmp_path: Path) -> None:
     assert (shared / "README.md").read_text("utf-8").startswith("# ")
     with pytest.raises(RequestError, match="--to zenodo"):
         lmsweep.share(str(shared), tmp_path / "other", to="zenodo")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--share", "shared", "--with", "h200-devices"), "take one store as it is; leave out --with"),
+        (("--to", "hf"), "the folder of --share FOLDER"),
+        (("--value", "step.time"), "--value and --where choose the number of a badge"),
+    ],
+)
+def test_what_changes_nothing_in_a_folder_or_a_badge_is_refused(words: tuple[str, ...], reason: str) -> None:
+    done = answer_here("report", STORE, *words)
+    assert done.returncode == 2 and reason in done.stderr
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def send(trial):
 def disk():
     return Tracker("disk", send)
 
-record = Feature(name="mine", job="Measure", trackers={"disk": "mine:disk"})
+record = Feature(name="mine", trackers={"disk": "mine:disk"})
 """
 
 

@@ -59,14 +59,14 @@ def test_a_trial_ends_at_its_memory_limit(tmp_path: Path) -> None:
 def test_a_trial_that_runs_says_how_long_it_may_take_and_what_memory_it_holds() -> None:
     trial = Trial(config=TrialConfig(d_model=2), workloads=("timing", "memory"), sweep="trial")
     said = running_words(trial, 3.0, 2**31)
-    assert said == "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of host memory"
+    assert said == "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of memory"
 
 
 @pytest.mark.slow  # a running trial says so after ten seconds
 def test_a_trial_says_once_elsewhere_than_on_a_terminal_that_it_runs() -> None:
     running = start("trial", *ENDLESS, "workloads=timing", "timeout_seconds=13")
     _, err = running.communicate(timeout=120)
-    assert len(re.findall(r"^timing: [\d.]+ m?s of at most 13\.0 s, .* of host memory$", err, re.MULTILINE)) == 1, err
+    assert len(re.findall(r"^timing: [\d.]+ m?s of at most 13\.0 s, .* of memory$", err, re.MULTILINE)) == 1, err
 
 
 WATCHED = """

@@ -11,10 +11,12 @@ def deepened(small: Operators, larger: Operators, layers: int) -> Operators | No
     additional layer changes more than how often operators run and how much those over all layers move."""
     few, more = ({replace(one, count=1): one.count for one in side} for side in (small, larger))
     changed = [one for one in small if replace(one, count=1) not in more]
-    into = [one for one in larger if replace(one, count=1) not in few]
-    if changed and len(into) != len(changed):
+    # The layer may also bring operators that the small one has none of: those behind the first trained weights.
+    kinds = sorted(map(_kind, changed))
+    into = [one for one in larger if replace(one, count=1) not in few and _kind(one) in kinds]
+    if sorted(map(_kind, into)) != kinds:
         return None
-    grown = dict(zip(into, changed, strict=False))
+    grown = dict(zip(sorted(into, key=_kind), sorted(changed, key=_kind), strict=True))
     found = []
     for one in larger:
         alone = replace(one, count=1)
@@ -23,13 +25,14 @@ def deepened(small: Operators, larger: Operators, layers: int) -> Operators | No
             if count > 0:
                 found.append(replace(one, count=count))
         elif one in grown:
-            before = grown[one]
-            if (one.name, one.phase, one.count) != (before.name, before.phase, before.count):
-                return None
-            found.append(_grown(before, one, layers))
+            found.append(_grown(grown[one], one, layers))
         else:
             found.append(replace(one, count=layers * one.count))
     return tuple(found)
+
+
+def _kind(one: Operator) -> tuple[str, str, int]:
+    return one.name, one.phase, one.count
 
 
 def regrouped(operators: Operators, small: Operators, merged: Operators, times: int) -> Operators | None:

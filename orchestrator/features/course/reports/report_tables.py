@@ -7,12 +7,12 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import is_null, label
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.reference import CAVEATS
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.orchestrator.features.course.reports.counterparts import Counterparts
 from lmsweep.orchestrator.features.course.reports.here import Here
 from lmsweep.orchestrator.features.course.reports.layouts import Layout, Measure, measure_of
 from lmsweep.orchestrator.features.course.reports.published_numbers import conditions
+from lmsweep.trials.results.flag_meanings import CAVEATS
 from lmsweep.trials.results.outcome import Status
 
 PUBLISHED, HERE, RATIO = "published", "here", "compared"

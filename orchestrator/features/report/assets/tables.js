@@ -118,7 +118,7 @@ function markdownOf(table) {
 
 function latexOf(table) {
   const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" };
-  const escape = (text) => text.replace(/[\\~^&%$#_{}]/g, (one) => special[one] ?? `\\${one}`).replaceAll("±", "$\\pm$");
+  const escape = (text) => text.replace(/[\\~^&%$#_{}]/g, (one) => special[one] ?? `\\${one}`);
   const line = (texts) => `${texts.map(escape).join(" & ")} \\\\\n`;
   const names = columnNames(table);
   const keys = table.tBodies[0].rows[0] ? [...table.tBodies[0].rows[0].cells].map((cell) => cell.tagName === "TH") : [];

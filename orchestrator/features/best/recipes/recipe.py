@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from itertools import chain
 from textwrap import wrap
 
-from lmsweep.orchestrator.features.best import model_recipes, step_recipes
-from lmsweep.orchestrator.features.best.step_recipes import Recipe, when
+from lmsweep.orchestrator.features.best.recipes import model_recipes, step_recipes
+from lmsweep.orchestrator.features.best.recipes.step_recipes import Recipe, when
 from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize

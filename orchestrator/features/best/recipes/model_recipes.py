@@ -3,7 +3,7 @@
 It follows from the rows; a new attention also needs a row in ATTENTION_CALLS.
 """
 
-from lmsweep.orchestrator.features.best.step_recipes import Recipe, when
+from lmsweep.orchestrator.features.best.recipes.step_recipes import Recipe, when
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS, Attention

@@ -1,0 +1,184 @@
+"""The answer as a record: what `best --format json` prints and `lmsweep.best` returns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lmsweep.analysis.cells.cell_axes import DEVICE, job_words, value_of
+from lmsweep.analysis.cells.cells import Cell
+from lmsweep.analysis.cells.goal import Aim
+from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch
+from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, workloads_of
+from lmsweep.orchestrator.features.best.recipes.recipe import pytorch_snippet, trial_command
+from lmsweep.trials.results.metrics import WALL_TIME
+from lmsweep.trials.spec.identity import trial_id
+
+Scalar = str | int | float | bool | None
+NOT_ASKED = LargestBatch(None, "not asked for; --max-batch predicts it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestCell:
+    trial_id: str
+    device_name: str
+    settings: dict[str, Scalar]
+    """The fields in which the cells of the job differ."""
+    processes: int
+    value: float | None
+    """What was measured, in the unit of the goal."""
+    step_seconds: float | None
+    peak_bytes: float | None
+    """null if it was not measured, and a prediction is not asked for by --max-batch or --subject-to."""
+    peak_is_predicted: bool
+    dollars_per_million_tokens: float | None
+    """null without its price."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeatenCell:
+    cell: BestCell
+    ratio: float
+    """How many times better the winner is."""
+    low: float
+    high: float
+    """The 95 % interval of `ratio`, the variation between processes included."""
+    chance: float
+    """Probability that the winner is better at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisEffect:
+    axis: str
+    best: Scalar
+    worst: Scalar
+    ratio: float
+    """How many times better, as the geometric mean over the other axes."""
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargerCell:
+    """The best cell that does not fit its device, or exceeds the limit."""
+
+    cell: BestCell
+    ratio: float
+    """How many times better than the winner it is; below 1 if it is worse."""
+    low: float
+    high: float
+    is_measured: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfJob:
+    job: str
+    """Model, context length and mode."""
+    winner: BestCell
+    low: float
+    high: float
+    """The 95 % interval of what the winner is believed to reach, in the unit of the goal."""
+    can_tell: bool
+    wrong: float
+    """Probability that another is more than 2 % better."""
+    measured: int
+    """Cells with a result; `failed` and `over_limit` are no part of the others."""
+    failed: int
+    over_limit: int
+    beaten: list[BeatenCell]
+    """The others within the limit, the best first."""
+    front: list[BestCell]
+    """The Pareto front of time, memory and money."""
+    effects: list[AxisEffect]
+    larger: LargerCell | None
+    """null if all fit, or no estimate exists for the others."""
+    largest_batch: int | None
+    largest_batch_reason: str | None
+    """Why it is not known."""
+    command: str
+    """It measures the winner again."""
+    pytorch: str
+    """Plain PyTorch that sets the winner up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOutput:
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
+    goal: str
+    unit: str
+    peak_below_bytes: int | None
+    """The limit; null without one."""
+    jobs: list[BestOfJob]
+
+
+def best_output(answers: Sequence[Answer], aim: Aim, largest: LargestBatch | None = None) -> BestOutput:
+    """Return the answers as a record. largest: the largest batch of the only winner, if it was asked for."""
+    return BestOutput(
+        goal=aim.goal.value,
+        unit=aim.goal.unit,
+        peak_below_bytes=aim.peak,
+        jobs=[_of_job(one, largest or NOT_ASKED) for one in answers],
+    )
+
+
+def _of_job(found: Answer, largest: LargestBatch) -> BestOfJob:
+    low, high = sorted(map(found.aim.goal.shown, found.cost.interval))
+    larger = found.larger
+    return BestOfJob(
+        job=job_words(found.winner.config),
+        winner=_cell(found.winner, found),
+        low=low,
+        high=high,
+        can_tell=found.can_tell,
+        wrong=found.wrong,
+        measured=found.measured,
+        failed=found.failed,
+        over_limit=found.over_limit,
+        beaten=[
+            BeatenCell(cell=_cell(one.cell, found), ratio=one.ratio, low=one.low, high=one.high, chance=one.chance)
+            for one in found.beaten
+        ],
+        front=[_cell(one, found) for one in found.front],
+        effects=[
+            AxisEffect(
+                axis=one.axis,
+                best=_scalar(one.best),
+                worst=_scalar(one.worst),
+                ratio=one.ratio,
+                low=one.low,
+                high=one.high,
+            )
+            for one in found.effects
+        ],
+        larger=None
+        if larger is None
+        else LargerCell(
+            cell=_cell(larger.cell, found),
+            ratio=larger.ratio,
+            low=larger.low,
+            high=larger.high,
+            is_measured=larger.is_measured,
+        ),
+        largest_batch=largest.batch,
+        largest_batch_reason=largest.words if largest.batch is None else None,
+        command=trial_command(found.winner.config, workloads_of(found.winner)),
+        pytorch=pytorch_snippet(found.winner.config),
+    )
+
+
+def _cell(cell: Cell, found: Answer) -> BestCell:
+    cost, time = cell.cost(found.aim), cell.values.get(WALL_TIME)
+    return BestCell(
+        trial_id=trial_id(cell.config),
+        device_name=cell.environment.device_name,
+        settings={name: _scalar(value_of(cell, name)) for name in found.names if name != DEVICE},
+        processes=cell.processes,
+        value=found.aim.goal.shown(cost.median) if cost else None,
+        step_seconds=time.median if time else None,
+        peak_bytes=cell.peak,
+        peak_is_predicted=has_predicted_peak(cell),
+        dollars_per_million_tokens=cell.dollars(found.aim),
+    )
+
+
+def _scalar(value: object) -> Scalar:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,91 @@
+"""The noise of a machine: how it is measured, and what it makes of a comparison."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lmsweep import analysis
+from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
+from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.orchestrator.commands.app import app
+from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
+from tests.support.command import lmsweep, lmsweep_here
+from tests.support.made_up_results import Attempts, config, samples
+
+STEADY = 1e-5
+"""Half an interval, of 1, too small to matter."""
+
+
+def measure_noise(attempts: Attempts, *wall: float, device: tuple[float, ...] = (), **fields: Any) -> None:
+    """Processes of one cell of the sweep `noise`, with these medians."""
+    trial = config(device="cuda", model="medium")
+    for place, median in enumerate(wall):
+        values = {WALL_TIME: samples(median, STEADY * median)}
+        if device:
+            values[DEVICE_TIME] = samples(device[place], STEADY * device[place])
+        attempts.ok(trial, values, sweep="noise", **fields)
+
+
+def two_sides(attempts: Attempts, *processes: tuple[float, float]) -> None:
+    for both in processes:
+        for compiled, median in zip(("none", "block"), both, strict=True):
+            attempts.ok(config(device="cuda", compile=compiled), {WALL_TIME: samples(median, STEADY * median)})
+
+
+def compared(attempts: Attempts, **options: Any) -> Comparison:
+    frame = analysis.load(attempts.store, pooled=False)
+    sides = select_sides(frame, {"compile": "none"}, {"compile": "block"})
+    return compare(sides[0], sides[1], between=sides[2], variation=known_variation(frame), **options)
+
+
+def test_the_table_of_the_sweep_noise_says_how_far_processes_of_a_cell_differ(attempts: Attempts) -> None:
+    measure_noise(attempts, 0.1, 0.104, 0.102, device=(0.05, 0.0502, 0.0501))
+    for words, share in (((), "0.4"), (("--value", "step.time"), "3.9")):
+        said = lmsweep_here("table", attempts.store.location, *words)
+        assert f"3 processes per cell; their medians differ by up to {share} %." in said
+
+
+def test_noise_of_the_machine_widens_what_one_process_says(attempts: Attempts) -> None:
+    two_sides(attempts, (0.1, 0.14))
+    assert list(compared(attempts).frame["verdict"]) == ["slower"]
+    measure_noise(attempts, 0.1, 0.13, 0.08, 0.12)
+    found = compared(attempts)
+    assert list(found.frame["verdict"]) == ["ambiguous"]
+    assert (
+        found.warnings[0] == "Standard deviation between processes, from repeated cells: 14 % of wall time with gaps."
+    )
+    command = [
+        *("compare", attempts.store.location, "--baseline", "compile=none", "--contrast", "compile=block"),
+        *("--fail-on", "slower"),
+    ]
+    assert CliRunner().invoke(app, command).exit_code == 0
+
+
+def test_processes_of_the_cell_decide_as_they_differ(attempts: Attempts) -> None:
+    two_sides(attempts, (0.1, 0.11), (0.1, 0.11), (0.106, 0.11), (0.1, 0.11), (0.1, 0.11))
+    assert list(compared(attempts).frame["verdict"]) == ["slower"]
+    two_sides(attempts, (0.13, 0.08), (0.14, 0.09))
+    assert list(compared(attempts).frame["verdict"]) == ["ambiguous"]
+
+
+def test_device_times_have_a_variation_of_their_own(attempts: Attempts) -> None:
+    measure_noise(attempts, 0.1, 0.13, device=(0.05, 0.0501))
+    for compiled, wall, device in (("none", 0.1, 0.05), ("block", 0.12, 0.0515)):
+        values = {WALL_TIME: samples(wall, STEADY), DEVICE_TIME: samples(device, STEADY)}
+        attempts.ok(config(device="cuda", compile=compiled), values)
+    found = compared(attempts)
+    assert found.warnings[0].endswith("0.17 % of device time.")
+    assert list(found.frame["verdict"]) == ["host-limited"], "the device is busy for half of the step"
+
+
+@pytest.mark.slow
+def test_a_run_of_the_sweep_noise_ends_with_how_far_its_processes_differ(tmp_path: Path) -> None:
+    one_cell = ("--set", "context_length=32", "--set", "precision=fp32")
+    done = lmsweep("run", "noise-cpu", *one_cell, "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"5 processes per cell; their medians differ by up to \d\S* %\.", done.stdout)
+    rows = analysis.load(str(tmp_path / "store")).query("phase == 'step' and metric == 'time'")
+    assert list(rows["processes"]) == [5]

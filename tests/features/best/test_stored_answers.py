@@ -1,0 +1,73 @@
+"""`best STORE` for a program: the JSON, and the same from Python. What takes longer is done only if it is asked for."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+import lmsweep
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import answer_here, lmsweep_here
+
+STORE = "h200-best-2.7b"
+
+
+def test_the_json_is_what_the_function_returns_and_the_words_say_the_same() -> None:
+    found = json.loads(lmsweep_here("best", STORE, "--price", "H200=3.5", "--format", "json"))
+    assert found == json.loads(json.dumps(asdict(lmsweep.best(STORE, prices=["H200=3.5"]))))
+    (job,) = found["jobs"]
+    words = lmsweep_here("best", STORE, "--price", "H200=3.5")
+    assert job["winner"]["settings"] == {"compile": "block", "attention": "sdpa_cudnn"}
+    assert "compile block, attention sdpa_cudnn" in words.splitlines()[1]
+    assert f"{round(job['winner']['value'], -1):.0f} tokens/s (95 % interval 20960 to 23130" in words
+    assert job["low"] < job["winner"]["value"] < job["high"] and job["can_tell"] is words.split("\n")[1].startswith(
+        "Best"
+    )
+    assert job["measured"] == len(job["beaten"]) + 1 and job["beaten"][0]["ratio"] < job["beaten"][-1]["ratio"]
+    assert f"{job['winner']['dollars_per_million_tokens']:.4g} dollars per million tokens" in words
+
+
+def test_neither_memory_nor_the_largest_batch_is_predicted_until_it_is_asked_for(capfd: pytest.CaptureFixture) -> None:
+    (job,) = json.loads(lmsweep_here("best", STORE, "--format", "json"))["jobs"]
+    assert (job["largest_batch"], job["winner"]["peak_bytes"]) == (None, None)
+    assert job["largest_batch_reason"] == "not asked for; --max-batch predicts it"
+    words = lmsweep_here("best", STORE)
+    assert "peak" not in words and "The largest batch that fits: --max-batch." in words
+
+
+@pytest.mark.slow
+def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory() -> None:
+    done = answer_here("best", STORE, "--max-batch")
+    assert "The largest batch with which it fits: 25 (predicted; " in done.stdout
+    assert (
+        "predicted peak 58.96 GiB" in done.stdout
+        and "The Pareto front is one cell, the best in time and memory" in done.stdout
+    )
+    (job,) = lmsweep.best(STORE, max_batch=True).jobs
+    assert (job.largest_batch, job.largest_batch_reason, job.winner.peak_is_predicted) == (25, None, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["h100-devices", "--max-batch"], "--max-batch is about one job; choose one by --where FIELD=VALUE"),
+        ([STORE, "--for", "H100", "--format", "json"], "--format json are about what was"),
+        (
+            ["quick", "--format", "json"],
+            "--format json is about a store: lmsweep best quick, then lmsweep best results",
+        ),
+        ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
+    ],
+    ids=["jobs", "for", "sweep", "price"],
+)
+def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(words: list[str], message: str) -> None:
+    done = answer_here("best", *words)
+    assert (done.returncode, done.stdout) == (2, "") and message in done.stderr
+    assert "predicting" not in done.stderr
+
+
+def test_from_python_what_is_no_store_and_no_sweep_is_refused() -> None:
+    with pytest.raises(RequestError, match="nowhere is neither a file nor the name of a packaged sweep"):
+        lmsweep.best("nowhere")
+    with pytest.raises(RequestError, match="overrides change a sweep"):
+        lmsweep.best(["nowhere", STORE])
