@@ -6,8 +6,8 @@ What the commands do, as functions:
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
 
-`default_layout` and `pivot` lay out any pandas table. `analysis` has the rest of what reads results. Features add `best`,
-`fits`, `accept`, `audit`, what these commands show; `report` and `charts` write a store's page or charts.
+`default_layout` and `pivot` lay out any pandas table. `analysis` has the rest of what reads results. Features add
+`best`, `fits`, `accept`, `audit`, what these commands show; `report` and `charts` write a store's page or charts.
 """
 
 import sys
