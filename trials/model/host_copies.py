@@ -39,16 +39,15 @@ def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
     return saved_tensors_hooks(pack, unpack)
 
 
-def move_inputs(model: nn.Module, checkpoints: Sequence[nn.Module], method: str) -> None:
+def move_inputs(checkpoints: Sequence[nn.Module], method: str) -> None:
     """Move to the host what the checkpoints in this method of these modules save: the inputs of blocks. What they
     compute again is saved by hooks of their own."""
-    host = saved_on_host(model)
     for module in checkpoints:
-        setattr(module, method, partial(_within, host, getattr(module, method)))
+        setattr(module, method, partial(_with_inputs_on_host, module, getattr(module, method)))
 
 
-def _within(host: saved_tensors_hooks, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    with host:
+def _with_inputs_on_host(module: nn.Module, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    with saved_on_host(module):  # of its weights now: `fully_shard` frees others, whose memory an input may take
         return call(*given, **named)
 
 

@@ -73,7 +73,7 @@ class TrainingStep:
         compile_model(self.model, self.blocks, config, backend)
         if OFFLOADS[config.offload].saved == "block_inputs":
             own = config.model_code is None
-            move_inputs(self.model, [self.model] if own else self.blocks, "run_blocks" if own else "forward")
+            move_inputs([self.model] if own else self.blocks, "run_blocks" if own else "forward")
         self._first = config.model_code is not None
         self.uses_cuda_graphs = config.records_cuda_graphs
         if math_mode.has_copies:

@@ -1,5 +1,6 @@
 """Synchronized gradients, and the weights that steps leave, against one process on the slices of all ranks."""
 
+import gc
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -150,6 +151,7 @@ def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tenso
     with step.local():
         _backward_alone(step, sequences)
     step.alone = None
+    gc.collect()  # a model whose methods were replaced is a cycle, as large as all weights
     return [total.div_(step.slices) for total in expected]
 
 
