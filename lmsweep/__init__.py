@@ -1,7 +1,6 @@
 """lmsweep: benchmark sweeps for language-model training.
 
 What the commands do, as functions:
-
     plan, run        what a sweep would run; run it. They need PyTorch and Ray.
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
