@@ -1,14 +1,12 @@
 """lmsweep: benchmark sweeps for language-model training.
 
 What the commands do, as functions:
-
     plan, run        what a sweep would run; run it. They need PyTorch and Ray.
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
 
-`default_layout` and `pivot` lay out any pandas table of results. `lmsweep.analysis` has the rest of what reads results,
-`lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps. Features add functions: `best`,
-`fits` and `accept` return what these commands show, `report` and `charts` write a store's page or charts.
+`default_layout` and `pivot` lay out any pandas table. `analysis` has the rest of what reads results. Features add
+`best`, `fits`, `accept`, `audit`, what these commands show; `report` and `charts` write a store's page or charts.
 """
 
 import sys
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from lmsweep.analysis.api import compare, table
     from lmsweep.orchestrator.api import plan, run
     from lmsweep.orchestrator.features.accept.accepting import accepted as accept  # noqa: F401
+    from lmsweep.orchestrator.features.audit.sources import audit as audit
     from lmsweep.orchestrator.features.best.stored_answers import best as best
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401

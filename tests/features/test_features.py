@@ -85,7 +85,7 @@ def test_a_feature_says_where_help_lists_its_verb(place: float | None, around: t
 def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
     verbs = re.findall(VERB, lmsweep("--help").stdout, flags=re.MULTILINE)
     assert " ".join(verbs) == (
-        "init check sweeps plan run trial table compare report doctor fits best accept bisect export"
+        "init check sweeps plan run trial table compare report doctor fits best accept audit bisect export"
     )
 
 

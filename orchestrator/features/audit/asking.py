@@ -1,0 +1,115 @@
+"""The trials that stand for a claim, and the process that predicts their operators."""
+
+from collections.abc import Sequence
+
+from lmsweep.orchestrator.cluster.planned_nodes import layout_of
+from lmsweep.orchestrator.features.audit.claims.counting import precision_of, recomputes
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.planning.prediction_process import Answers
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.prediction_question import Answer, Question
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.errors import RequestError
+from lmsweep.trials.spec.rules.combination_rules import why_not
+
+BATCHES = (1, 4, 16)
+"""Sequences of a micro-batch that stand for any, if the claim states none."""
+SHARDED = {"ddp": "torch", "zero1": "zero1", "zero2": "zero1", "replicate": "torch"}
+"""Word for how GPUs share a model -> the field's; all others shard weights."""
+ATTENTION_WORDS = {
+    **dict.fromkeys(("eager", "math", "naive", "naive_softmax", "sdpa_math"), "naive"),
+    **dict.fromkeys(("fa3", "flash_attention_3", "cudnn", "sdpa_cudnn", "te"), "sdpa_cudnn"),
+}  # fmt: skip
+"""Word for an attention -> the field's; all others are FlashAttention 2. cuDNN's kernel is as fast as version 3."""
+_ON = ("yes", "true", "on", "1", "block", "model", "regional")
+
+
+def configs_of(claim: Claim) -> list[TrialConfig]:
+    """Return the trials that stand for a claim: one, or several where it does not state what matters. Raises
+    RequestError if none can."""
+    batches = (claim.batch,) if claim.batch else _batches_of(claim)
+    compiled = "block" if (claim.compile or "").lower() in _ON else "none"
+    return [_config(claim, batch, compiled) for batch in batches]
+
+
+def _batches_of(claim: Claim) -> tuple[int, ...]:
+    if claim.global_batch:
+        least = claim.global_batch / claim.data_ranks / (claim.accumulate or 1)
+        return (max(1, round(least)),) if claim.accumulate or least < 2 else (1, max(1, min(16, round(least))))
+    if claim.tokens_per_step and claim.context:
+        most = claim.tokens_per_step / claim.context / claim.data_ranks / (claim.accumulate or 1)
+        return tuple(sorted({max(1, round(min(one, most))) for one in BATCHES}))
+    return BATCHES
+
+
+def _config(claim: Claim, batch: int, compiled: str) -> TrialConfig:
+    precision, method = precision_of(claim), claim.method or "full"
+    if is_above_prediction(claim):
+        precision = "bf16"
+    if precision in ("bf16", "fp16") and method in ("full", "frozen"):
+        precision += "_pure"
+    attention = ATTENTION_WORDS.get((claim.attention or "").lower(), "sdpa_flash")
+    if precision in ("fp32", "tf32") and attention != "naive":
+        attention = "sdpa_efficient"
+    micro = claim.micro_batches
+    asked = claim.shape.settings | {
+        "context_length": claim.context,
+        "batch_size": batch * micro,
+        "accumulate": micro,
+        "precision": precision,
+        "attention": attention,
+        "compile": "none" if precision in ("fp32", "tf32") and not claim.compile else compiled,
+        "loss": "cross_entropy",
+        "checkpointing": "block" if recomputes(claim) else "none",
+        "device": "cuda",
+    }
+    if method in ("lora", "dora", "qlora"):
+        asked |= {"adapter": method}
+    if claim.offload and claim.offload.lower() not in ("none", "no", "false"):
+        asked |= {"offload": "optimizer" if "opt" in claim.offload.lower() else "activations"}
+    if ranks := (claim.count if claim.count > 1 else 0):
+        ways = SHARDED.get((claim.parallel or "").lower(), "fsdp")
+        asked |= {"world_size": ranks, "ddp": ways, "workloads": "ddp"}
+        asked |= (
+            {"gather": "bf16"} if ways == "fsdp" and not precision.endswith("_pure") and precision != "fp32" else {}
+        )
+    else:
+        asked |= {"workloads": "timing"}
+    config = single_trial(
+        [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in asked.items()]
+    ).config
+    if why := why_not(config, str(asked["workloads"])):
+        raise RequestError(why)
+    return config
+
+
+def is_above_prediction(claim: Claim) -> bool:
+    """Whether the claim is faster than what is predicted in its place: experts in float8, by those in 16 bits."""
+    size = claim.shape.size
+    return bool(size and size.num_experts and precision_of(claim).startswith("fp8"))
+
+
+def asked_of(claims: Sequence[Claim]) -> dict[TrialConfig, Answer]:
+    """Return trial -> what is known of its operators, for all claims at once: one process predicts them."""
+    wanted: dict[TrialConfig, None] = {}
+    for claim in claims:
+        if not why_unpredicted(claim):
+            wanted |= dict.fromkeys(configs_of(claim))
+    questions = [Question(config=one, wants=("operators",), is_trial=False) for one in wanted]
+    return dict(zip(wanted, Answers(questions, None).wait(), strict=True)) if questions else {}
+
+
+def why_unpredicted(claim: Claim) -> str | None:
+    """Return why the step of a claim is not predicted; None if it is."""
+    if claim.model is None:
+        return "the model is not stated"
+    if claim.shape.size is None:
+        return f"of {claim.shape.name} only the number of parameters is known"
+    if claim.context is None:
+        return "the context is not stated"
+    try:
+        configs_of(claim)
+        layout_of(claim.count, claim.device, nodes=str(claim.nodes) if claim.nodes else None, network=None)
+    except RequestError as error:
+        return str(error)
+    return None

@@ -1,0 +1,105 @@
+"""A claim beside what is known of it: each of its numbers as tokens a second, the bound and the prediction."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from lmsweep.orchestrator.features.audit.causes.variants import launch_bound_factor, ratio
+from lmsweep.orchestrator.features.audit.claims.counting import (
+    Convention,
+    conventions,
+    least_seconds,
+    peak_of,
+    precision_of,
+)
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.operator_changes import without_gradients_of_weights
+from lmsweep.orchestrator.features.audit.prediction import Predicted
+
+RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
+"""The numbers of a claim. Each says how many tokens a second all GPUs train."""
+USUAL_MFU, USUAL_DEVIATION = 0.33, 0.5
+"""Of a run whose step is not predicted: the public runs of this repository's data have 8 to 60 %."""
+LEAST_DEVIATION = 0.1
+UNKNOWN_DEVIATION = 5.0
+"""Without a model nothing is expected: only how numbers differ counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    claim: Claim
+    predicted: Predicted | None
+    why_not: str | None = None
+    """Why the step is not predicted."""
+
+    @cached_property
+    def peak(self) -> float:
+        """Return the dense peak FLOP/s of a GPU, by its datasheet."""
+        return peak_of(self.claim.device, precision_of(self.claim))
+
+    @cached_property
+    def conventions(self) -> list[Convention]:
+        return conventions(self.claim)
+
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """Return number -> the tokens a second of all GPUs that it states or implies."""
+        claim, found = self.claim, dict[str, float]()
+        if claim.tokens_per_second:
+            found[RATE] = claim.tokens_per_second
+        elif claim.tokens_per_second_per_gpu:
+            found[RATE] = claim.tokens_per_second_per_gpu * claim.count
+        elif claim.samples_per_second and claim.context:
+            found[RATE] = claim.samples_per_second * (claim.length or claim.context)
+        if claim.step_seconds and claim.step_tokens:
+            found[STEP] = claim.step_tokens / claim.step_seconds
+        flops = self.conventions[0].flops
+        share = claim.mfu or claim.hfu
+        if share:
+            found[MFU] = share * (claim.peak or self.peak) * claim.count / flops
+        if claim.tflops:
+            found[TFLOPS] = claim.tflops * claim.count / flops
+        return found
+
+    @cached_property
+    def of_conventions(self) -> dict[str, float]:
+        """Return convention -> the FLOPs it counts over those of the first."""
+        first = self.conventions[0].flops
+        return {one.name: one.flops / first for one in self.conventions}
+
+    @property
+    def main(self) -> str:
+        """Return the number that the verdict is about: the first that is stated."""
+        return next(iter(self.rates))
+
+    @cached_property
+    def bound(self) -> float:
+        """Return the tokens a second of all GPUs that are not physical to exceed."""
+        return self.claim.count / least_seconds(self.claim)
+
+    @property
+    def middle(self) -> float:
+        if self.predicted:
+            return self.predicted.middle
+        return USUAL_MFU * self.peak * self.claim.count / self.conventions[0].flops
+
+    @property
+    def deviation(self) -> float:
+        if self.claim.model is None:
+            return UNKNOWN_DEVIATION
+        return max(LEAST_DEVIATION, self.predicted.deviation) if self.predicted else USUAL_DEVIATION
+
+    @cached_property
+    def launch_factor(self) -> float:
+        """Return how many times faster the step seems to be if only its launches are timed."""
+        return launch_bound_factor(self.predicted.run) if self.predicted else 8.0
+
+    @cached_property
+    def frozen_factor(self) -> float:
+        """Return how many times faster the step is without gradients of weights and without an update."""
+        return 1 / ratio(self.predicted.run, without_gradients_of_weights) if self.predicted else 1.45
+
+    @cached_property
+    def observed(self) -> dict[str, float]:
+        """Return number -> the logarithm of its rate over the predicted one."""
+        return {name: math.log(rate / self.middle) for name, rate in self.rates.items()}

@@ -1,0 +1,69 @@
+"""How much longer a step takes with other operators, with what waits on the host, or on another GPU."""
+
+import math
+from collections.abc import Callable
+from math import prod
+
+from lmsweep.orchestrator.features.audit.prediction import Run
+from lmsweep.orchestrator.predicting.predicted_step import predicted_step
+from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, host_link
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.analytic.rates.rate_set import Rates, rates_of
+
+OTHER_FORMS = {
+    "H100 SXM": ("H100 PCIe", "H100 NVL"),
+    "H200 SXM": ("H200 NVL",),
+    "A100 SXM 80GB": ("A100 PCIe 80GB", "A100 PCIe 40GB"),
+    "A100 SXM 40GB": ("A100 PCIe 40GB",),
+    "V100 SXM 32GB": ("V100 PCIe 32GB",),
+    "V100 SXM 16GB": ("V100 PCIe 16GB",),
+    "RTX PRO 6000 Blackwell Workstation": ("RTX PRO 6000 Blackwell Server",),
+}
+"""GPU -> the cards with its chip."""
+WHOLE_SAVED = 34.0
+"""Bytes of a token and layer that forward saves, over the width (Korthikanti et al. 2022, without scores)."""
+
+
+def ratio(run: Run, change: Callable[[Operators], Operators], rates: Rates | None = None) -> float:
+    """Return the seconds of the changed step over those of this one."""
+    changed = predicted_step(change(run.operators), run.config, rates or run.rates)
+    time, base = changed.ranks or changed.time, run.step.ranks or run.step.time
+    return time.at(run.step.others.factor) / base.at(run.step.others.factor)
+
+
+def offloaded_seconds(run: Run) -> tuple[float, float]:
+    """Return the seconds by which a step is longer if the host keeps what forward saves, or the optimizer's state."""
+    config, device = run.config, run.rates.hardware.device
+    weights = sum(prod(shape) for one in run.operators if one.phase == "optimizer" for shape in one.shapes[:1])
+    saved = WHOLE_SAVED * config.batch_size * config.context_length * config.d_model * (config.num_layers or 1)
+    moved = weights * 6 / host_link(device) + run.rates.hardware.host_seconds("lmsweep::update_on_host", 4 * weights)
+    return 2 * saved / host_link(device), moved
+
+
+def launch_bound_factor(run: Run) -> float:
+    """Return how many times faster a step seems to be if only its launches are timed."""
+    time = run.step.ranks or run.step.time
+    return max(2.0, run.seconds / max(1e-6, time.launching))
+
+
+def on_other_device(run: Run, name: str) -> float | None:
+    """Return the seconds on another GPU over those on this one; None without a datasheet."""
+    device = device_named(name)
+    if device is None or (run.config.world_size > 1 and not rates_of(device).connects(min(8, run.config.world_size))):
+        return _by_peak(run, device) if device else None
+    return ratio(run, lambda operators: operators, rates_of(device))
+
+
+def _by_peak(run: Run, device: Device) -> float:
+    here = run.rates.hardware.device
+    return math.sqrt(
+        (here.bf16 or here.fp16) / (device.bf16 or device.fp16) * here.bytes_per_second / device.bytes_per_second
+    )
+
+
+def sold_alike(device: Device) -> list[str]:
+    """Return the GPUs for which one is taken by mistake: other forms of its chip, the generation before and after."""
+    neighbours = {"H100 SXM": ["A100 SXM 80GB", "H200 SXM"], "H200 SXM": ["H100 SXM"], "B200 SXM": ["H200 SXM"],
+                  "A100 SXM 80GB": ["H100 SXM", "V100 SXM 32GB"]}  # fmt: skip
+    names = {one.name for one in DEVICES}
+    return [name for name in neighbours.get(device.name, []) if name in names]

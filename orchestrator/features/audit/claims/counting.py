@@ -1,0 +1,116 @@
+"""FLOPs by convention, peaks and what a GPU can do at most: what a claim's MFU means, and what is not physical."""
+
+from dataclasses import dataclass
+
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.trials.analytic.datasheets import DEVICES, Device, boost_of
+from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION, share_of_scores
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+
+PRECISION_WORDS = {
+    "bfloat16": "bf16", "amp_bf16": "bf16", "bf16-mixed": "bf16", "bf16-true": "bf16_pure", "float16": "fp16",
+    "half": "fp16", "amp_fp16": "fp16", "16-mixed": "fp16", "float32": "fp32", "32-true": "fp32", "no": "fp32",
+    "fp8": "fp8_tensorwise", "float8": "fp8_tensorwise", "amp_fp8": "fp8_tensorwise", "mxfp8": "fp8_tensorwise",
+    "fp8_cs": "fp8_tensorwise", "nf4": "bf16", "4bit": "bf16",
+}  # fmt: skip
+"""Another word for a precision -> the field's."""
+FREE_PASSES = {"full": 3.0, "lora": 2.0, "dora": 2.0, "qlora": 2.0, "frozen": 2.0}
+"""Method -> passes of the weights' products in a step: forward, gradients of inputs, gradients of weights."""
+BYTES_OF_UPDATE = 12
+"""Least bytes of a weight's update: read gradient, weight and two states of 16 bits, write all but the gradient, as the
+leanest AdamW; states in 8 bits need less, so half of it counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convention:
+    """One way to count the FLOPs of a token."""
+
+    name: str
+    words: str
+    flops: float
+
+
+def precision_of(claim: Claim) -> str:
+    """Return the precision as a field of a trial; without one, 16 bits where the GPU has them."""
+    word = (claim.precision or "").strip()
+    found = PRECISION_WORDS.get(word, word)
+    if found in PRECISIONS and getattr(claim.device, PRECISIONS[found].rate):
+        return found
+    return "bf16" if claim.device.bf16 else "fp16"
+
+
+def peak_of(device: Device, precision: str) -> float:
+    """Return the dense peak FLOP/s of a GPU in a precision."""
+    rate: float | None = getattr(device, PRECISIONS[precision].rate)
+    return rate or device.fp16
+
+
+def recomputes(claim: Claim) -> bool:
+    return (claim.checkpointing or "none").lower() in ("block", "full", "true", "yes", "on", "1")
+
+
+def conventions(claim: Claim) -> list[Convention]:
+    """Return the usual counts of a token's FLOPs, that of the claim first if it says which."""
+    model, context = claim.shape, claim.context or 0
+    linear, attention = model.linear_flops(), model.attention_flops(context)
+    trained = 3.0 if claim.method in (None, "full") else 2.0
+    every = 6.0 * model.parameters
+    full = trained * (linear + attention)
+    causal = trained * (linear + attention / 2)
+    again = (linear + attention) * recomputes(claim)
+    found = [
+        Convention(name="full", words="model FLOPs, attention over all positions (PaLM, torchtitan)", flops=full),
+        Convention(name="causal", words="model FLOPs, attention over earlier positions", flops=causal),
+        Convention(name="6n", words="6 FLOPs a parameter that multiplies, no attention", flops=trained * linear),
+        Convention(name="hardware", words="with what is computed again (HFU)", flops=full + again),
+    ]
+    if model.size and not model.size.num_experts:  # as LLM-Foundry and nanoGPT: the embedding counts, too
+        words = "6 FLOPs a parameter with the embedding, and attention over all positions (LLM-Foundry)"
+        found.insert(3, Convention(name="6p", words=words, flops=every + 3 * attention))
+    if trained < 3.0:
+        words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
+        found.append(Convention(name="as full", words=words, flops=3 * (linear + attention)))
+    found = list({round(one.flops): one for one in reversed(found)}.values())[::-1]  # some count alike
+    return sorted(found, key=lambda one: one.name != claim.convention)
+
+
+def least_seconds(claim: Claim) -> float:
+    """Return the seconds of a token on one GPU below which it is not physical: its products at the peak, or the bytes
+    that it must move at the bandwidth, whichever takes longer."""
+    device, model = claim.device, claim.shape
+    passes = FREE_PASSES[claim.method or "full"]
+    share = share_of_scores("hardware", causal=1)
+    attention = model.attention_flops(claim.context or 0) * share * (1 + BACKWARD_OF_ATTENTION["model"])
+    precision = precision_of(claim)
+    linear = passes * model.linear_flops() / (peak_of(device, precision) * boost_of(device))
+    narrow = peak_of(device, "bf16" if precision.startswith("fp8") and device.bf16 else precision) * boost_of(device)
+    return max(float(linear + attention / narrow), _least_bytes(claim) / device.bytes_per_second)
+
+
+def _least_bytes(claim: Claim) -> float:
+    """Return the bytes a token that weights alone move on a GPU: read in forward and backward, updated once a step."""
+    if not claim.step_tokens or claim.shape.size is None or claim.shape.size.num_experts:
+        return 0.0
+    tokens = claim.step_tokens / claim.count
+    here = claim.shape.parameters / ((claim.tp or 1) * (claim.pp or 1))
+    bytes_each = 0.5 if claim.method == "qlora" else 2.0 if precision_of(claim) not in ("fp32", "tf32") else 4.0
+    read = 2 * bytes_each * here * claim.micro_batches * (0.5 if precision_of(claim).startswith("fp8") else 1.0)
+    updated = BYTES_OF_UPDATE / 2 * claim.shape.parameters / claim.count if claim.method in (None, "full") else 0.0
+    return (read + updated) / tokens
+
+
+def other_peaks(claim: Claim) -> dict[str, float]:
+    """Return name -> the FLOP/s by which an MFU of this claim may have been divided by mistake."""
+    device, precision = claim.device, precision_of(claim)
+    right = peak_of(device, precision)
+    found = {"the peak with structured sparsity": 2 * right}
+    for name in ("tf32", "fp32", "fp8", "bf16"):
+        rate = getattr(device, name)
+        if rate and abs(rate / right - 1) > 0.05:
+            found.setdefault(f"the peak in {name}", rate)
+    for name in ("A100 SXM 80GB", "H100 SXM", "H100 PCIe", "B200 SXM", "H20", "RTX 4090", "V100 SXM 32GB", "MI300X"):
+        other = next(one for one in DEVICES if one.name == name)
+        rate = other.bf16 or other.fp16
+        if abs(rate / right - 1) > 0.05:
+            found[f"the peak of {name}"] = rate
+    return found

@@ -1,0 +1,158 @@
+"""The models that claims name: their dimensions, by name, by a config.json, or by a count of parameters alone."""
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
+from lmsweep.trials.code.hub_configurations import FOLDER, NAMES, read_configuration, shipped_configuration
+from lmsweep.trials.spec.errors import RequestError
+from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize
+from lmsweep.trials.spec.suggestions import choices
+
+_SUFFIXES = re.compile(r"[-_](instruct|chat|base|hf|it|full|lora|qlora|q-lora|sft|pretrain|rl)\b.*$")
+NANOCHAT = re.compile(r"(?:nanochat[-_ ]?)?d(\d+)")
+NANOCHAT_VOCABULARY = 65_536
+DIMENSIONS = re.compile(
+    r"d(?P<d_model>\d+)-f(?P<d_ff>\d+)-l(?P<num_layers>\d+)-h(?P<num_heads>\d+)(?:-kv(?P<num_kv_heads>\d+))?"
+    r"(?:-dh(?P<d_head>\d+))?(?P<qk_norm>-qknorm)?(?P<gelu>-gelu)?(?:-e(?P<num_experts>\d+)-a(?P<active_experts>\d+))?"
+    r"(?P<tied_head>-tied)?(?:-v(?P<vocabulary>\d+))?"
+)
+"""A name made of dimensions, as tables of lmsweep print it, and the vocabulary: `d768-f3072-l12-h12-v32000`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model as far as it is known."""
+
+    name: str
+    parameters: int
+    """Of all its weights."""
+    size: ModelSize | None = None
+    """None: only the number of parameters is known."""
+    vocab_size: int = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return its fields of a trial: lmsweep's transformer of these dimensions."""
+        assert self.size is not None, "asked of known dimensions"
+        values = {name: value for name, value in vars(self.size).items() if value is not None}
+        return values | {"vocab_size": self.vocab_size}
+
+    def linear_flops(self) -> float:
+        """Return the FLOPs of a token's forward pass in weights that multiply: a lookup of the embedding is none."""
+        if self.size is None:
+            return 2.0 * self.parameters
+        terms = {**self.size.terms, "vocab_size": self.vocab_size, "batch_size": 1}
+        return float(forward_flops(**terms, context_length=1)) - self.attention_flops(1)
+
+    def attention_flops(self, context: int) -> float:
+        """Return the FLOPs of a token's forward pass in attention, over all positions of the context."""
+        return 4.0 * context * self.size.num_layers * self.size.terms["query_width"] if self.size else 0.0
+
+
+def model_named(text: str) -> Model:
+    """Return the model that a name, a config.json or a number of parameters means. Raises RequestError for another."""
+    path = Path(text.removeprefix("hf:")).expanduser()
+    if path.suffix == ".json" or (path / "config.json").is_file():
+        return _of_configuration(path if path.suffix == ".json" else path / "config.json")
+    name = plain(text)
+    name = known()[1].get(name, name)
+    if name in known()[0]:
+        return _model(name, *known()[0][name])
+    if shipped := _shipped(text, name):
+        return _of_configuration(shipped)
+    if depth := NANOCHAT.fullmatch(name):
+        return _model(name, _nanochat(int(depth[1])), NANOCHAT_VOCABULARY)
+    if found := DIMENSIONS.fullmatch(name):
+        return _of_dimensions(name, found)
+    if count := re.fullmatch(r"(\d+(?:\.\d+)?)([mbt])", name):
+        scale = {"m": 1e6, "b": 1e9, "t": 1e12}[count[2]]
+        return Model(name=text, parameters=round(float(count[1]) * scale))
+    raise RequestError(
+        f"--model {text}: no such model{choices(name, known()[0])}; a config.json or a number of parameters works, too"
+    )
+
+
+def plain(text: str) -> str:
+    """Return a name as in the tables: `meta-llama/Llama-3.1-8B-Instruct` is `llama-3.1-8b`."""
+    name = text.removeprefix("hf:").removesuffix("/lit_model.pth").rpartition("/")[2].strip().lower()
+    name = re.sub(r"[\s_]+", "-", re.sub(r"^meta-", "", name))
+    name = _SUFFIXES.sub("", name)
+    name = re.sub(r"^(llama|qwen|mistral|gemma)-?(\d)", r"\1-\2", name)
+    return re.sub(r"^qwen-(2\.5|2|3)-", r"qwen\1-", name)
+
+
+@cache
+def known() -> tuple[dict[str, tuple[ModelSize, int]], dict[str, str]]:
+    """Return name -> dimensions and vocabulary, of the sizes of lmsweep and of models.csv; another name -> name."""
+    found, also = {name: (size, VOCABULARIES.get(name, 10_000)) for name, size in SIZES.items()}, dict[str, str]()
+    with Path(__file__).with_name("models.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            also |= dict.fromkeys(row["also"].split(), row["name"])
+            values: dict[str, Any] = {key: int(value) for key, value in row.items() if value.isdecimal()}
+            if not values:
+                continue  # one of lmsweep's sizes, or a configuration that ships
+            vocabulary = values.pop("vocab_size")
+            flags: dict[str, Any] = {key: bool(values.pop(key, 0)) for key in ("tied_head", "qk_norm")}
+            flags["feed_forward"] = row["feed_forward"]
+            found[row["name"]] = (ModelSize(**values, **flags), vocabulary)
+    return found, also
+
+
+def _shipped(text: str, name: str) -> Path | None:
+    exact = shipped_configuration(text.removeprefix("hf:"))
+    return exact or next((path for path in FOLDER.glob("*.json") if plain(path.stem.replace("--", "/")) == name), None)
+
+
+def _model(name: str, size: ModelSize, vocabulary: int) -> Model:
+    parameters = int(parameter_count(**size.terms, vocab_size=vocabulary))
+    return Model(name=name, parameters=parameters, size=size, vocab_size=vocabulary)
+
+
+def _of_dimensions(name: str, found: re.Match[str]) -> Model:
+    counts = {key: int(value) for key, value in found.groupdict().items() if value and value.isdecimal()}
+    vocabulary = counts.pop("vocabulary", 10_000)
+    flags = {key: bool(found[key]) for key in ("qk_norm", "tied_head")}
+    size = ModelSize(**counts, **flags, feed_forward="gelu" if found["gelu"] else "swiglu")  # type: ignore[arg-type]
+    return _model(name, size, vocabulary)
+
+
+def _nanochat(depth: int) -> ModelSize:
+    width = 64 * depth  # base_train.py: heads of 128, or of 64 in small models
+    return ModelSize(
+        d_model=width, d_ff=4 * width, num_layers=depth, num_heads=max(1, -(-width // 128)), feed_forward="gelu"
+    )
+
+
+def _of_configuration(path: Path) -> Model:
+    """Return the model of a Hugging Face configuration, with the dimensions that the usual keys state."""
+    stated = read_configuration(path, {})
+    name = stated.get("_name_or_path") or path.stem.replace("--", "/")
+    found = {field: next((stated[key] for key in keys if stated.get(key)), None) for field, keys in NAMES.items()}
+    if not found["d_model"] or not found["num_layers"] or not found["num_heads"]:
+        raise RequestError(f"--model {path}: it states no hidden_size, num_hidden_layers or num_attention_heads")
+    experts = stated.get("num_local_experts") or stated.get("num_experts") or stated.get("n_routed_experts")
+    width = stated.get("moe_intermediate_size") if experts else None
+    size = ModelSize(
+        d_model=found["d_model"],
+        d_ff=width or found["d_ff"] or 4 * found["d_model"],
+        num_layers=found["num_layers"],
+        num_heads=found["num_heads"],
+        num_kv_heads=stated.get("num_key_value_heads"),
+        d_head=stated.get("head_dim"),
+        qk_norm=_has_norm(stated),
+        feed_forward="gelu" if "gelu" in str(stated.get("activation_function", "")) else "swiglu",
+        num_experts=experts,
+        active_experts=stated.get("num_experts_per_tok") if experts else None,
+        tied_head=bool(stated.get("tie_word_embeddings", False)),
+    )
+    return _model(str(name), size, found["vocab_size"] or 0)
+
+
+def _has_norm(stated: Mapping[str, Any]) -> bool:
+    return str(stated.get("model_type", "")).startswith("qwen3")

@@ -1,0 +1,155 @@
+"""A claim: what somebody says that a training run is, and the numbers that they give for it."""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS
+from lmsweep.orchestrator.features.audit.claims.models import Model, model_named
+from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant
+from lmsweep.trials.analytic.datasheets import Device, device_named, find_device
+from lmsweep.trials.spec.errors import RequestError
+from lmsweep.trials.spec.suggestions import choices
+
+METHODS = ("full", "lora", "dora", "qlora", "frozen")
+CONVENTIONS = ("6n", "full", "causal", "hardware")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim. What is None is not stated."""
+
+    name: str | None = None
+    """What it is a claim of, for the reader: a line of a table, a log."""
+    model: str | None = None
+    gpus: str | None = None
+    """`8xH100`, or the name that the driver reports."""
+    nodes: int | None = None
+    context: int | None = None
+    batch: int | None = None
+    """Sequences of a GPU in a micro-batch."""
+    accumulate: int | None = None
+    global_batch: int | None = None
+    """Sequences of a step on all GPUs."""
+    precision: str | None = None
+    attention: str | None = None
+    compile: str | None = None
+    checkpointing: str | None = None
+    method: str | None = None
+    offload: str | None = None
+    parallel: str | None = None
+    """How GPUs share the model: fsdp, ddp, zero1, zero2, zero3."""
+    tp: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    length: float | None = None
+    """Mean tokens of a sequence that are no padding."""
+    convention: str | None = None
+    """How its MFU counts attention: 6n (not at all), full, causal, hardware (with what is computed again)."""
+    peak: float | None = None
+    """FLOP/s of a GPU by which its MFU divides."""
+    tokens_per_second: float | None = None
+    """Of all GPUs."""
+    tokens_per_second_per_gpu: float | None = None
+    samples_per_second: float | None = None
+    step_seconds: float | None = None
+    tokens_per_step: float | None = None
+    """Of all GPUs."""
+    tflops: float | None = None
+    """FLOP/s of a GPU, as the claim counts them."""
+    mfu: float | None = None
+    """As a share of the peak."""
+    hfu: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "context", "batch", "accumulate", "global_batch", "tp", "pp", "cp", "ep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RequestError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+        for name in NUMBERS:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1e18:
+                raise RequestError(f"{name.replace('_', ' ')} is {value:g}; it must be a number above 0")
+        for name, words in (("method", METHODS), ("convention", CONVENTIONS)):
+            if (word := getattr(self, name)) and word not in words:
+                raise RequestError(f"--{name} {word}: no such {name}{choices(word, words)}")
+
+    @property
+    def device(self) -> Device:
+        return devices_of(self.gpus or "")[1]
+
+    @property
+    def count(self) -> int:
+        return devices_of(self.gpus or "")[0]
+
+    @property
+    def shape(self) -> Model:
+        return model_named(self.model) if self.model else NO_MODEL
+
+    @property
+    def node_gpus(self) -> int:
+        """Return the GPUs of a node."""
+        return self.count // self.nodes if self.nodes else min(self.count, USUAL_GPUS)
+
+    @property
+    def data_ranks(self) -> int:
+        """Return the GPUs that have data of their own."""
+        return max(1, self.count // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1)))
+
+    @property
+    def micro_batches(self) -> int:
+        """Return the micro-batches of a step, 1 if nothing says."""
+        if self.accumulate is None and self.global_batch and self.batch:
+            return max(1, round(self.global_batch / (self.batch * self.data_ranks)))
+        return self.accumulate or 1
+
+    @property
+    def step_tokens(self) -> float | None:
+        """Return the tokens of a step on all GPUs, as the claim states them."""
+        if self.tokens_per_step:
+            return self.tokens_per_step
+        if not self.context or not self.gpus:
+            return None
+        if self.global_batch:
+            return float(self.global_batch * self.context)
+        return float(self.batch * self.micro_batches * self.data_ranks * self.context) if self.batch else None
+
+    def missing(self) -> list[str]:
+        """Return the options that are missing for any verdict."""
+        needed = [name for name in ("model", "gpus") if getattr(self, name) is None]
+        if self.has_rate and self.step_seconds and self.step_tokens and not (self.mfu or self.tflops or self.hfu):
+            needed = needed[self.model is None :]  # its numbers can contradict each other
+        if all(getattr(self, name) is None for name in NUMBERS if name != "tokens_per_step"):
+            needed.append("tokens/s (or --step-time, --mfu, --tflops)")
+        elif self.gpus and self.step_seconds and self.step_tokens is None and not self.has_rate:
+            needed.append("batch (the tokens of a step)")
+        if self.context is None and self.tokens_per_second is None and self.tokens_per_second_per_gpu is None:
+            needed.append("context")
+        return needed
+
+    @property
+    def has_rate(self) -> bool:
+        return any((self.tokens_per_second, self.tokens_per_second_per_gpu, self.samples_per_second, self.mfu,
+                    self.tflops, self.hfu))  # fmt: skip
+
+
+NO_MODEL = Model(name="the model, which is not stated,", parameters=1)
+NUMBERS = ("tokens_per_second", "tokens_per_second_per_gpu", "samples_per_second", "step_seconds", "tokens_per_step",
+           "tflops", "mfu", "hfu")  # fmt: skip
+"""What a claim may be of."""
+
+
+def devices_of(text: str) -> tuple[int, Device]:
+    """Return number and kind of the GPUs that a text means: `8xH100`, `A100-SXM4-80GB`. Raises RequestError."""
+    count, name = counted(text)
+    if found := find_device(name) or device_named(name):
+        return count, found
+    plain = re.sub(r"\(.*\)|\b(NVIDIA|AMD|Tesla|GeForce|DGX)\b", " ", re.sub(r"[-_]", " ", name), flags=re.IGNORECASE)
+    plain = re.sub(
+        r"\b(\d+) ?G(i?B)?\b", r"\1GB", re.sub(r"SXM\d", "SXM", plain, flags=re.IGNORECASE), flags=re.IGNORECASE
+    )
+    for words in (plain, re.sub(r"\b\d+GB\b|\bHBM\w*", " ", plain)):
+        with suppress(RequestError):
+            return count, devices_meant(" ".join(words.split()), "--gpus")[0]
+    return count, devices_meant(name, "--gpus")[0]

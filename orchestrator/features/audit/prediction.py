@@ -1,0 +1,156 @@
+"""How fast a claim's step runs, as predicted: as PyTorch's trainers run it, and as a tuned stack does."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from lmsweep.orchestrator.cluster.nodes import Refusal
+from lmsweep.orchestrator.cluster.planned_nodes import layout_of
+from lmsweep.orchestrator.features.audit.asking import configs_of, is_above_prediction, why_unpredicted
+from lmsweep.orchestrator.features.audit.claims.counting import precision_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.operator_changes import fused, products_again, with_fast_attention
+from lmsweep.orchestrator.predicting.device_rates import DeviceRates
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
+from lmsweep.trials.analytic.prediction_question import Answer
+from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS, known_residuals, learned
+from lmsweep.trials.analytic.rates.operators import Operators, from_values
+from lmsweep.trials.analytic.rates.rate_set import Rates
+from lmsweep.trials.spec.config import TrialConfig
+
+SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
+"""Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
+from hosts of 1 to 2.6 times the reference's."""
+UNLIKE = 0.15
+"""Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
+parallelism."""
+FLOAT8_EXPERTS = 0.4
+"""Logarithm of how much faster experts in float8 may be than those in 16 bits, for which they are predicted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One way in which the claim may have run: what it does not state is chosen."""
+
+    config: TrialConfig
+    operators: Operators
+    rates: Rates
+    step: PredictedStep
+
+    @property
+    def tokens(self) -> float:
+        """Return the tokens of a step on all GPUs."""
+        return float(self.config.batch_size * self.config.context_length * self.config.world_size // self.config.tp)
+
+    @property
+    def seconds(self) -> float:
+        return self.step.elsewhere.seconds
+
+    @property
+    def slow_host_seconds(self) -> float:
+        return SLOW_HOST * (self.step.ranks or self.step.time).launching + LOOP_SECONDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """Tokens a second of all GPUs."""
+
+    middle: float
+    deviation: float
+    """Standard deviation of the logarithm."""
+    tuned: tuple[float, float]
+    """95 % interval, as a tuned stack runs it."""
+    runs: tuple[Run, ...]
+    varied: tuple[str, ...]
+    """What is not stated and was varied, in words."""
+    source: str
+
+    @property
+    def low(self) -> float:
+        """Return the least: by the deviation, or with the slowest host that is known."""
+        slow = min(one.tokens / one.slow_host_seconds for one in self.runs)
+        return min(slow, self.middle * math.exp(-INTERVAL_DEVIATIONS * self.deviation))
+
+    @property
+    def high(self) -> float:
+        return self.middle * math.exp(INTERVAL_DEVIATIONS * self.deviation)
+
+    @property
+    def run(self) -> Run:
+        """Return the run in the middle."""
+        return sorted(self.runs, key=lambda one: one.tokens / one.seconds)[len(self.runs) // 2]
+
+
+def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | Refusal:
+    """Return how fast the claim's step is, or why that is not known."""
+    if why := why_unpredicted(claim):
+        return Refusal(why)
+    runs = []
+    for config in configs_of(claim):
+        answer = answers[config]
+        if answer.untimed or answer.why_not:
+            return Refusal(answer.untimed or answer.why_not or "")
+        operators = from_values(answer.operators)
+        if (claim.checkpointing or "").lower().startswith("selective"):
+            operators += tuple(products_again(operators))
+        runs.append(run_of(config, operators, claim))
+        if config.compile == "none":  # others fuse by hand, some or all
+            runs.append(run_of(config, fused(operators), claim))
+    rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
+    widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
+    parts = [widest, (rates[-1] - rates[0]) / math.sqrt(12)]  # anywhere between them is as likely
+    parts += [UNLIKE] * (max(claim.pp or 1, claim.cp or 1, claim.ep or 1, claim.tp or 1) > 1)
+    faster = is_above_prediction(claim)
+    parts += [FLOAT8_EXPERTS / 2] * faster
+    return Predicted(
+        middle=math.exp((rates[0] + rates[-1] + FLOAT8_EXPERTS * faster) / 2),
+        deviation=math.hypot(*parts),
+        tuned=_tuned(runs),
+        runs=tuple(runs),
+        varied=tuple(_varied(claim, runs)),
+        source=source_of(runs[0].step.time),
+    )
+
+
+def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:
+    """Return the run of these operators on the claim's GPUs."""
+    device = claim.device
+    layout = layout_of(claim.count, device, nodes=str(claim.nodes) if claim.nodes else None, network=None)
+    rates = _rates().of(device, layout.network)
+    sized = replace(config, nodes=layout.nodes)
+    return Run(config=sized, operators=in_precision(operators, sized), rates=rates,
+               step=predicted_step(operators, sized, rates))  # fmt: skip
+
+
+@cache
+def _rates() -> DeviceRates:
+    return DeviceRates()
+
+
+def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
+    """Return the tokens a second between which a tuned stack runs the fastest of these."""
+    found = []
+    for one in runs:
+        fast = predicted_step(with_fast_attention(one.operators, one.rates), one.config, one.rates)
+        spread = learned("tuned stacks", known_residuals(), one.rates.hardware.device.name)
+        assert spread is not None, "residuals of tuned stacks ship"
+        sure = spread.of(fast.ranks or fast.time)
+        found.append((one.tokens / sure.high, one.tokens / sure.low))
+    return max(found, key=lambda between: between[1])
+
+
+def _varied(claim: Claim, runs: Sequence[Run]) -> list[str]:
+    said = []
+    if claim.batch is None and len({one.config.batch_size for one in runs}) > 1:
+        by = sorted((one.config.micro_batch_size, one.tokens / one.seconds) for one in runs)
+        said.append(f"batch not stated: {by[0][0]} to {by[-1][0]} give {min(r for _, r in by):,.0f} to "
+                    f"{max(r for _, r in by):,.0f} tokens/s")  # fmt: skip
+    if claim.compile is None:
+        said.append("torch.compile not stated: element-wise operators from none to all of a block fused")
+    for name, words in (("checkpointing", "activation checkpointing not stated: none"),
+                        ("attention", "attention not stated: FlashAttention 2"),
+                        ("precision", f"precision not stated: {precision_of(claim)}")):  # fmt: skip
+        if getattr(claim, name) is None:
+            said.append(words)
+    return said

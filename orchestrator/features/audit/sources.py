@@ -1,0 +1,70 @@
+"""`lmsweep.audit`: claims from arguments, from a table or from a log."""
+
+import csv
+import io
+import sys
+from pathlib import Path
+
+from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.logs.read_log import read_log
+from lmsweep.orchestrator.features.audit.verdict import Audited, audited
+from lmsweep.trials.spec.errors import RequestError
+
+MOST_BYTES = 100_000_000
+MOST_CLAIMS = 10_000
+
+
+def audit(file: str | Path | None = None, **stated: object) -> list[Audited]:
+    """Return what audit says of each claim, as `lmsweep audit` shows it. Needs no GPU and no Ray.
+
+    file: a CSV with a claim on each line, or a trainer's log; - is standard input. stated: what is claimed, by the
+    names of the command's options (`tokens_per_second` for tokens/s); beside a file, what it does not state. Raises
+    RequestError, a ValueError.
+    """
+    texts = {name: str(value) for name, value in stated.items() if value is not None}
+    if file is None:
+        if not texts:
+            raise RequestError("nothing is claimed: give a log, a CSV, or --model, --gpus, --context and --tokens/s")
+        return audited([claim_of(texts)])
+    text, where = _text(file), str(file)
+    if where.lower().endswith((".csv", ".tsv")):
+        return audited(_table(text, where, texts))
+    log = read_log(text, where)
+    claim = claim_of({"name": f"{where}: {log.trainer.name}"} | log.texts | texts)
+    lines = [*log.lines, *([f"({log.trainer.name}: {log.trainer.note})"] if log.trainer.note else [])]
+    return audited([claim], [lines])
+
+
+def _text(file: str | Path) -> str:
+    if str(file) == "-":
+        return sys.stdin.read(MOST_BYTES)
+    path = Path(file).expanduser()
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise RequestError(f"{file}: it has more than {MOST_BYTES // 10**6} MB; give a part of it")
+        return path.read_text("utf-8-sig", errors="replace")
+    except OSError as error:
+        raise RequestError(f"{file}: cannot read it: {error.strerror}") from error
+
+
+def _table(text: str, where: str, texts: dict[str, str]) -> list[Claim]:
+    """Return the claims of a table, each with what `texts` state for all."""
+    separator = "\t" if where.lower().endswith(".tsv") else ","
+    rows = csv.DictReader(io.StringIO(text), delimiter=separator, restkey="")
+    claims: list[Claim] = []
+    for number, row in enumerate(rows, start=2):
+        if "" in row:
+            raise RequestError(f"{where}, line {number}: it has more cells than the first line has names")
+        if len(claims) == MOST_CLAIMS:
+            raise RequestError(f"{where}: it has more than {MOST_CLAIMS} claims; divide it")
+        line = f"{where}, line {number}: "
+        claim = claim_of(texts | {name: cell for name, cell in row.items() if cell}, line)
+        try:
+            claim.shape, bool(claim.gpus) and claim.device
+        except RequestError as error:
+            raise RequestError(f"{line}{error}") from error
+        claims.append(claim)
+    if not claims:
+        raise RequestError(f"{where}: it has no claims; the first line names columns, such as model, gpus, tokens/s")
+    return claims

@@ -1,0 +1,179 @@
+"""What audit says of a claim: possible, impossible, contradicts itself, slow or cannot tell, and why."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+from lmsweep.orchestrator.cluster.nodes import Refusal
+from lmsweep.orchestrator.features.audit.asking import asked_of
+from lmsweep.orchestrator.features.audit.case import MFU, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.causes.ranking import Explanation, explanations_of
+from lmsweep.orchestrator.features.audit.claims.counting import precision_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.prediction import predicted
+
+Verdict = Literal["possible", "impossible", "contradicts itself", "slow", "cannot tell"]
+REJECTED: tuple[Verdict, ...] = ("impossible", "contradicts itself")
+"""Verdicts with which a table does not pass."""
+TOLERANCE, COUNT_TOLERANCE = 0.06, 0.12
+"""Largest logarithm of the ratio of two numbers of one claim that agree: of tokens and times, and where FLOPs are
+counted, which trainers do with and without embeddings, norms and rotary positions."""
+FASTEST, SLOWEST = 1.0, 1.0
+"""Factors on the ends of the predicted interval beyond which a claim is impossible, or slow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utilisation:
+    convention: str
+    words: str
+    flops_per_token: float
+    share: float
+    """Of the peak, for the number that the verdict is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """One claim and what audit says of it. Rates are tokens a second of all GPUs."""
+
+    name: str | None
+    verdict: Verdict
+    why: str
+    rates: dict[str, float]
+    """Number of the claim -> the rate that it states or implies."""
+    likelier: str | None = None
+    """Of numbers that contradict each other, the one nearer to the prediction."""
+    utilisation: tuple[Utilisation, ...] = ()
+    peak: float | None = None
+    """Dense FLOP/s of a GPU."""
+    peak_source: str | None = None
+    bound: float | None = None
+    """What is not physical to exceed: products at the peak, or bytes at the bandwidth."""
+    predicted: float | None = None
+    predicted_between: tuple[float, float] | None = None
+    """95 % interval, as PyTorch's trainers run it."""
+    tuned_between: tuple[float, float] | None = None
+    """95 % interval, as a tuned stack runs it."""
+    prediction_source: str | None = None
+    varied: tuple[str, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    missing: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    """Lines of a log that the claim was read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOutput:
+    claims: list[Audited]
+
+
+def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list[Audited]:
+    """Return what audit says of each claim. read: lines of a log, by claim."""
+    complete = [one for one in claims if not one.missing()]
+    answers = asked_of(complete)
+    found = []
+    for index, claim in enumerate(claims):
+        lines = tuple(read[index]) if read else ()
+        if missing := claim.missing():
+            why = f"not stated: {', '.join(missing)}"
+            found.append(
+                Audited(name=claim.name, verdict="cannot tell", why=why, rates={}, missing=tuple(missing), read=lines)
+            )
+            continue
+        said = predicted(claim, answers)
+        if isinstance(said, Refusal):
+            case = Case(claim=claim, predicted=None, why_not=said.reason)
+        else:
+            case = Case(claim=claim, predicted=said)
+        found.append(judged(case, lines))
+    return found
+
+
+def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
+    """Return the verdict on a claim, with all that it rests on."""
+    verdict, why, likelier = _verdict(case)
+    known, claim = case.predicted, case.claim
+    main = case.rates[likelier or case.main]
+    stated = claim.model is not None
+    shares = [
+        Utilisation(convention=one.name, words=one.words, flops_per_token=one.flops,
+                    share=main / claim.count * one.flops / case.peak)
+        for one in case.conventions * stated
+    ]  # fmt: skip
+    explained = verdict in (*REJECTED, "slow")
+    return Audited(
+        name=claim.name,
+        verdict=verdict,
+        why=why,
+        rates=case.rates,
+        likelier=likelier,
+        utilisation=tuple(shares),
+        peak=case.peak if stated else None,
+        peak_source=f"dense {precision_of(claim)} of {claim.device.name}: {claim.device.source}",
+        bound=case.bound if stated else None,
+        predicted=known.middle if known else None,
+        predicted_between=(known.low, known.high) if known else None,
+        tuned_between=known.tuned if known else None,
+        prediction_source=known.source if known else case.why_not,
+        varied=known.varied if known else (),
+        explanations=tuple(explanations_of(case)) if explained else (),
+        read=read,
+    )
+
+
+def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
+    """Return the verdict, why, and the likelier of two numbers."""
+    rates, known = case.rates, case.predicted
+    if apart := _apart(case):
+        one, other, factor = apart
+        words = f"{one} says {_rate(rates[one])}, {other} {_rate(rates[other])}: {factor:.2f} times"
+        if case.claim.model is None:
+            return "contradicts itself", words, None
+        likelier = min((one, other), key=lambda name: abs(case.observed[name]))
+        return "contradicts itself", f"{words}; {likelier} is likelier", likelier
+    claimed = rates[case.main]
+    if case.claim.model is None:
+        return (
+            "cannot tell",
+            f"{_rate(claimed)}: its numbers agree, and more is not known: the model is not stated",
+            None,
+        )
+    if claimed > case.bound:
+        words = f"{_rate(claimed)} is {_times(claimed / case.bound)} what {case.claim.device.name} can do at its peak"
+        return "impossible", f"{words}, {_rate(case.bound)}", None
+    if known is None:
+        share = claimed / case.bound
+        return "cannot tell", f"below the bound ({share:.0%} of it), but no step is predicted: {case.why_not}", None
+    most = FASTEST * max(known.high, known.tuned[1])
+    if claimed > most:
+        words = f"{_rate(claimed)} is {claimed / known.middle:.2f} times the prediction, and above what any stack"
+        return "impossible", f"{words} is known to reach, {_rate(most)}", None
+    if claimed < known.low * SLOWEST:
+        words = f"{_rate(claimed)} is {claimed / known.middle:.2f} of the prediction, below its interval"
+        return "slow", f"{words}, {_rate(known.low)} to {_rate(known.high)}", None
+    return "possible", f"{_rate(claimed)} is within what is predicted, {_rate(known.low)} to {_rate(most)}", None
+
+
+def _apart(case: Case) -> tuple[str, str, float] | None:
+    """Return two numbers of the claim that contradict each other, and the factor between them."""
+    worst: tuple[float, str, str] | None = None
+    for one, other in combinations(case.rates, 2):
+        is_counted = {one, other} & {MFU, TFLOPS}
+        both = {one, other} <= {MFU, TFLOPS}
+        counts = case.of_conventions.values() if is_counted and not both and not case.claim.convention else (1.0,)
+        ratio = math.log(case.rates[other] / case.rates[one])
+        sign = 1.0 if other in (MFU, TFLOPS) else -1.0
+        distance = min((ratio - sign * math.log(count) for count in counts), key=abs)
+        limit = COUNT_TOLERANCE if is_counted else TOLERANCE
+        if abs(distance) > limit and (worst is None or abs(distance) > abs(worst[0])):
+            worst = distance, one, other
+    return (worst[1], worst[2], case.rates[worst[2]] / case.rates[worst[1]]) if worst else None
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f} tokens/s"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor >= 10 else f"{factor:.2g} times"

@@ -1,0 +1,197 @@
+"""`lmsweep audit`: can this number be true, and what would explain it."""
+
+import csv
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import lmsweep
+from lmsweep.orchestrator.features.audit.asking import asked_of
+from lmsweep.orchestrator.features.audit.case import Case
+from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.prediction import Predicted, predicted
+from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
+from tests.support.command import answer_here
+
+pytestmark = pytest.mark.usefixtures("warm")
+
+HERE = Path(__file__).parent
+SMALL = {"model": "small", "gpus": "H100", "context": "1024", "batch": "32", "compile": "yes", "checkpointing": "none"}
+"""A step that its GPU decides."""
+
+
+def read(name: str) -> list[dict[str, str]]:
+    with (HERE / name).open(newline="") as file:
+        return [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
+
+
+@cache
+def small() -> Predicted:
+    claim = claim_of(SMALL | {"tokens/s": "1"})
+    found = predicted(claim, asked_of([claim]))
+    assert isinstance(found, Predicted), found
+    return found
+
+
+def said_of(**stated: str) -> Audited:
+    """What audit says of a claim about the small step, whose prediction is made once."""
+    claim = claim_of(SMALL | {name.replace("_per_", "/"): text for name, text in stated.items()})
+    return judged(Case(claim=claim, predicted=small()))
+
+
+def test_a_number_within_the_prediction_is_possible_and_one_far_below_it_slow() -> None:
+    rate = small().middle
+    assert said_of(tokens_per_s=f"{rate}").verdict == "possible"
+    slow = said_of(tokens_per_s=f"{rate / 3}")
+    assert slow.verdict == "slow" and slow.explanations
+    assert slow.predicted_between and slow.predicted_between[0] > rate / 3
+
+
+def test_a_number_beyond_the_peak_is_impossible_and_so_is_one_that_no_stack_reaches() -> None:
+    bound = said_of(tokens_per_s="1").bound
+    assert bound
+    beyond = said_of(tokens_per_s=f"{2 * bound}")
+    assert beyond.verdict == "impossible" and "2 times what H100 SXM can do at its peak" in beyond.why
+    fast = said_of(tokens_per_s=f"{max(small().high, small().tuned[1]) * 1.1}")
+    assert fast.verdict == "impossible" and "above what any stack is known to reach" in fast.why
+
+
+def test_tokens_and_steps_that_disagree_contradict_and_the_likelier_is_named() -> None:
+    rate, tokens = small().middle, 32 * 1024
+    agreeing = said_of(tokens_per_s=f"{rate}", step_time=f"{tokens / rate}")
+    assert agreeing.verdict == "possible"
+    found = said_of(tokens_per_s=f"{rate / 4}", step_time=f"{tokens / rate}", accumulate="1")
+    assert (found.verdict, found.likelier) == ("contradicts itself", "step time")
+
+
+def test_an_mfu_by_any_usual_count_agrees_and_one_over_the_sparse_peak_does_not() -> None:
+    rate = small().middle
+    shares = {one.convention: one.share for one in said_of(tokens_per_s=f"{rate}").utilisation}
+    for name in ("full", "causal", "6n", "6p"):
+        assert said_of(tokens_per_s=f"{rate}", mfu=f"{shares[name]}").verdict == "possible", name
+    halved = said_of(tokens_per_s=f"{rate}", mfu=f"{shares['full'] / 2}")
+    assert halved.verdict == "contradicts itself"
+    assert halved.explanations[0].cause == "sparse peak"
+    assert "dense bf16 is 312 TFLOP/s on an A100" in halved.explanations[0].look
+
+
+def test_a_peak_that_is_stated_is_the_one_by_which_the_mfu_divides() -> None:
+    rate = small().middle
+    share = said_of(tokens_per_s=f"{rate}").utilisation[0].share
+    assert said_of(tokens_per_s=f"{rate}", mfu=f"{share * 989.4 / 312}", peak="312").verdict == "possible"
+
+
+def test_what_is_not_stated_is_varied_and_said() -> None:
+    claim = claim_of({name: SMALL[name] for name in ("model", "gpus", "context")} | {"tokens/s": "100000"})
+    (found,) = audited([claim])
+    assert any(text.startswith("batch not stated: 1 to 16 give ") for text in found.varied)
+    assert any("torch.compile not stated" in text for text in found.varied)
+
+
+def test_without_a_model_numbers_can_contradict_each_other() -> None:
+    stated = {"gpus": "8xH100", "batch": "4", "context": "4096", "step_time": "1.93s"}
+    (wrong,), (right,) = (lmsweep.audit(**stated, tokens_per_second=rate) for rate in (8 * 68_000, 68_000))
+    assert (wrong.verdict, wrong.explanations[0].cause) == ("contradicts itself", "per node or per GPU")
+    assert right.verdict == "cannot tell" and "the model is not stated" in right.why
+
+
+def test_a_count_of_parameters_has_a_bound_but_no_prediction() -> None:
+    (found,) = lmsweep.audit(model="70B", gpus="GB10", context=2048, method="qlora", tokens_per_second=5079.4)
+    assert found.verdict == "impossible" and found.bound
+    assert 10 < 5079.4 / found.bound < 15
+    (below,) = lmsweep.audit(model="70B", gpus="GB10", context=2048, method="qlora", tokens_per_second=100)
+    assert below.verdict == "cannot tell" and "only the number of parameters is known" in below.why
+
+
+def test_the_command_says_the_verdict_first_and_exits_with_1_for_what_cannot_be() -> None:
+    asked = ["--model", "8B", "--gpus", "H100", "--context", "2048", "--tokens/s"]
+    done = answer_here("audit", *asked, "58000")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("impossible: 58,000 tokens/s is ")
+    assert "peak 989 TFLOP/s (dense bf16 of H100 SXM: NVIDIA H100" in done.stdout
+    assert "what would explain it, the likeliest first:" in done.stdout
+    assert answer_here("audit", *asked, "5800").returncode == 0
+    wrong = answer_here("audit", "--model", "8B", "--gpus", "H100")
+    assert wrong.returncode == 0 and wrong.stdout.startswith("cannot tell: not stated: tokens/s")
+    nothing = answer_here("audit")
+    assert nothing.returncode == 2 and "nothing is claimed" in nothing.stderr
+
+
+def test_a_table_is_many_claims_and_one_that_cannot_be_closes_the_gate(tmp_path: Path) -> None:
+    path = tmp_path / "claims.csv"
+    path.write_text("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,7000\ntheirs,8B,8xH100,2048,70000\n")
+    done = answer_here("audit", path)
+    assert done.returncode == 1 and "2 claims: 1 cannot tell, 1 impossible" in done.stdout, done.stderr
+    path.write_text("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,fast\n")
+    wrong = answer_here("audit", path)
+    assert wrong.returncode == 2 and f"{path}, line 2: tokens/s/gpu fast: write a number" in wrong.stderr
+    path.write_text("model,gpus,tokens/s\n8B,H100,1\n8B,H1000,1\n")
+    wrong = answer_here("audit", path)
+    assert wrong.returncode == 2 and f"{path}, line 3: --gpus H1000: no such device" in wrong.stderr
+
+
+def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> None:
+    answer, page = tmp_path / "audit.json", tmp_path / "audit.html"
+    done = answer_here("audit", HERE / "logs/axolotl.log", "--gpus", "RTX 4090", "--model", "8B", "--format", "json")
+    answer.write_text(done.stdout)
+    schema = json.loads(answer_here("audit", "--schema").stdout)
+    jsonschema.validate(json.loads(done.stdout), schema)
+    assert answer_here("report", answer, "-o", page).returncode == 0
+    text = page.read_text("utf-8")
+    assert "read from the log:" in text and "tokens/train_per_sec_per_gpu" in text and "<script" not in text
+
+
+@cache
+def honest() -> list[Case]:
+    claims = [claim_of(row) for row in read("honest.csv")]
+    answers, cases = asked_of(claims), []
+    for claim in claims:
+        found = predicted(claim, answers)
+        assert isinstance(found, Predicted), found
+        cases.append(Case(claim=claim, predicted=found))
+    return cases
+
+
+def times(claim: Claim, factor: float) -> Claim:
+    changed = {name: value * factor for name in ("tokens_per_second", "tokens_per_second_per_gpu", "mfu")
+               if (value := getattr(claim, name))}  # fmt: skip
+    return replace(claim, **changed, **({"step_seconds": claim.step_seconds / factor} if claim.step_seconds else {}))
+
+
+def test_public_rows_are_possible() -> None:
+    assert [judged(case).verdict for case in honest()] == ["possible"] * len(honest())
+
+
+@pytest.mark.parametrize("factor", [4.0, 8.0, 1 / 3, 1 / 8])
+def test_public_rows_with_a_factor_are_flagged(factor: float) -> None:
+    expected = {"impossible"} if factor > 1 else {"slow"}
+    assert {judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest()} == expected
+
+
+def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so() -> None:
+    cases = [case for case in honest() if case.claim.count > 1 and case.claim.tokens_per_second_per_gpu]
+    for case in cases:
+        rate = (case.claim.tokens_per_second_per_gpu or 0) * case.claim.count
+        found = judged(replace(case, claim=replace(case.claim, tokens_per_second_per_gpu=rate)))
+        assert "per node or per GPU" in [one.cause for one in found.explanations[:3]], case.claim
+    assert len(cases) >= 5
+
+
+FIRST, AMONG_THREE = 14, 16
+
+
+@pytest.mark.slow
+def test_public_threads_whose_cause_was_found() -> None:
+    rows = read("threads.csv")
+    claims = [claim_of({name: cell for name, cell in row.items() if name not in ("thread", "cause")}) for row in rows]
+    places = []
+    for row, found in zip(rows, audited(claims), strict=True):
+        causes = [one.cause for one in found.explanations]
+        places.append(causes.index(row["cause"]) if row["cause"] in causes else len(causes) + 3)
+    assert sum(place == 0 for place in places) >= FIRST, dict(zip((row["thread"] for row in rows), places, strict=True))
+    assert sum(place < 3 for place in places) >= AMONG_THREE

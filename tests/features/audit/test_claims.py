@@ -1,0 +1,148 @@
+"""A claim: what is read of options and tables, what is missing, and what is wrong."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.features.audit.claims.counting import conventions, least_seconds
+from lmsweep.orchestrator.features.audit.claims.models import model_named
+from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.trials.code.hub_configurations import FOLDER
+from lmsweep.trials.spec.errors import RequestError
+
+LLAMA = {"model": "llama-3.1-8b", "gpus": "8xH100", "context": "8192", "precision": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "field", "value"),
+    [
+        ("tokens/s", "58,000", "tokens_per_second", 58_000),
+        ("Tokens/s/GPU", "7.25k", "tokens_per_second_per_gpu", 7250),
+        ("step time", "1.2s", "step_seconds", 1.2),
+        ("ms/step", "350", "step_seconds", 0.35),
+        ("mfu", "43.2%", "mfu", 0.432),
+        ("mfu", "0.432", "mfu", 0.432),
+        ("mfu", "104", "mfu", 1.04),
+        ("TFLOPS", "420", "tflops", 4.2e14),
+        ("seq_len", "4096", "context", 4096),
+        ("gradient_accumulation_steps", "8", "accumulate", 8),
+    ],
+)
+def test_a_number_is_read_in_the_units_that_tables_have(column: str, text: str, field: str, value: float) -> None:
+    assert getattr(claim_of({column: text}), field) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "count"),
+    [
+        ("8xH100", "H100 SXM", 8),
+        ("H100 80GB SXM", "H100 SXM", 1),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM", 1),
+        ("4 x A100-SXM4-80GB", "A100 SXM 80GB", 4),
+        ("A100 40GB", "A100 SXM 40GB", 1),
+        ("RTX 4090", "RTX 4090", 1),
+        ("MI300X", "MI300X", 1),
+    ],
+)
+def test_gpus_are_known_by_the_names_that_people_and_drivers_have(text: str, name: str, count: int) -> None:
+    claim = claim_of({"gpus": text})
+    assert (claim.device.name, claim.count) == (name, count)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", 8.03),
+        ("Llama 3 8B", 8.03),
+        ("Llama2-70b", 68.98),
+        ("Qwen/Qwen3-0.6B", 0.596),
+        ("Qwen2.5-7B", 7.62),
+        ("MPT-7b", 6.65),
+        ("gpt2", 0.124),
+        ("openai/gpt-oss-20b", 20.9),
+        ("d20", 0.561),
+        ("d768-f3072-l12-h12-gelu-tied-v50257", 0.124),
+        ("13B", 13),
+    ],
+)
+def test_a_model_has_the_parameters_that_its_card_says(name: str, billions: float) -> None:
+    assert model_named(name).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_a_configuration_of_the_hub_is_a_model() -> None:
+    path = FOLDER / "meta-llama--Llama-3.1-8B.json"
+    by_file, by_name = model_named(str(path)), model_named("llama-3.1-8b")
+    assert (by_file.size, by_file.vocab_size) == (by_name.size, by_name.vocab_size)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"model": "lama-3.1-8b"}, "--model lama-3.1-8b: no such model; did you mean llama-3.1-8b?"),
+        ({"gpus": "8xH1000"}, "--gpus H1000: no such device"),
+        ({"tokens/s": "fast"}, "tokens/s fast: write a number, such as 58000 or 58k"),
+        ({"tokens/s": "0"}, "tokens per second is 0; it must be a number above 0"),
+        ({"batch": "1.5"}, "batch 1.5: write a whole number"),
+        ({"batch": "0"}, "--batch is 0; it must be at least 1"),
+        ({"method": "lorra"}, "--method lorra: no such method; did you mean lora?"),
+        ({"tokens/z": "1"}, "no claim has a column tokens/z; did you mean tokens/s?"),
+        ({"step time": "soon"}, "step_time soon: write a time, such as 1.2s or 350ms"),
+    ],
+)
+def test_a_wrong_claim_is_one_sentence_with_what_to_write(texts: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError, match=f"^{re.escape(message)}"):
+        _read(texts)
+
+
+def _read(texts: dict[str, str]) -> object:
+    claim = claim_of(texts)
+    return claim.shape, claim.device if claim.gpus else None
+
+
+def test_what_is_missing_is_named() -> None:
+    assert claim_of({}).missing() == ["model", "gpus", "tokens/s (or --step-time, --mfu, --tflops)", "context"]
+    assert claim_of(LLAMA).missing() == ["tokens/s (or --step-time, --mfu, --tflops)"]
+    assert claim_of(LLAMA | {"step time": "1s"}).missing() == ["batch (the tokens of a step)"]
+    assert claim_of(LLAMA | {"step time": "1s", "batch": "1"}).missing() == []
+
+
+def test_the_tokens_of_a_step_count_the_ranks_that_have_data_of_their_own() -> None:
+    claim = claim_of(LLAMA | {"gpus": "64xH100", "batch": "2", "accumulate": "4", "tp": "8"})
+    assert claim.step_tokens == 2 * 4 * 8 * 8192
+    whole = claim_of(LLAMA | {"gpus": "64xH100", "batch": "2", "global batch": "64", "tp": "8"})
+    assert (whole.micro_batches, whole.step_tokens) == (4, 64 * 8192)
+
+
+def test_the_usual_ways_to_count_flops_are_those_of_their_formulas() -> None:
+    claim = claim_of(LLAMA | {"tokens/s": "1"})
+    counts = {one.name: one.flops for one in conventions(claim)}
+    layers, width, context, embedding = 32, 4096, 8192, 128_256 * 4096
+    linear = 6 * (8_030_261_248 - embedding)
+    attention = 12 * layers * width * context
+    assert counts["6n"] == pytest.approx(linear, rel=1e-3)
+    assert counts["full"] == pytest.approx(linear + attention, rel=1e-3)
+    assert counts["causal"] == pytest.approx(linear + attention / 2, rel=1e-3)
+    assert counts["6p"] == pytest.approx(linear + 6 * embedding + attention, rel=1e-3)
+
+
+def test_the_bound_is_the_peak_for_large_batches_and_the_bandwidth_for_small_ones() -> None:
+    large = claim_of({"model": "8B", "gpus": "H100", "tokens/s": "1"})
+    assert least_seconds(large) == pytest.approx(6 * 8e9 / 989.4e12)
+    small = claim_of({"model": "llama-3.1-8b", "gpus": "H100", "context": "128", "batch": "1", "tokens/s": "1"})
+    read = 2 * 2 * 8.03e9 + 6 * 8.03e9
+    assert least_seconds(small) == pytest.approx(read / 128 / 3.35e12, rel=0.01)
+
+
+def test_adapters_leave_out_the_gradients_of_weights() -> None:
+    full, lora = (claim_of(LLAMA | {"tokens/s": "1", "method": method}) for method in ("full", "lora"))
+    assert 1.4 < least_seconds(full) / least_seconds(lora) < 1.5
+
+
+def test_fields_of_a_claim_are_options(tmp_path: Path) -> None:
+    from lmsweep.orchestrator.features.audit import STATED
+    from lmsweep.orchestrator.features.audit.claims.read_claim import COLUMNS
+
+    named = {COLUMNS[option.replace("-", "_")] if option not in COLUMNS else COLUMNS[option] for option in STATED}
+    assert named == {*Claim.__dataclass_fields__} - {"name"}
