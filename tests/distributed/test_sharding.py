@@ -28,6 +28,7 @@ from lmsweep.trials.distributed.traffic.step_report import StepReport, report_st
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import TrialConfig
@@ -424,7 +425,7 @@ def models_after_check(bench: Workbench, config: TrialConfig) -> list[int]:
     step = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
     step.build()
     assert gradient_error(step) is not None
-    return [sum(isinstance(one, TrainingStep) for one in gc.get_objects())]
+    return [sum(isinstance(one, Transformer) for one in gc.get_objects())]
 
 
 def test_a_rank_does_not_keep_the_whole_model_to_which_its_gradients_were_compared() -> None:
