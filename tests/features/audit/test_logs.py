@@ -67,6 +67,7 @@ READ: dict[str, dict[str, object]] = {
         "tokens_per_second": 71655,
     },
     "litgpt": {"model": "TinyLlama/tinyllama-1.1b/lit_model.pth", "context": 2048, "batch": 4, "step_seconds": 0.44765},
+    "trl": {"step_seconds": 0.33278, "tokens_per_second": 24624.3},  # of SFTTrainer of TRL 1.16 on an H100
     "lightning": {"precision": "bf16", "step_seconds": 0.7722007722007722},
     "axolotl": {
         "model": "NousResearch/Meta-Llama-3-8B",
@@ -101,7 +102,7 @@ def test_the_number_of_gpus_is_that_of_the_log(name: str, gpus: int) -> None:
 
 def test_every_trainer_of_the_table_has_a_log_here() -> None:
     known = {read_log(path.read_text(), path.name).trainer.name for path in LOGS.glob("*.log")}
-    assert known | {"Hugging Face Trainer (TRL)"} == {one.name for one in trainers()}
+    assert known == {one.name for one in trainers()}
 
 
 def test_the_lines_that_were_read_are_shown_and_the_first_steps_do_not_count() -> None:
