@@ -91,9 +91,9 @@ class How:
     retry: Annotated[Sequence[str], Rare("--retry", metavar="STATUS", help=STATUSES)] = ()
     fresh: Annotated[bool, Rare("--fresh", help="Measure everything again, even if the store has it.")] = False
     budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
-    until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
+    until: Annotated[Text, Rare("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
     tracker: Annotated[
-        Text, Option("--tracker", metavar="wandb|mlflow|tensorboard", help="Send each trial there as it ends.")
+        Text, Rare("--tracker", metavar="wandb|mlflow|tensorboard", help="Send each trial there as it ends.")
     ] = None
 
     def __post_init__(self) -> None:

@@ -66,7 +66,7 @@ def test_the_memory_of_a_compiled_model_of_ones_own_lies_between_its_weights_and
     asked = ["plan", sweep, "--set", "compile=block", "--store", tmp_path / "none"]
     (trial,) = json.loads(lmsweep_here(*asked, "--for", "H100", "--format", "json"))["trials"]
     assert (trial["action"], trial["predicted_peak_bytes"]) == ("run", None)
-    assert trial["predicted_peak_reason"].endswith("GiB, from the step without torch.compile")
+    assert trial["predicted_peak_reason"].endswith("iB, from the step without torch.compile")
     (trial,) = json.loads(lmsweep_here(*asked, "--for", "770MiB", "--format", "json"))["trials"]
     assert trial["action"] == "predicted_oom"
     assert "its peak is at least" in trial["reason"] and "from the step without torch.compile" in trial["reason"]

@@ -51,7 +51,7 @@ def test_a_plan_begins_with_its_summary_and_lists_all_trials_on_request(tmp_path
     short, long = lmsweep_here(*command), lmsweep_here(*command, "--all")
     assert short.startswith("sweep: 70 trials, 70 to run")
     assert "... and 10 more; --all lists them" in short and "more;" not in long
-    assert len(re.findall(r" [0-9a-f]{16} ", long, flags=re.MULTILINE)) == 70
+    assert len(re.findall(r" [0-9a-f]{8} ", long, flags=re.MULTILINE)) == 70
     shard = json.loads(lmsweep_here(*command, "--shard", "1/2", "--format", "json"))["trials"]
     assert len({one["trial_id"] for one in shard}) == 35
 

@@ -45,7 +45,7 @@ def test_the_table_of_the_sweep_noise_says_how_far_processes_of_a_cell_differ(at
     measure_noise(attempts, 0.1, 0.104, 0.102, device=(0.05, 0.0502, 0.0501))
     for words, share in (((), "0.4"), (("--value", "step.time"), "3.9")):
         said = lmsweep_here("table", attempts.store.location, *words)
-        assert f"3 processes per cell; their medians differ by up to {share} %." in said
+        assert f"Each number is of 3 processes, whose medians differ by up to {share} %." in said
 
 
 def test_noise_of_the_machine_widens_what_one_process_says(attempts: Attempts) -> None:
@@ -86,6 +86,6 @@ def test_a_run_of_the_sweep_noise_ends_with_how_far_its_processes_differ(tmp_pat
     one_cell = ("--set", "context_length=32", "--set", "precision=fp32")
     done = lmsweep("run", "noise-cpu", *one_cell, "--store", tmp_path / "store")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"5 processes per cell; their medians differ by up to \d\S* %\.", done.stdout)
+    assert re.search(r"Each number is of 5 processes, whose medians differ by up to \d\S* %\.", done.stdout)
     rows = analysis.load(str(tmp_path / "store")).query("phase == 'step' and metric == 'time'")
     assert list(rows["processes"]) == [5]

@@ -10,8 +10,8 @@ from tests.support.command import ROOT
 from tools.pictures import PICTURES, opened, with_words, words_in, words_of
 from tools.record_terminal import RECORDINGS, drawn, last_lines
 
-FIRST = ("devices", "fits")
-"""What the first screens of README show; the others take longer."""
+FIRST = ("devices",)
+"""What the first screen of README shows; the others take longer, and on a busy machine a recording shows its progress."""
 
 
 def ordered(names: object) -> list[object]:
@@ -29,6 +29,7 @@ def test_a_picture_of_a_report_shows_the_words_and_numbers_of_the_report(name: s
 @pytest.mark.parametrize("name", ordered(RECORDINGS))
 def test_a_recording_ends_with_what_the_commands_print(name: str) -> None:
     """Except for how long they took."""
+    pytest.importorskip("pyte")
     shown, today = (
         [re.sub(r"\d+\.\d+ s\b|\de-\d\d", "-", line) for line in last_lines(picture)]
         for picture in ((ROOT / "docs" / f"{name}.svg").read_text("utf-8"), drawn(RECORDINGS[name]))

@@ -92,7 +92,7 @@ def audit(**given: str | None) -> None:
 
     \b
     Examples:
-      lmsweep audit --model llama-3.1-8b --gpus 8xH100 --batch 1 --context 8192 --precision bf16 --tokens/s 58000
+      lmsweep audit --model 8B --gpus 8xH100 --context 8192 --tokens/s 58000
       lmsweep audit train.log --gpus 8xH100
       lmsweep audit claims.csv
 

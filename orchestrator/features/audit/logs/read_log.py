@@ -10,13 +10,14 @@ from statistics import median
 from typing import NamedTuple
 
 from lmsweep.trials.spec.errors import RequestError
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
 
 NUMBER = r"([\d,]+(?:\.\d+)?(?:e[+-]?\d+)?)"
 WARM_UP, FIRST = 0.3, 10
 """Share of the steps that do not count, and how many at most: compilation and caches are in them."""
 MOST_LINES, WIDEST = 14, 160
 """Lines that are shown, and characters of each."""
-PARTS = ("d_model", "d_ff", "num_layers", "num_heads", "num_kv_heads", "vocab_size", "feed_forward")
+PARTS = (*DIMENSIONS, "vocab_size")
 HELPERS = {"mesh", "trained", "runtime", "tokens_seen", "steps_per_second", "micro_batch_tokens", "rank_tokens"}
 HELPERS |= {"world_size", "packing", *PARTS}
 """What a log says from which fields of a claim follow, and that is none itself."""
