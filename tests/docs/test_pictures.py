@@ -11,7 +11,7 @@ from tools.pictures import PICTURES, opened, with_words, words_in, words_of
 from tools.record_terminal import RECORDINGS, drawn, last_lines
 
 FIRST = ("devices",)
-"""What the first screen of README shows; the others take longer, and on a busy machine a recording shows its progress."""
+"""What the first screen of README shows; the others take longer, and a recording on a busy machine has more lines."""
 
 
 def ordered(names: object) -> list[object]:
