@@ -268,8 +268,8 @@ _LATEX = r"""\documentclass{article}
 \usepackage[utf8]{inputenc}
 \usepackage[T1]{fontenc}
 \usepackage{adjustbox, booktabs, etoolbox, graphicx, multirow}
-\BeforeBeginEnvironment{tabular}{\adjustbox{max width=\linewidth, max totalheight=0.8\textheight}}
-\AfterEndEnvironment{tabular}{\endadjustbox}
+\BeforeBeginEnvironment{tabular}{\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}}
+\AfterEndEnvironment{tabular}{\end{adjustbox}}
 \begin{document}
 
 """
