@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.answers.question import DEVICE, Option, Question
-from lmsweep.analysis.comparison.cell_verdicts import CLAIMED, CLOCKS
-from lmsweep.analysis.comparison.claim import Claim, claim_of
+from lmsweep.analysis.comparison.claim import CLAIM_COLUMNS, Claim, claim_of
 from lmsweep.analysis.comparison.compare import Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.tables.pivot import varying_keys
@@ -22,11 +21,7 @@ COPY_MARK = "/copy "
 OPTION = "option"
 """The column with the name of the option that a cell compares with the baseline."""
 
-CLAIM_COLUMNS = (
-    *("value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high", "verdict", "p", "flags"),
-    *("half", "kind", "itself", "places", "least"),
-    *(f"{clock}_{name}" for clock in CLOCKS for name in CLAIMED),
-)
+KEPT = ("baseline", "contrast", "ratio_low", "ratio_high", "p", *CLAIM_COLUMNS)
 """The columns of `Comparison.cells` that an answer keeps for each cell."""
 
 
@@ -34,7 +29,7 @@ CLAIM_COLUMNS = (
 class Answer:
     question: Question
     cells: pd.DataFrame
-    """A row for each cell of each option: the columns of its result, OPTION, CLAIM_COLUMNS, `gain`, `gain_low`,
+    """A row for each cell of each option: the columns of its result, OPTION, KEPT, `gain`, `gain_low`,
     `gain_high`, and the ResultKey of both results, `one` and `other`."""
     keys: list[str]
     """The columns in which cells of one option differ."""
@@ -59,7 +54,8 @@ class Answer:
 
     def claim(self, option: str, cells: pd.DataFrame | None = None, *, against: str = "") -> Claim:
         """Return the claim of an option's cells. cells: a selection of them, or the cells against another baseline."""
-        cells = self.of(option) if cells is None else cells
+        if cells is None:
+            cells = self.cells[[name for name in CLAIM_COLUMNS if name in self.cells]][self.cells[OPTION] == option]
         return claim_of(cells, option, against or self.baseline, timed=self.timed)
 
 
@@ -150,7 +146,7 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
     gains = [1 / frame[end] if timed else frame[end] for end in ends]
     columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
-    columns |= {name: frame[name] for name in CLAIM_COLUMNS if name in frame}
+    columns |= {name: frame[name] for name in KEPT if name in frame}
     one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY_MARK)[0]) for key in found.results[0]]
     columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(found.results[1], dtype=object)}
     added = {name: column.to_numpy()[known] for name, column in columns.items()}

@@ -20,6 +20,7 @@ from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats
 from lmsweep.trials.statistics.pooling import distances_within, pool_statistics
+from lmsweep.trials.statistics.sample_stats import STATISTICS
 from lmsweep.trials.statistics.significance import Sizes, differences, direction, holm
 from lmsweep.trials.statistics.variation import Repeats
 
@@ -47,7 +48,8 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     order, axes, sizes, known, options = table
     count = len(order)
     place = pd.Series(np.arange(count), index=order)  # of a cell in the result
-    rows = cells.assign(place=place.loc[cells["cell"]].to_numpy())
+    read = ["cell", "side", "attempt_id", "device_name", "flags", KIND, *STATISTICS]
+    rows = cells[read].assign(place=place.loc[cells["cell"]].to_numpy())
     scale, prior = variation_of(rows, known)
     of_side = (2 * rows["place"] + rows["side"]).to_numpy()  # baseline and contrast alternate
     pooled = pool_statistics(statistics_of(rows), of_side, 2 * count, scale, prior)

@@ -136,6 +136,7 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
 
     cells: rows of `Comparison.cells`; timed: whether they are times.
     """
+    cells = cells[[name for name in CLAIM_COLUMNS if name in cells]]
     one_host = bool(cells["places"].map(len).max() < 2)
     clock: Literal["device", "wall"] | None = "wall" if timed else None
     beside = Gain(np.nan)
@@ -174,6 +175,13 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
             cells_differ=found.ends,
         ),
     )
+
+
+CLAIM_COLUMNS = (
+    *("value", *CLAIMED, "itself", "places", "least", "flags"),
+    *(f"{clock}_{name}" for clock in CLOCKS for name in CLAIMED),
+)
+"""The columns of `Comparison.cells` that a claim is made of."""
 
 
 class _Mean(NamedTuple):

@@ -22,7 +22,7 @@ from lmsweep.analysis.comparison.pairing import (
     may_differ,
 )
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.columns import NO_VALUE, check_key, distinguishing_columns, label, natural_ranks
+from lmsweep.analysis.data.columns import NO_VALUE, check_key, distinguishing_columns, label, natural_ranks, varying
 from lmsweep.analysis.data.pooled_rows import VARIATION
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select
@@ -227,7 +227,8 @@ def compare(
     cells = cells_of_sides(whole, values)
     free = may_differ(cells, (*between, *across))  # keys in which the sides may differ
     steps = _steps_words(cells)
-    identity = [*(name for name in distinguishing_columns(cells) if name not in free), "value"]
+    several = varying(cells, distinguishing_columns(cells)) - free
+    identity = [*(name for name in distinguishing_columns(cells) if name in several), "value"]
     cells["cell"] = cells.groupby(identity, dropna=False, sort=False).ngroup()
     check_one_result(cells)
     sides = [set(cells["cell"][cells["side"] == side]) for side in (0, 1)]
@@ -243,7 +244,8 @@ def compare(
     first = cells.drop_duplicates("cell")
     size = "model" if first["model"].notna().any() else "d_model"
     keys = [name for name in varying_keys(first, [size, "context_length"], []) if name not in free]
-    keys = [name for name in keys if first[name].nunique(dropna=False) > 1] or [size]
+    several = varying(first, keys)
+    keys = [name for name in keys if name in several] or [size]
     keys = [*keys, "value"]
     value_ranks = {name: index for index, name in enumerate(cells["value"].unique())}
     ranks = [natural_ranks(first, name) for name in keys[:-1]] + [first["value"].map(value_ranks)]

@@ -1,6 +1,7 @@
 """What the differences of a comparison consist of, for `lmsweep compare --explain`."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -136,9 +137,15 @@ class Side:
                 f"lmsweep run {sweep} --profile --store {self.location}"
             )
 
+    @cached_property
+    def _steps(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        first = self.rows[[*_RESULT, "trial_id", "mode"]].drop_duplicates(_RESULT)
+        results, steps = (first[names].itertuples(index=False, name=None) for names in (_RESULT, _STEP))
+        return dict(zip(results, steps, strict=True))
+
     def step_of(self, key: ResultKey) -> tuple[str, ...]:
         """Return what identifies a step, whichever workload measured it."""
-        return tuple(_of(self.rows[[*_RESULT, "trial_id", "mode"]], _RESULT, key).iloc[0][_STEP])
+        return self._steps[key[:2]]
 
     def profiled(self, key: ResultKey, stated: "pd.Series[float]", name: str, known: Known) -> ProfiledStep:
         """Return the step of a result. stated: the line of the comparison; name: the column of this side."""

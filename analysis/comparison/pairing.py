@@ -1,12 +1,13 @@
 """Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label, labels
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_natural_order, label, labels, varying
 from lmsweep.analysis.data.pooled_rows import RESULT, rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
@@ -34,11 +35,20 @@ class Obstacle(NamedTuple):
 
 
 class ApartError(RequestError):
-    """The sides have no cell in common; `apart` lists the fields whose values prevent pairing."""
+    """The sides have no cell in common; `apart` lists the fields whose values prevent pairing.
 
-    def __init__(self, message: str, apart: list[Obstacle]) -> None:
-        super().__init__(message)
-        self.apart = apart
+    `why` returns the message and the fields: a page asks about many pairs of devices and reads few of the reasons.
+    """
+
+    def __init__(self, why: Callable[[], tuple[str, list[Obstacle]]]) -> None:
+        self._why = cache(why)
+
+    def __str__(self) -> str:
+        return self._why()[0]
+
+    @property
+    def apart(self) -> list[Obstacle]:
+        return self._why()[1]
 
 
 def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
@@ -69,10 +79,9 @@ def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
     if "device_name" in names and cells["device"].nunique() > 1:
         names = (*names, "device")
     for name in STEPS:
-        is_one = (cells.groupby("side")[name].nunique(dropna=False) == 1).all()
         if (
-            is_one
-            and cells[name].nunique(dropna=False) > 1
+            varying(cells, [name])
+            and (cells.groupby("side")[name].nunique(dropna=False) == 1).all()
             and (name == "measure_steps" or (pd.to_numeric(cells[name], "coerce") >= FEWEST_WARMUP).all())
         ):
             names = (*names, name)
@@ -104,12 +113,7 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
     both = cells.groupby(configuration)["side"].nunique()
     strangers = cells[configuration.isin(both.index[both > 1]) & ~configuration.isin(matched)]
     if len(strangers):
-        names = _obstacles(strangers, identity)
-        raise ApartError(
-            f"the sides differ in more than was asked for: {_by_side(strangers, names)}. Pick one value with --where"
-            f"{_or_across(cells, identity, names)}",
-            _apart(strangers, names),
-        )
+        raise ApartError(lambda: _why_strangers(cells, strangers, identity))
     if paired:
         return
     values = [set(cells["value"][cells["side"] == side]) for side in (0, 1)]
@@ -126,12 +130,25 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
             f"the two sides cannot be compared: the {SIDES[without]} has no {some}; choose with --value a value that "
             "both have"
         )
+    raise ApartError(lambda: _why_apart(cells, identity))
+
+
+def _why_strangers(cells: pd.DataFrame, strangers: pd.DataFrame, identity: list[str]) -> tuple[str, list[Obstacle]]:
+    names = _obstacles(strangers, identity)
+    apart = _apart(strangers, names)
+    return (
+        f"the sides differ in more than was asked for: {_words_of(apart)}. Pick one value with --where"
+        f"{_or_across(cells, identity, names)}"
+    ), apart
+
+
+def _why_apart(cells: pd.DataFrame, identity: list[str]) -> tuple[str, list[Obstacle]]:
     names = _obstacles(cells, identity)
-    raise ApartError(
-        f"the two sides cannot be compared: they differ in {_by_side(cells, names)}. Measure one side again with the "
-        f"other's values{_or_across(cells, identity, names)}",
-        _apart(cells, names),
-    )
+    apart = _apart(cells, names)
+    return (
+        f"the two sides cannot be compared: they differ in {_words_of(apart)}. Measure one side again with the "
+        f"other's values{_or_across(cells, identity, names)}"
+    ), apart
 
 
 def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:
@@ -176,18 +193,17 @@ def _readings(cells: pd.DataFrame, names: list[str]) -> str:
 def differences(cells: pd.DataFrame, names: Iterable[str]) -> str:
     """Return those of these keys that have no value in common, with the values of both sides."""
     apart = [name for name in dict.fromkeys(names) if _differ(cells, name)]
-    return _by_side(cells, [name for name in apart if name not in determines(*apart)])
+    return _words_of(_apart(cells, [name for name in apart if name not in determines(*apart)]))
 
 
-def _by_side(cells: pd.DataFrame, names: list[str]) -> str:
-    return ", ".join(f"{name} ({one} against {other})" for name, one, other in _apart(cells, names))
+def _words_of(apart: list[Obstacle]) -> str:
+    return ", ".join(f"{name} ({one} against {other})" for name, one, other in apart)
 
 
 def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
 
     def readings(side: int, name: str) -> str:
-        rows = cells[cells["side"] == side].drop_duplicates(name)
-        values = labels(in_order(rows, [name])[name]).to_list()
+        values = list(dict.fromkeys(labels(in_natural_order(cells[cells["side"] == side], name))))
         return ", ".join(values[:MOST_NAMED]) + (", ..." if len(values) > MOST_NAMED else "")
 
     return [Obstacle(name, readings(0, name), readings(1, name)) for name in names]

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import rows_of_state
-from lmsweep.analysis.data.columns import check_key, label
+from lmsweep.analysis.data.columns import check_key, is_null, label
 from lmsweep.trials.analytic.datasheets import boost_of, find_device
 from lmsweep.trials.analytic.flop_conventions import MEANING
 from lmsweep.trials.analytic.prices import Price
@@ -118,7 +118,8 @@ def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:
 
 def values_in(frame: pd.DataFrame) -> list[str]:
     """Return every value that the rows hold, stored or derived, sorted."""
-    stored = set(frame[["phase", "metric"]].dropna().itertuples(index=False, name=None))
+    pairs = set(zip(frame["phase"].to_numpy(), frame["metric"].to_numpy(), strict=True))
+    stored = {pair for pair in pairs if not any(map(is_null, pair))}
     timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
     names = [f"{phase}.{metric}" for phase, metric in stored]
     names += [f"{phase}.energy_per_token" for phase, metric in stored if metric == "energy"]
@@ -128,30 +129,35 @@ def values_in(frame: pd.DataFrame) -> list[str]:
 def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return the chosen rows that hold the value, with its numbers in `median`, `low` and `high`.
 
-    frame: rows of `lmsweep.load`. chosen: some of these rows, with the frame's index. Includes failed trials whose
-    workload measures the value elsewhere in the frame. `flags` are tuples; `reason` says why a successful row has
-    no number. Raises RequestError if no row of the frame has the value.
+    frame: rows of `lmsweep.load`. chosen: some of these rows. Includes failed trials whose workload measures the value
+    elsewhere in the frame. `flags` are tuples; `reason` says why a successful row has no number. Raises RequestError if
+    no row of the frame has the value.
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
     phase, _, metric = value.partition(".")
-    holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED.get(metric, metric))
+    source = DERIVED.get(metric, metric)
+    holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
     known = [value] if metric not in DERIVED and holding.any() else values_in(frame)
     if known and value not in known:
         raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
-    # A failed trial has one row, without phase and metric. If all failed, these are all rows.
-    workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
-    failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads) & chosen["phase"].isna()
-    cells = chosen[holding[chosen.index] | failed]
+    wanted = holding
+    if chosen is not frame:
+        wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
+    failed = (chosen["status"] != Status.OK).to_numpy(bool)
+    if failed.any():  # such a trial has one row, without phase and metric; if all failed, these are all rows
+        workloads = set(frame["workload"][holding if known else frame["metric"].isna()])
+        wanted = wanted | (failed & (chosen["workload"].isin(workloads) & chosen["phase"].isna()).to_numpy(bool))
+    cells = chosen[wanted]
     numbers = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
-    reason = cells["reason"].astype(object).where(cells["reason"].notna(), "no samples were stored")
-    units = cells["unit"].astype(object)
-    if units.nunique() > 1:  # workloads of several people may store one value in several units
-        usual = units.mode().iloc[0]
-        other = (units.notna() & (units != usual)).to_numpy(dtype=bool)
+    reason = np.where(cells["reason"].notna(), cells["reason"], "no samples were stored")
+    units = cells["unit"].to_numpy(object)
+    if len({unit for unit in units if isinstance(unit, str)}) > 1:  # workloads of several people store it differently
+        usual = cells["unit"].mode().iloc[0]
+        other = np.array([isinstance(unit, str) and unit != usual for unit in units])
         numbers = {name: np.where(other, np.nan, number) for name, number in numbers.items()}
-        reason = reason.where(~other, "its unit is " + units.fillna("") + f", not {usual}")
-        cells = cells.assign(unit=units.mask(other, usual))
+        reason = np.where(other, [f"its unit is {unit}, not {usual}" for unit in units], reason)
+        cells = cells.assign(unit=pd.Series(np.where(other, usual, units), cells.index, dtype=object))
     if metric in RATES:
         speed = cells[metric].to_numpy()
         numbers = {
@@ -159,17 +165,17 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
             "low": speed * numbers["median"] / numbers["high"],
             "high": speed * numbers["median"] / numbers["low"],
         }
-        reason = reason.where(
-            cells["median"].isna(), f"{metric}: the peak of this device in this arithmetic is unknown"
-        )
+        no_peak = f"{metric}: the peak of this device in this arithmetic is unknown"
+        reason = np.where(cells["median"].isna(), reason, no_peak)
     elif metric in DERIVED:
         share = cells[metric].to_numpy() / numbers["median"]
         numbers = {name: share * number for name, number in numbers.items()}
-    unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
+    unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK).to_numpy(bool)
     marks = flag_tuples(cells["flags"])
     if counts_flops(value):
         marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"], cells["device_name"])
-    return cells.assign(value=value, flags=marks, reason=reason.where(unknown, ""), **numbers)
+    reasons = pd.Series(np.where(unknown, reason, ""), cells.index, dtype=object)
+    return cells.assign(value=value, flags=marks, reason=reasons, **numbers)
 
 
 def unit_of(cells: pd.DataFrame, value: str) -> str | None:

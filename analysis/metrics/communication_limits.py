@@ -37,7 +37,8 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     is_known = ok["d_ff"].notna() & ok["num_layers"].notna() & ok["precision"].isin(PRECISIONS)
     steps = ok.assign(tokens=tokens)[is_known]
     rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
-    found = [_limits(row, ok) for row in rows.to_dict("records")]
+    rates = ok[["device_name", "workload", "metric", "precision", "collective", "median"]]
+    found = [_limits(row, rates) for row in rows.to_dict("records")]
     return pd.DataFrame(found, columns=[*_MODEL, *_RATES, *LIMITS])
 
 

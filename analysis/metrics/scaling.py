@@ -66,7 +66,7 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
     trials = results[fits | fails].assign(fits=fits[fits | fails]).drop_duplicates(["measurement_id", "environment_id"])
     for along in ("context_length", "batch_size"):
         keys = [name for name in varying_keys(trials, ["model", "context_length", "batch_size"], []) if name != along]
-        for key, series in trials.groupby(keys, dropna=False, sort=False):
+        for key, series in trials[[*keys, along, "fits"]].groupby(keys, dropna=False, sort=False):
             if series[along].nunique() < 2 and series["fits"].all():
                 continue
             lines.append(

@@ -12,8 +12,10 @@ from lmsweep.analysis.data.columns import (
     NO_VALUE,
     check_key,
     distinguishing_columns,
+    in_natural_order,
     label,
     natural_ranks,
+    varying,
     with_arguments,
 )
 from lmsweep.analysis.data.selection import cells_of, first_values, how_counted, select, unit_of, values_in
@@ -92,9 +94,9 @@ class Table:
 
         The index has the row keys, the columns have the column keys and the value.
         """
-        row, column = (self.cells[~self.cells.index.get_level_values(level).duplicated()] for level in (0, 1))
-        index = pd.MultiIndex.from_frame(row[self.rows])
-        columns = pd.MultiIndex.from_frame(column.sort_index(level="column")[[*self.cols, "value"]])
+        first = [~self.cells.index.get_level_values(level).duplicated() for level in (0, 1)]
+        index = pd.MultiIndex.from_frame(self.cells[self.rows][first[0]])
+        columns = pd.MultiIndex.from_frame(self.cells[[*self.cols, "value"]][first[1]].sort_index(level="column"))
         return self.cells[name].unstack(fill_value=empty).set_axis(index).set_axis(columns, axis="columns")
 
 
@@ -233,19 +235,21 @@ def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[
 def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     """The keys not in `shown` in which results differ, although they agree in the keys that FOLLOWS names for it."""
     found: list[str] = []
-    for name in dict.fromkeys((*CONDITIONS, *distinguishing_columns(cells))):
-        if name in shown or cells[name].nunique(dropna=False) < 2:
+    names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
+    several = varying(cells, [*names, *CONDITIONS])
+    for name in names:
+        if name not in several:
             continue
         leading = [*FOLLOWS.get(name, ())]
         if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
             leading = ["model", *(other for other in leading if other != "model")]
-        if not leading or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
+        if several.isdisjoint(leading) or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
             found.append(name)
     return found
 
 
 def _readings(cells: pd.DataFrame, name: str) -> list[str]:
-    return list(dict.fromkeys(map(label, cells[name].iloc[np.argsort(natural_ranks(cells, name))])))
+    return list(dict.fromkeys(map(label, in_natural_order(cells, name))))
 
 
 def _few(words: list[str]) -> str:
@@ -262,7 +266,8 @@ def keys_read(workload: str) -> tuple[str, ...]:
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     """Return `Table.conditions` of these cells; keys: the rows and columns of the table."""
     unread = set(READ_BY_SOME).difference(*map(keys_read, cells["workload"].unique()))
-    constant = [name for name in CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
+    several = varying(cells, CONDITIONS)
+    constant = [name for name in CONDITIONS if name not in keys and len(cells) and name not in several]
     conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
     return {name: text for name, text in conditions.items() if text not in (NO_VALUE, USUAL.get(name))}
 

@@ -57,7 +57,7 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
     for name in values_in(frame):
         phase, _, metric = name.partition(".")
         rows = narrow.iloc[holding.get((phase, DERIVED.get(metric, metric)), [])]
-        cells = ok_rows(cells_of(narrow, rows, name))
+        cells = ok_rows(cells_of(rows, rows, name))
         values[name] = _value(cells, name, result_of_row, flags, reasons)
         if name.partition(".")[2] not in DERIVED:
             values[name] |= _samples(sampled.loc[cells.index], stride)

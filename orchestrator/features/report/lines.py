@@ -89,7 +89,10 @@ def chart_of(
     numbers = _numbers(shown, x)
     looks = _looks([key for of_panel in panels.values() for key in of_panel], inside, of_line, colour)
     beside = {name: place for place, name in enumerate(dict.fromkeys(map(words, lines)))}
-    drawn, traces = shown[["y", "low", "high", "limit", "text", "cell"]], []
+    drawn = {name: shown[name].to_numpy(float) for name in ("y", "low", "high", "limit")}
+    out = np.isnan(drawn["y"])  # ran out of memory: a cross
+    drawn["y"] = np.where(out, drawn["limit"], drawn["y"])
+    texts, cells, traces = shown["text"].to_numpy(), shown["cell"].to_numpy(int), []
     for place, of_panel in enumerate(panels.values()):
         for key in of_panel:
             name = words(key)
@@ -98,7 +101,8 @@ def chart_of(
             hue, dash = looks[key]
             rows = lines[key][np.argsort(codes[x][lines[key]], kind="stable")]
             traces.append(
-                _trace(drawn.iloc[rows], codes[x][rows], numbers, shift)
+                _trace({end: of_points[rows] for end, of_points in drawn.items()}, codes[x][rows], numbers, shift)
+                | {"text": texts[rows].tolist(), "cell": cells[rows].tolist(), "out": np.flatnonzero(out[rows]).tolist()}
                 | {"name": name, "panel": place, "colour": hue, "dash": dash}
             )
     labels = dict(sorted(zip(codes[x], map(label, shown[x]), strict=True)))
@@ -194,23 +198,18 @@ def _looks(
 
 
 def _trace(
-    rows: pd.DataFrame, codes: NDArray[np.int64], numbers: dict[int, float] | None, shift: float
+    points: dict[str, NDArray[np.float64]], codes: NDArray[np.int64], numbers: dict[int, float] | None, shift: float
 ) -> dict[str, Any]:
     at = [numbers[int(code)] if numbers is not None else int(code) + shift for code in codes]
-    out = rows["y"].isna().to_numpy()
-    y = rows["y"].where(~out, rows["limit"])
 
-    def reach(end: pd.Series) -> list[float | None]:
-        return [_short(abs(one)) if pd.notna(one) else 0 for one in (end - rows["y"]).astype(float)]
+    def reach(end: NDArray[np.float64]) -> list[float]:
+        return [0 if np.isnan(one) else _short(abs(one)) for one in end - points["y"]]
 
     return {
         "x": [_short(one) for one in at],
-        "y": [_short(one) for one in y],
-        "above": reach(rows["high"]),
-        "below": reach(rows["low"]),
-        "text": rows["text"].to_list(),
-        "cell": [int(one) for one in rows["cell"]],
-        "out": [int(one) for one in np.flatnonzero(out)],
+        "y": [_short(one) for one in points["y"]],
+        "above": reach(points["high"]),
+        "below": reach(points["low"]),
     }
 
 
