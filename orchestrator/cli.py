@@ -26,6 +26,7 @@ def main() -> None:
     - 2: the request is wrong; nothing has run.
     - 128 and the number of a signal: ended by it. 130: Ctrl-C, 143: SIGTERM, 129: SIGHUP, 138: SIGUSR1.
     """
+    gc.set_threshold(20_000, 20, 50)  # else Python looks at every object ten times a report: a tenth of its time
     atexit.register(gc.freeze)  # else Python visits every object before it ends: after Ray, half a second of a core
     hears_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if hears_ctrl_c:

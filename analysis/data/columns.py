@@ -140,11 +140,16 @@ def in_natural_order(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
     """Return those of these columns that have at least two different values; null is one."""
+    kinds = dict(zip(frame.columns, frame.dtypes, strict=True))
     listed = list(dict.fromkeys(names))
-    kinds = frame.dtypes
     texts = [name for name in listed if kinds[name] == object]
-    sets = map(set, frame[texts].to_numpy().T.tolist())  # ten times as fast as pandas, which asks column by column
+    numbers = [name for name in listed if kinds[name].kind in "iufb"]
+    # All columns at once, ten times as fast as column by column.
+    sets = map(set, frame[texts].to_numpy().T.tolist())
     constant = {name for name, values in zip(texts, sets, strict=True) if len(values) < 2}
+    table = frame[numbers].to_numpy(np.float64, na_value=np.nan)
+    same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
+    constant |= {name for name, is_same in zip(numbers, same, strict=True) if is_same}
     return {name for name in listed if name not in constant and frame[name].nunique(dropna=False) > 1}
 
 

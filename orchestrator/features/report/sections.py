@@ -16,10 +16,9 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import render
-from lmsweep.analysis.tables.text_table import Markup, sheet_of
 from lmsweep.orchestrator.features.report.figures import charts, icicle, pareto, pieces
 from lmsweep.orchestrator.features.report.figures.charts import Figure
-from lmsweep.orchestrator.features.report.views import html_of
+from lmsweep.orchestrator.features.report.views import written
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
@@ -184,5 +183,4 @@ def _named_tables(results: Results) -> Iterator[NamedTable]:
 
 
 def _named(table: Table | Listing, name: str, question: str) -> NamedTable:
-    words = sheet_of(table, Markup())
-    return NamedTable(name, question, words.caption, words.conditions, html_of(table), render(table, "csv"))
+    return NamedTable(name, question, *written(table), render(table, "csv"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from html import unescape
 from math import log
 from typing import Any
 
@@ -18,7 +19,8 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of
 from lmsweep.analysis.tables.number_format import size_text
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.render import render
+from lmsweep.analysis.tables.render import HTML, html_of
+from lmsweep.analysis.tables.text_table import sheet_of
 from lmsweep.orchestrator.features.report.drilled import JsonObject
 from lmsweep.orchestrator.features.report.lines import FEW_PANELS, MOST_LINES, chart_of
 
@@ -189,7 +191,8 @@ def _strip_scale(gains: Any) -> Any:
     return position
 
 
-def html_of(table: Table | Listing) -> str:
-    """Return the table as HTML in which each row has all of its keys, so that rows can be sorted and hidden."""
-    with pd.option_context("styler.sparse.index", False):
-        return render(table, "html")
+def written(table: Table | Listing) -> tuple[str, str, str]:
+    """Return the caption, the conditions, and the HTML, in which each row has all of its keys, so that rows can be
+    sorted and hidden."""
+    sheet = sheet_of(table, HTML)
+    return unescape(sheet.caption), unescape(sheet.conditions), html_of(sheet, sparse=False)

@@ -15,11 +15,9 @@ from lmsweep.analysis.data.selection import unit_of, values_in
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import render
-from lmsweep.analysis.tables.text_table import Markup as Written
-from lmsweep.analysis.tables.text_table import sheet_of
 from lmsweep.orchestrator.features.report.drilled import JsonObject, value_text
 from lmsweep.orchestrator.features.report.lines import chart_of
-from lmsweep.orchestrator.features.report.views import View, html_of, named_grids
+from lmsweep.orchestrator.features.report.views import View, named_grids, written
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
@@ -87,8 +85,8 @@ def _of_workload(
         title = "share of kernel time" if together else value
         if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
             charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
-    sheet = sheet_of(table, Written())
-    html = html_of(table) if len(table) <= MOST_ROWS else ""
+    caption, conditions, html = written(table)
+    html = html if len(table) <= MOST_ROWS else ""
     head, body, rest = html.partition("<tbody>")
     marked = re.sub("<td", lambda _: _numbered(next(cell_numbers)), rest)
     words = ["lmsweep", "table", where, "--rows", ",".join(layout["rows"])]
@@ -97,7 +95,7 @@ def _of_workload(
     words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
     return View(
         name=name, cells=cells, charts=charts,
-        caption=sheet.caption, conditions=sheet.conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
+        caption=caption, conditions=conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
         command=shlex.join(words) if where else "",
         note="" if html else f"The table has {len(table)} rows; the command below prints it.",
     )  # fmt: skip

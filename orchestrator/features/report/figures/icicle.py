@@ -43,7 +43,7 @@ def pieces(found: pd.DataFrame) -> list[Piece]:
     """Return the rectangles of one step: its phases in order, the longest part first. found: rows of `classified`."""
     whole = float(found["time"].sum())
     made = [Piece(0, "step", "", 0.0, whole, float(found["calls"].sum()))]
-    named = found.assign(kernel=found["kernel"].map(short_name))
+    named = found[["phase", "range", "time", "calls"]].assign(kernel=found["kernel"].map(short_name))
     of_part = named.groupby(["phase", "range"])["time"].transform("sum")
     small = named.groupby(["phase", "range", "kernel"])["time"].transform("sum") < LEAST_SHARE * whole
     named = named.assign(kernel=named["kernel"].mask(small, "shorter kernels"), of_part=of_part)
