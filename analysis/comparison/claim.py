@@ -158,23 +158,15 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
             walls = walls[(walls > 0) & ~counted["itself"].to_numpy(bool)]
             beside = Gain(ratio_of(-np.log(walls).mean()) if len(walls) else np.nan)
     return Claim(
-        subject=subject,
-        against=against,
-        gain=found.gain.mean,
-        interval=(found.gain.low, found.gain.high),
-        verdict=found.verdict,
-        clock=clock,
-        beside=beside,
+        subject=subject, against=against, gain=found.gain.mean, interval=(found.gain.low, found.gain.high),
+        verdict=found.verdict, clock=clock, beside=beside,
         scope=Scope(
-            verdicts=dict(found.counts),
-            least=float(cells["least"].max()),
-            itself=int(cells["itself"].sum()),
+            verdicts=dict(found.counts), least=float(cells["least"].max()), itself=int(cells["itself"].sum()),
             limited=int(cells["verdict"].eq(HOST_LIMITED).sum()),
             busy=sum(Flag.BUSY_HOST in flags for flags in cells["flags"]),
-            one_host=one_host,
-            cells_differ=found.ends,
+            one_host=one_host, cells_differ=found.ends,
         ),
-    )
+    )  # fmt: skip
 
 
 CLAIM_COLUMNS = (

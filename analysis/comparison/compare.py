@@ -58,17 +58,9 @@ MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 ERRORS = ("error_baseline", "error_contrast")
 
 TONES: dict[str, Tone] = {
-    "slower": "bad",
-    "faster": "good",
-    "more": "bad",
-    "less": "good",
-    "same": "neutral",
-    HOST_LIMITED: "unclear",
-    "ambiguous": "unclear",
-    "failed": "bad",
-    "fixed": "good",
-    "no result": "neutral",
-}
+    "slower": "bad", "faster": "good", "more": "bad", "less": "good", "same": "neutral", HOST_LIMITED: "unclear",
+    "ambiguous": "unclear", "failed": "bad", "fixed": "good", "no result": "neutral",
+}  # fmt: skip
 
 
 class ResultKey(NamedTuple):
@@ -293,20 +285,13 @@ def compare(
         for side in (0, 1)
     )
     return Comparison(
-        frame=frame,
-        keys=keys,
-        unit=unit,
-        conditions=common_conditions(cells, [*keys, *free, *unknown]),
+        frame=frame, keys=keys, unit=unit, conditions=common_conditions(cells, [*keys, *free, *unknown]),
         title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
-        claim=claim_of(claimed, after, before, timed=True) if judges_times else None,
-        cells=claimed,
-        unpaired=unpaired,
-        least=tuple(sorted({*different.tolist()})),
-        same=tuple(sorted({*table.sizes.same.tolist()})),
-        differences=differences(cells, across),
-        warnings=(*steps, *_variation_words(judged), *_warnings(cells)),
+        claim=claim_of(claimed, after, before, timed=True) if judges_times else None, cells=claimed, unpaired=unpaired,
+        least=tuple(sorted({*different.tolist()})), same=tuple(sorted({*table.sizes.same.tolist()})),
+        differences=differences(cells, across), warnings=(*steps, *_variation_words(judged), *_warnings(cells)),
         results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
-    )
+    )  # fmt: skip
 
 
 def _results(cells: pd.DataFrame, side: int, order: NDArray[np.int64]) -> list[ResultKey | None]:

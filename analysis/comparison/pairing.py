@@ -113,7 +113,8 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
     both = cells.groupby(configuration)["side"].nunique()
     strangers = cells[configuration.isin(both.index[both > 1]) & ~configuration.isin(matched)]
     if len(strangers):
-        raise ApartError(lambda: _why_strangers(cells, strangers, identity))
+        said = "the sides differ in more than was asked for: {}. Pick one value with --where"
+        raise ApartError(lambda: _why(cells, strangers, identity, said))
     if paired:
         return
     values = [set(cells["value"][cells["side"] == side]) for side in (0, 1)]
@@ -130,25 +131,14 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
             f"the two sides cannot be compared: the {SIDES[without]} has no {some}; choose with --value a value that "
             "both have"
         )
-    raise ApartError(lambda: _why_apart(cells, identity))
+    said = "the two sides cannot be compared: they differ in {}. Measure one side again with the other's values"
+    raise ApartError(lambda: _why(cells, cells, identity, said))
 
 
-def _why_strangers(cells: pd.DataFrame, strangers: pd.DataFrame, identity: list[str]) -> tuple[str, list[Obstacle]]:
-    names = _obstacles(strangers, identity)
-    apart = _apart(strangers, names)
-    return (
-        f"the sides differ in more than was asked for: {_words_of(apart)}. Pick one value with --where"
-        f"{_or_across(cells, identity, names)}"
-    ), apart
-
-
-def _why_apart(cells: pd.DataFrame, identity: list[str]) -> tuple[str, list[Obstacle]]:
-    names = _obstacles(cells, identity)
-    apart = _apart(cells, names)
-    return (
-        f"the two sides cannot be compared: they differ in {_words_of(apart)}. Measure one side again with the "
-        f"other's values{_or_across(cells, identity, names)}"
-    ), apart
+def _why(cells: pd.DataFrame, rows: pd.DataFrame, identity: list[str], text: str) -> tuple[str, list[Obstacle]]:
+    names = _obstacles(rows, identity)
+    apart = _apart(rows, names)
+    return text.format(_words_of(apart)) + _or_across(cells, identity, names), apart
 
 
 def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:

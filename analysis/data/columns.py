@@ -142,7 +142,7 @@ def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
     """Return those of these columns that have at least two different values; null is one."""
     kinds = dict(zip(frame.columns, frame.dtypes, strict=True))
     listed = list(dict.fromkeys(names))
-    texts = [name for name in listed if kinds[name] == object]
+    texts = [name for name in listed if kinds[name].kind == "O"]
     numbers = [name for name in listed if kinds[name].kind in "iufb"]
     # All columns at once, ten times as fast as column by column.
     sets = map(set, frame[texts].to_numpy().T.tolist())
@@ -187,19 +187,14 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     kv_heads = np.where(np.isnan(given := numbers("num_kv_heads")), heads, given)
     experts = numbers("num_experts")
     return {
-        "d_model": d_model,
-        "d_ff": numbers("d_ff"),
-        "num_layers": numbers("num_layers"),
-        "vocab_size": numbers("vocab_size"),
-        "query_width": heads * width,
-        "key_width": kv_heads * width,
+        "d_model": d_model, "d_ff": numbers("d_ff"), "num_layers": numbers("num_layers"),
+        "vocab_size": numbers("vocab_size"), "query_width": heads * width, "key_width": kv_heads * width,
         "norm_width": 2 * width * frame["qk_norm"].eq(True).to_numpy(dtype=np.float64),
-        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0),
-        "experts": np.nan_to_num(experts, nan=1.0),
+        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0), "experts": np.nan_to_num(experts, nan=1.0),
         "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
         "router": (~np.isnan(experts)).astype(np.float64),
         "vocabulary_matrices": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
-    }
+    }  # fmt: skip
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:

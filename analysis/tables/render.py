@@ -1,25 +1,21 @@
 """Prints a table as plain text, Markdown, LaTeX, Typst or HTML, and its numbers as CSV."""
 
-import html
 import json
 import math
 import re
 from collections.abc import Callable
 from importlib.resources import files
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, Markup, Sheet, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import HTML, MORE_ON_FLAGS, Markup, Sheet, axis_names, sheet_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
-
-if TYPE_CHECKING:
-    from pandas.io.formats.style import Styler
 
 
 def render(table: Table | Listing, output_format: str) -> str:
@@ -85,48 +81,11 @@ def _typst(table: Table | Listing) -> str:
     return figure + "".join(f"\n#text(size: 0.8em)[{note}]\n" for note in sheet.notes)
 
 
-HTML = Markup(escape=html.escape, mark="<sup>{}</sup>")
-_BLANK = "<th>&nbsp;</th>"
-
-
-def html_of(sheet: Sheet, *, sparse: bool = True) -> str:
-    """Return a sheet with the markup HTML as a table and its notes: in a fifth of the time that pandas takes.
-
-    sparse: a key that the next rows share stands once.
-    """
-    rows, columns = sheet.cells.index, sheet.cells.columns
-    of_columns, of_rows = _spans(columns.to_list(), sparse=True), _spans(rows.to_list(), sparse=sparse)
-    lines = []
-    for level, name in enumerate(axis_names(columns)):
-        labels = (_key(key[level], "colspan", span[level]) for key, span in zip(columns, of_columns, strict=True))
-        lines.append([*[_BLANK] * (rows.nlevels - 1), f"<th>{name}</th>", *labels])
-    lines.append([*(f"<th>{name}</th>" for name in axis_names(rows)), *[_BLANK] * len(columns)])
-    head = len(lines)
-    for key, spans, texts in zip(rows, of_rows, sheet.cells.to_numpy().tolist(), strict=True):
-        labels = (_key(label, "rowspan", span) for label, span in zip(key, spans, strict=True))
-        lines.append([*labels, *(f"<td>{text}</td>" for text in texts)])
-    written = ["\n".join(["    <tr>", *(f"      {cell}" for cell in line if cell), "    </tr>"]) for line in lines]
-    caption = "<br>".join(filter(None, [sheet.caption, sheet.conditions]))
-    parts = ["<table>", f"  <caption>{caption}</caption>", "  <thead>", *written[:head], "  </thead>"]
-    notes = (f"<p>{note}</p>" for note in sheet.notes)
-    return "\n".join([*parts, "  <tbody>", *written[head:], "  </tbody>", "</table>", *notes, ""])
-
-
-def _spans(keys: list[tuple[str, ...]], *, sparse: bool) -> list[list[int]]:
-    """Return over how many keys each part of a key reaches; 0 if one before reaches over it. The last part is alone."""
-    spans = [[1] * len(key) for key in keys]
-    for level in range(len(keys[0]) - 1 if sparse and keys else 0):
-        first = 0
-        for place in range(1, len(keys)):
-            if keys[place][: level + 1] == keys[first][: level + 1]:
-                spans[place][level], spans[first][level] = 0, spans[first][level] + 1
-            else:
-                first = place
-    return spans
-
-
-def _key(text: str, reach: str, span: int) -> str:
-    return f'<th {reach}="{span}">{text}</th>' if span > 1 else f"<th>{text}</th>" * span
+def _html(table: Table | Listing) -> str:
+    sheet = sheet_of(table, HTML)
+    styler = _styled(sheet).set_caption("<br>".join(filter(None, [sheet.caption, sheet.conditions])))
+    notes = "".join(f"<p>{note}</p>\n" for note in sheet.notes)
+    return str(styler.to_html(exclude_styles=True)).rstrip() + "\n" + notes
 
 
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]*(e[+-]?\d+)?$)")
@@ -200,17 +159,17 @@ FORMATS: dict[str, Callable[[Table | Listing], str]] = {
     "latex": _latex,
     "typst": _typst,
     "csv": _csv,
-    "html": lambda table: html_of(sheet_of(table, HTML)),
+    "html": _html,
     "json": _json,
 }
 """To add a format, write a function and add a line here."""
 
 
 for _kind in (Table, Listing):  # notebooks draw them
-    _kind._repr_html_ = FORMATS["html"]  # type: ignore[union-attr]
+    _kind._repr_html_ = _html  # type: ignore[union-attr]
 
 
-def _styled(sheet: Sheet) -> "Styler":
+def _styled(sheet: Sheet) -> Any:
     cells = sheet.cells
     if cells.columns.nlevels == 1:
         cells = cells.set_axis(cells.columns.get_level_values(0), axis="columns")

@@ -1,5 +1,6 @@
 """The texts of a pivot or a listing: caption, cells and notes, in the markup of any output format."""
 
+import html
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,9 @@ class Markup:
     escape: Callable[[str], str] = str
     mark: str = " ({})"
     """Template for the letters that refer from a cell to its notes."""
+
+
+HTML = Markup(escape=html.escape, mark="<sup>{}</sup>")
 
 
 @dataclass(frozen=True, kw_only=True)

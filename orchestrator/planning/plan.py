@@ -373,18 +373,11 @@ class _Decisions:
                 missing[key] = missing.get(key, node.missing) & node.missing
         found = decide(
             Question(
-                trial=trial,
-                index=index,
-                able=places.able,
-                environments=environments,
-                of_nodes=of_nodes,
-                cluster=self._nodes,
-                done=self._done,
-                missing=missing,
-                promises=self._promises,
+                trial=trial, index=index, able=places.able, environments=environments, of_nodes=of_nodes,
+                cluster=self._nodes, done=self._done, missing=missing, promises=self._promises,
                 why_too_large=self._predictions.why_too_large if self._predictions else lambda trial, there: None,
             )
-        )
+        )  # fmt: skip
         for decision in found:
             if decision.promise:
                 for name in decision.workloads:

@@ -82,21 +82,13 @@ def _device(row: dict[str, str]) -> Device:
     bf16, fp16, tf32, fp32, fp8 = (_number(row[name]) for name in ("bf16", "fp16", "tf32", "fp32", "fp8"))
     assert fp16 and fp32, "every row has them"
     return Device(
-        name=row["name"],
-        pattern=row["pattern"],
-        sold_memory=sold,
+        name=row["name"], pattern=row["pattern"], sold_memory=sold,
         memory=round(_number(row["memory_gib"], GIB) or (1 - UNKNOWN_SHARE) * sold),
-        memory_source=row["memory_source"] or None,
-        bytes_per_second=float(row["terabytes_per_second"]) * 1e12,
-        bf16=bf16,
-        fp16=fp16,
-        tf32=tf32,
-        fp32=fp32,
+        memory_source=row["memory_source"] or None, bytes_per_second=float(row["terabytes_per_second"]) * 1e12,
+        bf16=bf16, fp16=fp16, tf32=tf32, fp32=fp32, fp8=fp8,
         chip=Chip((int(major), int(minor)), int(row["multiprocessors"]), int(row["cache_mib"]), int(row["pcie"])),
-        fp8=fp8,
-        source=row["source"],
-        confidence="high" if row["confidence"] == "high" else "medium",
-    )
+        source=row["source"], confidence="high" if row["confidence"] == "high" else "medium",
+    )  # fmt: skip
 
 
 # Where documents disagree, the table has the higher rate, so a share of the peak is never overstated. Where they state

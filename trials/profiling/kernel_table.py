@@ -25,22 +25,12 @@ def kernel_rows(pieces: Iterable[Piece], steps: int) -> list[Kernel]:
         assert kernel is not None, "every kernel has a name"
         rows.append(
             Kernel(
-                range=found,
-                kernel=kernel,
-                operator=operator,
-                share=sum(times) / total if total else 0.0,
-                total=sum(times) / 1e9,
-                instances=len(times),
-                steps=steps,
-                mean=mean(times) / 1e9,
-                median=median(times) / 1e9,
-                min=min(times) / 1e9,
-                max=max(times) / 1e9,
-                stdev=stdev(times) / 1e9 if len(times) > 1 else None,
-                grid=grid,
-                block=block,
+                range=found, kernel=kernel, operator=operator, share=sum(times) / total if total else 0.0,
+                total=sum(times) / 1e9, instances=len(times), steps=steps, mean=mean(times) / 1e9,
+                median=median(times) / 1e9, min=min(times) / 1e9, max=max(times) / 1e9,
+                stdev=stdev(times) / 1e9 if len(times) > 1 else None, grid=grid, block=block,
             )
-        )
+        )  # fmt: skip
     return sorted(rows, key=lambda row: -row.total)
 
 

@@ -56,14 +56,10 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
     """Return one trial's predicted step for programs."""
     time = estimate.time
     return StepOutput(
-        trial_id=planned.trial_id,
-        device_name=planned.environment.device_name,
-        expected_step_seconds=estimate.seconds,
-        expected_step_seconds_between=estimate.between,
-        expected_step_seconds_of_others=estimate.others,
-        measured_per_predicted=estimate.factor,
-        host_seconds=time.launching,
-        device_seconds=time.computing,
+        trial_id=planned.trial_id, device_name=planned.environment.device_name,
+        expected_step_seconds=estimate.seconds, expected_step_seconds_between=estimate.between,
+        expected_step_seconds_of_others=estimate.others, measured_per_predicted=estimate.factor,
+        host_seconds=time.launching, device_seconds=time.computing,
         collectives_seconds=math.fsum(one.seconds for one in time.parts if one.kind == "collectives"),
         exposed_seconds=estimate.exposed,
         launches=sum(one.operator.count for one in time.parts),
@@ -74,7 +70,7 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
             for kind, seconds in time.by(lambda one: one.kind).items()
         },
         beyond_autocast=estimate.beyond_autocast,
-    )
+    )  # fmt: skip
 
 
 def step_listing(planned: PlannedTrial, estimate: StepEstimate) -> Listing:

@@ -12,9 +12,9 @@ drilled.py          what the page shows of one result
 sections.py         the sections below the views, each shown if the store has its data
 summary.py          what ran where; flags, failed trials and environments
 
-`figures` has the charts of the sections, `sharing` the folder, the badge and the notebooks, `template.html` the markup,
-`assets` the scripts and Plotly.js. The core's `analysis/answers` has the answers, `analysis/tables/page.css` the style
-of all pages.
+`figures` has the charts and tables of the sections, `sharing` the folder, the badge and the notebooks, `template.html`
+the markup, `assets` the scripts and Plotly.js. The core's `analysis/answers` has the answers,
+`analysis/tables/page.css` the style of all pages.
 """
 
 import shlex

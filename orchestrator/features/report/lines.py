@@ -100,9 +100,10 @@ def chart_of(
             shift = aside * (beside[name] - (len(beside) - 1) / 2)
             hue, dash = looks[key]
             rows = lines[key][np.argsort(codes[x][lines[key]], kind="stable")]
+            crosses = np.flatnonzero(out[rows]).tolist()
             traces.append(
                 _trace({end: of_points[rows] for end, of_points in drawn.items()}, codes[x][rows], numbers, shift)
-                | {"text": texts[rows].tolist(), "cell": cells[rows].tolist(), "out": np.flatnonzero(out[rows]).tolist()}
+                | {"text": texts[rows].tolist(), "cell": cells[rows].tolist(), "out": crosses}
                 | {"name": name, "panel": place, "colour": hue, "dash": dash}
             )
     labels = dict(sorted(zip(codes[x], map(label, shown[x]), strict=True)))

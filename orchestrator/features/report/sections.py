@@ -18,7 +18,7 @@ from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.features.report.figures import charts, icicle, pareto, pieces
 from lmsweep.orchestrator.features.report.figures.charts import Figure
-from lmsweep.orchestrator.features.report.views import written
+from lmsweep.orchestrator.features.report.figures.html_table import written
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 

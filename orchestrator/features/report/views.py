@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from html import unescape
 from math import log
 from typing import Any
 
@@ -15,12 +14,8 @@ from lmsweep.analysis.answers.verdicts import OPTION, Answer
 from lmsweep.analysis.comparison.claim import Gain
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import label, natural_ranks
-from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of
 from lmsweep.analysis.tables.number_format import size_text
-from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.render import HTML, html_of
-from lmsweep.analysis.tables.text_table import sheet_of
 from lmsweep.orchestrator.features.report.drilled import JsonObject
 from lmsweep.orchestrator.features.report.lines import FEW_PANELS, MOST_LINES, chart_of
 
@@ -189,10 +184,3 @@ def _strip_scale(gains: Any) -> Any:
         return round(5 + (STRIP - 10) * log(value / low) / log(high / low), 1)
 
     return position
-
-
-def written(table: Table | Listing) -> tuple[str, str, str]:
-    """Return the caption, the conditions, and the HTML, in which each row has all of its keys, so that rows can be
-    sorted and hidden."""
-    sheet = sheet_of(table, HTML)
-    return unescape(sheet.caption), unescape(sheet.conditions), html_of(sheet, sparse=False)

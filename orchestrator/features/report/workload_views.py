@@ -16,8 +16,9 @@ from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.features.report.drilled import JsonObject, value_text
+from lmsweep.orchestrator.features.report.figures.html_table import written
 from lmsweep.orchestrator.features.report.lines import chart_of
-from lmsweep.orchestrator.features.report.views import View, named_grids, written
+from lmsweep.orchestrator.features.report.views import View, named_grids
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 

@@ -4,8 +4,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
-from statistics import fmean, pvariance
+from statistics import fmean
 from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.rate_data import DATA, rows_of
@@ -94,8 +96,8 @@ def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spr
         by_source[one.source].append(one.log_ratio)
         by_place[one.source, one.device].append(one.log_ratio)
     means = [fmean(found) for found in by_source.values()]
-    within = fmean(pvariance(found) for found in by_place.values())
-    between = pvariance(means) if len(means) > 1 else ONE_SOURCE_DEVIATION**2
+    within = fmean(float(np.var(found)) for found in by_place.values())
+    between = float(np.var(means)) if len(means) > 1 else ONE_SOURCE_DEVIATION**2
     middle = fmean(means)
     if near is not None:
         weight = EXPECTED_DEVIATION**2 / (EXPECTED_DEVIATION**2 + between / len(means))
