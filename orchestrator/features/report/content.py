@@ -14,6 +14,7 @@ from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.comparison.pairs import NoCounterpartError
 from lmsweep.analysis.comparison.side_by_side import SideBySide, beside
 from lmsweep.analysis.data.columns import check_key
+from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.orchestrator.features.report.drilled import result_numbers
@@ -88,7 +89,7 @@ def content_of(
     shares, worded = _profile_headline(results, asked), headline_of_history if history else headline_of
     about = "profile" if shares else asked.where.get("workload") if asked and not asked.compare else None
     answered = first is None or first.question.text or about is not None
-    numbers_only = shares or range_headline(frame) or summary.headline
+    numbers_only = shares or range_headline(_asked_rows(frame, asked)) or summary.headline
     headline, details = worded(first) if first and about is None else (numbers_only, ())
     if published and published.summary:
         own = [f"{headline}."] if headline else []
@@ -100,6 +101,13 @@ def content_of(
         question=asked.ask if asked and answered else "", first=first, headline=headline,
         details=details, summary=summary, views=views, sections=sections,
     )  # fmt: skip
+
+
+def _asked_rows(frame: pd.DataFrame, asked: Asked | None) -> pd.DataFrame:
+    """The rows that a question about numbers is about; all if it has not been measured."""
+    with suppress(RequestError):
+        return select(frame, dict(asked.where)) if asked and not asked.compare else frame
+    return frame
 
 
 def _beside_published(attempts: pd.DataFrame) -> SideBySide | None:

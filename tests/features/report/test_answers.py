@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.question import Asked, asked_in, questions
+from lmsweep.analysis.answers.question import MEASURES, Asked, asked_in, questions
 from lmsweep.analysis.answers.verdicts import OPTION, Answer, answer, cells_of_pair
 from lmsweep.analysis.comparison.claim import Form, Gain, claim_of, words
 from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.data.load import load
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.report.joined import joined
@@ -268,6 +269,22 @@ def test_shipped_sets_begin_with_their_answer(name: str, said: str) -> None:
     found = answers_of(stores()[name])[0]
     headline, _ = headline_of(found)
     assert headline.startswith(said)
+
+
+@pytest.mark.parametrize("name", stores())
+def test_the_page_of_a_shipped_set_begins_with_what_the_question_of_the_set_is_about(name: str) -> None:
+    asked = asked_in(load(stores()[name]))
+    workload = asked.where.get("workload") if asked else None
+    if asked is None or workload is None:
+        pytest.skip("the set has no question about one workload")
+    content = content_of(name)
+    (measure,) = (one.name for one in MEASURES if one.workload == workload)
+    assert (content.question, content.headline.partition(":")[0].lower()) == (asked.ask, measure)
+
+
+@pytest.mark.parametrize("name", ["h100-packing", "h200-attention", "h200-costs", "h200-memory", "h200-x2-fsdp"])
+def test_the_rows_of_a_shipped_set_hold_the_question_that_it_was_measured_for(name: str) -> None:
+    assert asked_in(load(stores()[name])) is not None
 
 
 def test_two_shipped_devices_are_compared_in_one_direction() -> None:
