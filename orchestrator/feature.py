@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
@@ -69,10 +70,13 @@ def registered(
 
 @cache
 def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name: those of features, too."""
+    """Return the YAML text of each packaged sweep, by name: those of features, too. A file of a feature that has the
+    name of one of the core's, such as `full`, adds its grids to it."""
+    found: dict[str, str] = {}
     root = Path(__file__).parent
-    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
-    return {name: found[name].read_text("utf-8") for name in sorted(found)}
+    for path in chain(sorted(root.glob("sweeps/*.yaml")), sorted(root.glob("features/*/*.yaml"))):
+        found[path.stem] = found.get(path.stem, "") + path.read_text("utf-8")
+    return dict(sorted(found.items()))
 
 
 def tracker_named(name: str) -> Tracker:

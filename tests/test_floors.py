@@ -338,7 +338,7 @@ def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
     ]
 
 
-MOST_LINES_OF_CORE = 46_350
+MOST_LINES_OF_CORE = 45_860
 """May only be lowered: what a new question needs goes into a feature."""
 
 
@@ -381,9 +381,13 @@ def test_the_files_that_know_tune_are_few_and_the_orchestrator_knows_no_torch_bu
     assert {path.stem for path in tune} == runs_trials | {"ray_private", "ray_session"}
 
 
+MANY = ("__init__", "api", "workload", "presets")
+"""Names of modules that there may be several of: the functions of a package; what is found in a feature by its name."""
+
+
 def test_each_module_has_a_name_of_its_own():
     stems = (path.stem for package in MAY_IMPORT for path in files(package))
-    names = Counter(stem for stem in stems if stem not in ("__init__", "api"))  # each package may have its functions
+    names = Counter(stem for stem in stems if stem not in MANY)
     assert not {name for name, count in names.items() if count > 1}
 
 

@@ -3,7 +3,6 @@
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     workloads     what is measured: one module per workload
-    numerics      rounding: sums in 16 bits, errors against float64, the type of each tensor
     isolation     the processes that trials run in: a server that forks one child per trial
     bench         one trial in this process: its device, its model, its iterations, its fingerprint
     prediction    peak memory without the device: tensors without storage and a simulated allocator

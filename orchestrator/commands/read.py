@@ -44,14 +44,15 @@ def table(
       lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis import api
-    from lmsweep.analysis.presets import GROUPS
+    from lmsweep.analysis.presets import preset_groups
     from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
     from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_parts
 
     if list_presets:
-        show_groups({group: {name: one.question for name, one in made.items()} for group, made in GROUPS.items()})
+        groups = preset_groups().items()
+        show_groups({question: {name: one.question for name, one in made.items()} for question, made in groups})
         return
     conditions = pairs(where, "--where")
     found: Sequence[str | Table | Listing]

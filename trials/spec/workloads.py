@@ -3,13 +3,11 @@
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Literal
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
-from lmsweep.trials.spec.offered import with_offered
+from lmsweep.trials.spec.offered import feature_modules, with_offered
 from lmsweep.trials.spec.reference import is_reference, parse_reference
 
 ENTRY_POINTS = "lmsweep.workloads"
@@ -130,7 +128,6 @@ BUILT_IN: dict[str, Workload] = {
             preloads=True,
         ),
         Workload(name="loss", module=f"{_ROOM}.loss", needs="width", protocol=_STEPS, autocasts=False),
-        Workload(name="precision", module=f"{_ROOM}.precision", iterations=6, tables=("dtypes",)),
         Workload(
             name="ddp",
             module=f"{_ROOM}.ddp",
@@ -150,10 +147,7 @@ BUILT_IN: dict[str, Workload] = {
 def workloads() -> dict[str, Workload]:
     """Return lmsweep's workloads, those of its features and those of installed packages, by name. Raises RequestError
     if one is wrong."""
-    folders = [
-        path.parent.name for path in sorted(Path(__file__).parents[2].glob("orchestrator/features/*/workload.py"))
-    ]
-    records = [import_module(f"lmsweep.orchestrator.features.{name}.workload").record for name in folders]
+    records = [module.record for module in feature_modules("workload")]
     return with_offered(BUILT_IN | {one.name: one for one in records}, ENTRY_POINTS, Workload)
 
 

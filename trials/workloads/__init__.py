@@ -7,7 +7,6 @@
     profile.py       which kernels a step runs, and for which part of the model
     ddp.py           a data-parallel step on several ranks, and its exposed communication
     collectives.py   latency and bandwidth of one collective between ranks
-    precision.py     effects of number formats on sums, types and results
     energy.py        joules per training iteration
     ceiling.py       the rates of a large matrix product and of a large copy
     noop.py          nothing: the overhead of a trial

@@ -10,7 +10,7 @@ from lmsweep.analysis.data.columns import DDP_TIMES
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import ERRORS_OF_OWN, cells_of, values_in
-from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets import presets
 from lmsweep.analysis.presets.ddp_tables import STAGES, STAGES_TITLE
 from lmsweep.analysis.presets.layout import Pivot, device_columns
 from lmsweep.analysis.tables.listing import Listing
@@ -25,7 +25,7 @@ Make = Callable[[Results], Table | Listing]
 
 
 def preset(name: str, choose: Callable[[Results], Results] = lambda results: results) -> Make:
-    return lambda results: PRESETS[name].make(choose(results))
+    return lambda results: presets()[name].make(choose(results))
 
 
 def _chosen(choose: Callable[[Results], Results], make: Callable[[Results], Table]) -> Callable[[Results], Table]:

@@ -10,7 +10,7 @@ from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.explanation import PROFILE, Side, explain
 from lmsweep.analysis.comparison.side_by_side import SideBySide
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets import presets
 from lmsweep.analysis.presets.limits_tables import sizes_that_fit
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
@@ -177,7 +177,7 @@ def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> l
 def _named_tables(results: Results) -> Iterator[NamedTable]:
     if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
         return
-    for name, preset in PRESETS.items():
+    for name, preset in presets().items():
         with suppress(RequestError):  # the store lacks the results that this table shows
             if len(table := preset.make(results)) <= MOST_LINES:
                 yield _named(table, name, preset.question)

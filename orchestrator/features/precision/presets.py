@@ -1,17 +1,14 @@
-"""Presets of reduced precision (sums, dtypes), from the workload `precision`, and of the models' parameters."""
+"""The tables of the workload `precision`: sums and norms in 16 bits, types of tensors."""
 
 from typing import get_args
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import natural_ranks, size_terms
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.presets import Preset
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
-
-_DIMENSIONS = ["d_model", "d_ff", "num_layers", "vocab_size"]
 
 
 def accumulation(results: Results) -> Listing:
@@ -48,37 +45,6 @@ def transformer_dtypes(results: Results) -> Listing:
 def _dtypes(results: Results, subject: str, words: str) -> Listing:
     frame = dtype_table(results.details("dtypes", "precision"), subject=subject)
     return Listing(title=f"Dtypes of the tensors in a step of {words}", frame=frame, keys=["kind", "name"], units={})
-
-
-def parameters(results: Results) -> Listing:
-    """Parameters and forward FLOPs of every model in the store, from closed formulas."""
-    frame = results.measurements
-    models = frame.dropna(subset=["model", "num_heads", *_DIMENSIONS]).drop_duplicates(["model", *_DIMENSIONS])
-    if models.empty:
-        raise RequestError("the store has no results of a whole model")
-    models = models.iloc[natural_ranks(models, "model").argsort()].reset_index(drop=True)
-    sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
-    terms = size_terms(models)
-    count = pd.Series(parameter_count(**terms)).astype("int64")
-    of_scores = 4 * terms["num_layers"] * terms["query_width"]
-    per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
-    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
-    lines = lines.assign(
-        parameters=count,
-        without_embedding=count - sizes["vocab_size"] * sizes["d_model"],
-        weights=4 * count,
-        flops_per_token=per_token,
-    )
-    return Listing(
-        title="Models",
-        frame=lines,
-        keys=["model", *_DIMENSIONS, "num_heads"],
-        units={"parameters": "1", "without_embedding": "1", "weights": "B", "flops_per_token": "1"},
-        notes=[
-            "without_embedding: parameters minus one vocabulary matrix, as some reports count; weights: in float32",
-            "flops_per_token: forward pass, without attention's scores, whose FLOPs grow with the context length",
-        ],
-    )
 
 
 _SUM = 10.0
@@ -136,3 +102,13 @@ def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
         cast=metric.str.contains("_cast"),
         devices=grouped["device_name"].map(", ".join),
     )
+
+
+GROUPS = {
+    "What do number formats change?": {
+        "accumulation": Preset(accumulation, "How much accuracy does a sum in 16 bits lose?"),
+        "reciprocal-rms": Preset(reciprocal_rms, "What does normalisation in 16 bits compute?"),
+        "dtypes-toy": Preset(toy_dtypes, "Which dtype does each tensor of the assignment's toy model have?"),
+        "dtypes": Preset(transformer_dtypes, "Which dtype does each tensor of a transformer's step have?"),
+    }
+}

@@ -15,23 +15,23 @@ from torch.nn import functional as F
 
 from lmsweep.analysis import api, load, render
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets.numbers_tables import accumulation_table, dtype_table
-from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
-from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.numerics.reference_pass import (
+from lmsweep.orchestrator.features.precision.number_formats import Accumulation, accumulations, number, reciprocal_rms
+from lmsweep.orchestrator.features.precision.presets import accumulation_table, dtype_table
+from lmsweep.orchestrator.features.precision.reference_pass import (
     by_part,
     make_reference,
     scaled_gradients,
     underflow,
     unscaled_gradients,
 )
-from lmsweep.trials.numerics.tensor_dtypes import emulated_dtypes, toy_dtypes
+from lmsweep.orchestrator.features.precision.tensor_dtypes import emulated_dtypes, toy_dtypes
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from lmsweep.trials.workloads.precision import Accumulation, accumulations, number, reciprocal_rms
 from tests.support.made_up_results import Attempts, config
 from tests.support.trial_here import run_here
 

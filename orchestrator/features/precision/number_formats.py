@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.numerics.reference_pass import (
+from lmsweep.orchestrator.features.precision.reference_pass import (
     ReferencePass,
     by_part,
     make_reference,
@@ -21,7 +17,11 @@ from lmsweep.trials.numerics.reference_pass import (
     underflow,
     unscaled_gradients,
 )
-from lmsweep.trials.numerics.tensor_dtypes import dtypes_of, emulated_dtypes, toy_dtypes, watch_outputs
+from lmsweep.orchestrator.features.precision.tensor_dtypes import dtypes_of, emulated_dtypes, toy_dtypes, watch_outputs
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.results.measurement import Measurement, TensorDtype, one_number
 
 NARROW = (torch.float16, torch.bfloat16)
