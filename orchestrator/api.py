@@ -115,7 +115,7 @@ def find_sweep(what: What, where: Where, *, will_run: bool = False) -> tuple[Swe
     if what.shard:
         sweep = replace(sweep, trials=sweep.trials[shard(what.shard)])
     if what.nsys:
-        from lmsweep.trials.profiling.nsys import check_nsys
+        from lmsweep.trials.profiling.find_nsys import check_nsys
 
         check_nsys(sweep.trials, here=where.address is None)
     return sweep, nodes

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
+from inspect import Parameter, Signature, signature
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -44,7 +45,7 @@ class Feature:
     trackers: Mapping[str, str] = field(default_factory=dict)
     """NAME, of `run --tracker NAME` -> MODULE:NAME of what returns a `Tracker`."""
     extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
-    """Adds options to a verb, of whichever feature."""
+    """Adds options to a verb, of whichever feature, by `with_option`."""
 
 
 @cache
@@ -77,6 +78,28 @@ def packaged_sweeps() -> dict[str, str]:
     for path in chain(sorted(root.glob("sweeps/*.yaml")), sorted(root.glob("features/*/*.yaml"))):
         found[path.stem] = found.get(path.stem, "") + path.read_text("utf-8")
     return dict(sorted(found.items()))
+
+
+def check_function(name: str, option: str) -> None:
+    """Raise RequestError if no feature has the function that an option of another needs."""
+    if name not in registered("functions"):
+        raise RequestError(f"{option}: no feature that is here has the function {name}")
+
+
+def with_option(
+    verb: Callable[..., None], name: str, annotation: object, call: Callable[..., None]
+) -> Callable[..., None]:
+    """Return the verb with one more option, off by default. call: takes its value, then all that the verb takes."""
+    own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(verb).parameters.values()]
+    option = Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+
+    @wraps(verb)
+    def changed(**given: object) -> None:
+        call(given.pop(name), **given)
+
+    vars(changed)["__signature__"] = Signature([*own, option])
+    changed.__annotations__ = verb.__annotations__ | {name: annotation}
+    return changed
 
 
 def tracker_named(name: str) -> Tracker:

@@ -2,7 +2,6 @@
 
     timing_tables.py      times of the parts of a training step; warm-up; precision; compilation; releases of software
     memory_tables.py      peak memory, what makes it up, the largest allocations and residuals; parameters
-    profile_tables.py     kernel time of a step by phase and by range; PyTorch operators and single kernels
     ddp_tables.py         data-parallel training: synchronisation, memory of each rank, collectives
     limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
     layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
@@ -18,7 +17,6 @@ from typing import NamedTuple
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp_tables as ddp
 from lmsweep.analysis.presets import limits_tables as limits
-from lmsweep.analysis.presets import profile_tables as profile
 from lmsweep.analysis.presets.memory_tables import allocations, parameters, parts, peaks, residuals
 from lmsweep.analysis.presets.timing_tables import (
     attention_compiled,
@@ -69,29 +67,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
         ),
         "parameters": Preset(
             parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
-        ),
-    },
-    "Where does the time of a step go?": {
-        "kernels": Preset(
-            profile.longest_kernels_by_phase,
-            "Which kernel takes the most time in forward, backward and optimizer, and how often does it run?",
-        ),
-        "kernels-by-range": Preset(
-            profile.longest_kernels_by_range,
-            "How is the time of a step divided among the parts of the model, and which kernel dominates each?",
-        ),
-        "kernels-all": Preset(profile.every_kernel, "How much time does each kernel take in each range?"),
-        "operators": Preset(profile.operators, "How much time does each PyTorch operator take in a step?"),
-        "matmul-share": Preset(
-            profile.matmul_share, "What share of the kernel time are matrix products, by phase and in total?"
-        ),
-        "softmax-matmul": Preset(
-            profile.softmax_against_matmul,
-            "How do time and FLOPs of attention's softmax compare with those of its matrix products?",
-        ),
-        "profile-time": Preset(
-            profile.profiled_against_timed,
-            "Does the kernel time of the profiled step agree with the timed step and the GPU's busy time?",
         ),
     },
     "What do several GPUs bring?": {

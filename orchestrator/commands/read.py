@@ -105,7 +105,6 @@ def compare(
     beside: Annotated[
         Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
     ] = None,
-    explain: Annotated[bool, Option("--explain", help="Show what the differences consist of, from profiles.")] = False,
     environment: Annotated[
         bool, Option("--environment", help="Show in which hardware and software two stores differ.")
     ] = False,
@@ -125,14 +124,11 @@ def compare(
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    judged = first or second or fail_on or across or value or min_effect or same_within or explain
+    judged = first or second or fail_on or across or value or min_effect or same_within
     if beside and (other or environment or judged):
         raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
     if environment and (judged or not other):
         raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
-    if explain and (value or fail_on or min_effect or same_within):
-        others = "--value, --min-effect, --same-within and --fail-on"
-        raise RequestError(f"--explain is about whole steps; leave out {others}")
     from lmsweep.analysis.comparison.compare import VERDICTS
     from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 
@@ -165,14 +161,7 @@ def compare(
             show_parts(shown.cells() if verbose else shown.brief(), format)
         return
     from lmsweep.analysis.api import compare as compare_results
-    from lmsweep.analysis.api import explain as explain_results
 
-    if explain:
-        causes = explain_results(
-            store, other, baseline=first, contrast=second, where=conditions, across=names_of(across)
-        )
-        show_table(causes.listing(), format)
-        return
     found = compare_results(
         store,
         other,

@@ -107,17 +107,6 @@ BUILT_IN: dict[str, Workload] = {
             tables=("allocations", "timelines", "residuals"),
         ),
         Workload(
-            name="profile",
-            module=f"{_ROOM}.profile",
-            protocol=("mode", "profiler"),
-            holds="model",
-            may_follow=True,
-            preloads=True,
-            iterations=7,
-            least_seconds=1.0,
-            tables=("kernels", "operators"),
-        ),
-        Workload(
             name="attention",
             module=f"{_ROOM}.attention",
             needs="width",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices, paired, pairs
-from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.feature import Feature, check_function
 from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.results.record_json import json_of
@@ -74,6 +74,8 @@ def best(
       lmsweep best h200-best-2.7b --subject-to 'peak < 100GB'
     """
     began = time.monotonic()
+    if explain:
+        check_function("explain_steps", "--explain")
     how = replace(how, budget=budget)
     _keep_arithmetic_to_one_core()
     from lmsweep.analysis.cells.goal import parse_aim
@@ -169,7 +171,7 @@ def _show_answers(found: "StoredAnswers", stores: list[str], *, recipe: bool, ex
     advice += "Plain PyTorch, and the command that measures it again: --recipe"
     parts += recipe_parts(only) if recipe else [advice]
     if explain:
-        parts.append(explain_lead(only, stores).listing())
+        parts.append(explain_lead(only, stores))
     show_parts(parts)
 
 

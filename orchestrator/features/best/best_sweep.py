@@ -94,7 +94,7 @@ def say_best_of_sweep(
         say(f"To resume: {resume}")
     if what.profile:
         say("")
-        show_table(explain_lead(found, [where.store]).listing(), pages=False)
+        show_table(explain_lead(found, [where.store]), pages=False)
     exit_if_failed(done.run)
 
 

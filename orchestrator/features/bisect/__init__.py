@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.feature import Feature, check_function
 from lmsweep.orchestrator.plan_request import How, Rare, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.trials.spec.config import RequestError
 
@@ -40,6 +40,8 @@ def bisect(
     Example:
       lmsweep bisect quick --good 2.11.0 --bad 2.13.0
     """
+    if explain:
+        check_function("explain_steps", "--explain")
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
     found = releases.split(",") if releases else [str(good), str(bad)]

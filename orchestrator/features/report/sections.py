@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import lmsweep
 from lmsweep.analysis.answers.question import DEVICE, Option
 from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.comparison.environment_diff import environment_diff
-from lmsweep.analysis.comparison.explanation import PROFILE, Side, explain
 from lmsweep.analysis.comparison.side_by_side import SideBySide
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import presets
@@ -107,7 +107,7 @@ def sections_of(results: Results, published: SideBySide | None, found: Answer | 
 def _causes(results: Results, found: Answer | None) -> Section:
     """What the difference of a step consists of, for the first options of the headline that were profiled."""
     tables: list[NamedTable] = []
-    if found:
+    if found and hasattr(lmsweep, "explain_steps"):
         for option in found.question.options[1:][:MOST_EXPLAINED]:
             with suppress(RequestError):  # the store lacks profiles of this option, or of the baseline
                 causes = _explained(results, found, option)
@@ -119,13 +119,16 @@ def _causes(results: Results, found: Answer | None) -> Section:
 
 
 def _explained(results: Results, found: Answer, option: Option) -> Listing:
-    question, kernels = found.question, results.details("kernels", PROFILE)
+    question, kernels = found.question, results.details("kernels", "profile")
     baseline, variation = question.options[0], question.variation
     between = {name: (baseline.values[name], option.values[name]) for name in question.fields}
     steps = [one.rows[STEP].drop_duplicates() for one in (baseline, option)]
-    one, two = (Side(results.attempts.merge(of_side, on=STEP), kernels, results.store.location) for of_side in steps)
+    before, after = (results.attempts.merge(of_side, on=STEP) for of_side in steps)
+    where = (results.store.location, results.store.location)
     differing = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
-    return explain(one, two, between=differing, across=question.across, known=variation or {}).listing()
+    return lmsweep.explain_steps(
+        (before, after), where, between=differing, kernels=kernels, across=question.across, known=variation or {}
+    ).listing()
 
 
 def _beside(published: SideBySide | None) -> Section:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.kernel_changes import change_of
 from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.tables.listing import HIGH, LOW
+from lmsweep.orchestrator.features.explain.kernel_changes import change_of
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
 from lmsweep.trials.statistics.variation import MOST_FREEDOM, Floats, Variation, p_different, reach
 

@@ -14,19 +14,19 @@ import torch._dynamo
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.analysis import load
+from lmsweep.orchestrator.features.explain.attribution import RANGES, UNATTRIBUTED, host_pieces, surroundings
+from lmsweep.orchestrator.features.explain.kernel_table import operator_rows
+from lmsweep.orchestrator.features.explain.profiled_steps import PROFILED_STEPS
 from lmsweep.trials.model.annotations import Range, ranges_on
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.profiling import torch_trace
-from lmsweep.trials.profiling.attribution import UNATTRIBUTED, host_pieces, surroundings
-from lmsweep.trials.profiling.kernel_table import operator_rows
 from lmsweep.trials.profiling.torch_trace import events_of, take_trace
-from lmsweep.trials.results.measurement import RANGES, Kernel
+from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.record import DetailRow, Record, StoredFile
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.store.store import Store
-from lmsweep.trials.workloads.profile import PROFILED_STEPS
 from tests.support.made_up_results import config
 from tests.support.trial_here import run_here
 

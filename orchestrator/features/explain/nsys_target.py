@@ -1,7 +1,10 @@
 """The process that nsys profiles; it exits when the trial's process, which locks CONFIG, does."""
 
+import fcntl
 import json
+import os
 import sys
+import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -9,11 +12,10 @@ from typing import Any
 
 import torch
 
+from lmsweep.orchestrator.features.explain.profiled_steps import ready_steps
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.processes import die_when_free
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.workloads.profile import ready_steps
 
 
 def main(config: TrialConfig) -> None:
@@ -25,6 +27,17 @@ def main(config: TrialConfig) -> None:
         captured: AbstractContextManager[Any] = torch.cuda.profiler.profile() if on_cuda else nullcontext()
         with captured, torch.autograd.profiler.emit_nvtx(enabled=on_cuda), ranges_on():
             run_steps()
+
+
+def die_when_free(lock: Path) -> None:
+    """End this process, from a sleeping thread, as soon as the lock on this file is free: its holder has died."""
+
+    def watch() -> None:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":

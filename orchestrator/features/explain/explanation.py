@@ -1,13 +1,21 @@
-"""What the differences of a comparison consist of, for `lmsweep compare --explain`."""
+"""What the differences of a comparison consist of, for `--explain` of `compare`, `best` and `bisect`."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.api import choose_sides
 from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey, compare
 from lmsweep.analysis.comparison.pairing import SIDES
-from lmsweep.analysis.comparison.step_causes import (
+from lmsweep.analysis.data.load import frame_of
+from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.process_variation import Known, variation_of
+from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
+from lmsweep.analysis.tables.number_format import choose_unit
+from lmsweep.orchestrator.features.explain.step_causes import (
     IDLE,
     LEAST,
     REST,
@@ -17,12 +25,6 @@ from lmsweep.analysis.comparison.step_causes import (
     ProfiledStep,
     causes,
 )
-from lmsweep.analysis.data.load import frame_of
-from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.process_variation import Known, variation_of
-from lmsweep.analysis.metrics.kernels import classified
-from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
-from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
@@ -163,25 +165,49 @@ class Side:
         )
 
 
-def kernels_of(location: str) -> pd.DataFrame:
-    """Return the detail table of profiled kernels of the store at this location."""
-    return frame_of(open_store(location).read("kernels")[0])
-
-
 def explain(
-    one: Side,
-    two: Side,
+    store: str,
+    other: str | None = None,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    contrast: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
+    across: Sequence[str] = (),
+) -> Explanation:
+    """Say what the difference of each step consists of that `compare` with the same arguments compares.
+
+    Both sides need profiles of the steps. Raises RequestError as `compare` does, and without profiles, with the command
+    that adds them.
+    """
+    chosen = choose_sides(store, other, baseline=baseline, contrast=contrast, where=where, across=across)
+    return explain_steps(
+        (chosen.sides.baseline, chosen.sides.contrast),
+        (store, other or store),
+        between=chosen.sides.between,
+        stores=(store, other) if other else None,
+        across=chosen.across,
+        known=chosen.known,
+    )
+
+
+def explain_steps(
+    rows: tuple[pd.DataFrame, pd.DataFrame],
+    locations: tuple[str, str],
     *,
     between: dict[str, tuple[str, str]],
+    kernels: pd.DataFrame | None = None,
     stores: tuple[str, str] | None = None,
     across: tuple[str, ...] = (),
     known: Known,
 ) -> Explanation:
     """Explain the steps that `compare` would compare, by their profiles; the arguments are those of `compare`.
 
+    rows: of both sides; locations: of their stores. kernels: their detail table; None: it is read from the stores.
     known: variation of whole stores. Raises what `compare` raises, and RequestError if no compared step was profiled on
     both sides.
     """
+    read = {one: frame_of(open_store(one).read("kernels")[0]) if kernels is None else kernels for one in {*locations}}
+    one, two = (Side(each, read[location], location) for each, location in zip(rows, locations, strict=True))
     for side in (one, two):
         side.check_profiled()
     found, profiles = (

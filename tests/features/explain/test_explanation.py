@@ -9,11 +9,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from lmsweep.analysis.api import compare, explain
-from lmsweep.analysis.comparison.kernel_changes import change_of
-from lmsweep.analysis.comparison.step_causes import causes
+from lmsweep import compare, explain
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.api import find_sweep
+from lmsweep.orchestrator.features.explain.kernel_changes import change_of
+from lmsweep.orchestrator.features.explain.step_causes import causes
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.plan_request import What, Where
 from lmsweep.trials.spec.config import RequestError

@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent
-from lmsweep.trials.results.measurement import RANGES
 
+RANGES = (
+    *("forward", "loss", "backward", "optimizer"),
+    *("attention", "scores", "softmax", "value_matmul", "fused_attention", "feed_forward", "norm"),
+)
+"""The named ranges of a step. Those of the second line are nested in forward."""
 COLLECTIVES = "collectives"
 ACCUMULATE_GRAD = "accumulate_grad"
 UNATTRIBUTED = "unattributed"

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from lmsweep.analysis import load
+from lmsweep.orchestrator.features.explain.nsys import profile_command, read_reports
 from lmsweep.trials.machine import interpreter
-from lmsweep.trials.profiling.nsys import profile_command, read_reports
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial
 from tests.support.command import PYTHONPATH, ROOT, answer_here, lmsweep
@@ -25,7 +25,7 @@ from tests.support.trial_here import run_here
 STAND_IN = {"PATH": f"{ROOT / 'tests' / 'support' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
-STEPS = interpreter.command("lmsweep.trials.workloads.nsys_target")
+STEPS = interpreter.command("lmsweep.orchestrator.features.explain.nsys_target")
 FIXED = {"model": "tiny", "mode": "train_step", "vocab_size": 50, "context_length": 8, "batch_size": 1}
 
 
@@ -45,7 +45,7 @@ def test_nsys_looks_at_the_profiled_steps_and_its_reports_become_the_same_tables
     assert done.returncode == 0, done.stdout + done.stderr
     profiled, stats = (json.loads(line) for line in calls.read_text().splitlines())
     assert profiled[0] == "profile" and {"--trace=cuda,nvtx", "--cuda-graph-trace=node"} < {*profiled}
-    assert "lmsweep.trials.workloads.nsys_target" in profiled
+    assert "lmsweep.orchestrator.features.explain.nsys_target" in profiled
     assert stats[0] == "stats" and {"--format=csv", "--report=cuda_gpu_trace"} < {*stats}
     kernels = pd.read_parquet(store / "kernels").set_index("kernel")
     assert set(kernels["profiler"]) == {"nsys"}
@@ -109,7 +109,7 @@ def test_what_nsys_looks_at_ends_with_the_trial_whatever_nsys_does(tmp_path: Pat
     (tmp_path / "trial.json").write_text(json.dumps(asdict(long)))
     code = (
         "import json, sys; from lmsweep.trials.spec.config import TrialConfig;"
-        "from lmsweep.trials.profiling.nsys import profile_with_nsys; "
+        "from lmsweep.orchestrator.features.explain.nsys import profile_with_nsys; "
         "profile_with_nsys(TrialConfig(**json.load(open(sys.argv[1]))))"
     )
     environment = os.environ | STAND_IN | {"PYTHONPATH": PYTHONPATH, "NSYS_STAND_IN_CALLS": str(tmp_path / "calls")}

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import mean, median, stdev
 
-from lmsweep.trials.profiling.attribution import UNATTRIBUTED, Piece, Surroundings, launchers
+from lmsweep.orchestrator.features.explain.attribution import UNATTRIBUTED, Piece, Surroundings, launchers
 from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent
 from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
 from lmsweep.trials.results.outcome import Flag

@@ -5,12 +5,18 @@ from typing import Any
 
 import pytest
 
-from lmsweep.trials.profiling.attribution import UNATTRIBUTED, Piece, device_pieces, host_pieces, surroundings
+from lmsweep.orchestrator.features.explain.attribution import (
+    UNATTRIBUTED,
+    Piece,
+    device_pieces,
+    host_pieces,
+    surroundings,
+)
+from lmsweep.orchestrator.features.explain.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from lmsweep.orchestrator.features.explain.profiled_steps import profile_rows
 from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent, Trace
-from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
 from lmsweep.trials.profiling.torch_trace import launch_shapes
 from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
-from lmsweep.trials.workloads.profile import profile_rows
 from tests.support.recorded import recorded
 
 MAIN, AUTOGRAD = 11, 22

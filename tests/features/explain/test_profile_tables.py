@@ -8,7 +8,7 @@ import pytest
 from lmsweep.analysis import render
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.trials.profiling.kernel_table import range_rows
+from lmsweep.orchestrator.features.explain.kernel_table import range_rows
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial

@@ -7,17 +7,17 @@ import csv
 import fcntl
 import json
 import re
-import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from lmsweep.orchestrator.features.explain.attribution import RANGES
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.scratch import scratch_folder
 from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent, Trace
-from lmsweep.trials.results.measurement import RANGES
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.profiling.find_nsys import find_nsys
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
 """Reports of `nsys stats`: the work on the device, the driver calls that launched it, and the ranges around them."""
@@ -25,25 +25,6 @@ REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
 _OPERATOR = re.compile(r"(?P<name>.*?)(, seq = (?P<sequence>\d+))?(, op_id = \d+)?(, (sizes|input_op_ids) = .*)?")
 _DERIVATIVE = re.compile(r"(autograd::engine::evaluate_function: )?\w+Backwards?\d*")
 _ANNOTATIONS = (*RANGES, STEP)
-
-
-def find_nsys() -> str:
-    """Path of nsys. Raises RequestError if it is not installed."""
-    found = shutil.which("nsys")
-    if found is None:
-        raise RequestError(
-            "nsys is not installed here (no such command on the PATH); install NVIDIA Nsight Systems, or omit --nsys "
-            "(or profiler: nsys): PyTorch's own profiler produces the same tables"
-        )
-    return found
-
-
-def check_nsys(trials: Sequence[Trial], *, here: bool) -> None:
-    """Raise RequestError if no trial has the workload profile, or if trials run `here` and nsys is not installed."""
-    if not any("profile" in trial.workloads for trial in trials):
-        raise RequestError("--nsys: no trial has the workload profile; try: lmsweep run profile --nsys")
-    if here:
-        find_nsys()
 
 
 def profile_with_nsys(config: TrialConfig) -> Trace:
@@ -57,7 +38,7 @@ def profile_with_nsys(config: TrialConfig) -> Trace:
     with scratch_folder() as folder:
         report, outcome = folder / "report.nsys-rep", folder / "outcome.json"
         (folder / "config.json").write_text(json.dumps(asdict(config)))
-        steps = command("lmsweep.trials.workloads.nsys_target", str(folder / "config.json"), str(outcome))
+        steps = command("lmsweep.orchestrator.features.explain.nsys_target", str(folder / "config.json"), str(outcome))
         with (folder / "config.json").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # once the lock is free, the profiled process exits
             printed = _run(profile_command(nsys, report, config.device_type, steps))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from lmsweep.analysis.api import explain
-from lmsweep.analysis.comparison.step_causes import IDLE, WALL, WHOLE
+from lmsweep import explain
+from lmsweep.orchestrator.features.explain.step_causes import IDLE, WALL, WHOLE
 from tests.support.command import ROOT
 
 STORES = ROOT / "tests" / "support" / "stores"
