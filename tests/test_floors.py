@@ -297,6 +297,7 @@ def names_defined(path: Path) -> set[str]:
     """The functions, classes, methods and constants of a module."""
     body = tree_of(path).body
     found = {one.name for one in ast.walk(tree_of(path)) if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    found = {name for name in found if not name.startswith("__")}  # Python and PyTorch call those
     return found | {
         one.targets[0].id for one in body if isinstance(one, ast.Assign) and type(one.targets[0]) is ast.Name
     }
@@ -338,7 +339,7 @@ def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
     ]
 
 
-MOST_LINES_OF_CORE = 44_448
+MOST_LINES_OF_CORE = 43_445
 """May only be lowered: what a new question needs goes into a feature."""
 
 

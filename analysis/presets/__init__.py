@@ -2,7 +2,6 @@
 
     timing_tables.py      times of the parts of a training step; warm-up; precision; compilation; releases of software
     memory_tables.py      peak memory, what makes it up, the largest allocations and residuals; parameters
-    ddp_tables.py         data-parallel training: synchronisation, memory of each rank, collectives
     limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
     layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
 
@@ -15,7 +14,6 @@ from functools import cache
 from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets import ddp_tables as ddp
 from lmsweep.analysis.presets import limits_tables as limits
 from lmsweep.analysis.presets.memory_tables import allocations, parameters, parts, peaks, residuals
 from lmsweep.analysis.presets.timing_tables import (
@@ -68,17 +66,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "parameters": Preset(
             parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
         ),
-    },
-    "What do several GPUs bring?": {
-        "ddp": Preset(
-            ddp.steps, "How much time does each gradient synchronisation take, and how much of it is hidden?"
-        ),
-        "ddp-memory": Preset(ddp.memory, "How much memory does each rank use, and what does ZeRO-1 save?"),
-        "ddp-traffic": Preset(
-            ddp.traffic, "Which collectives does a step run, and how many bytes does each rank send?"
-        ),
-        "ddp-stages": Preset(ddp.stages, "What does a rank hold after init, around a step and at its peak?"),
-        "collectives": Preset(ddp.collectives, "How fast is each collective by itself, for small and large messages?"),
     },
     "What is possible, and what does it cost?": {
         "roofline": Preset(

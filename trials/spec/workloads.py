@@ -57,26 +57,18 @@ class Workload:
             raise RequestError(f"the workload {self.name} reads {unknown[0]}, which is not a field of a configuration")
 
 
-_STEPS = ("warmup_steps", "measure_steps", "max_seconds")
+STEPS = ("warmup_steps", "measure_steps", "max_seconds")
 _ROOM = "lmsweep.trials.workloads"
 
 BUILT_IN: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
-        Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=_STEPS, autocasts=False),
-        Workload(
-            name="collectives",
-            module=f"{_ROOM}.collectives",
-            needs="nothing",
-            protocol=_STEPS,
-            has_ranks=True,
-            autocasts=False,
-        ),
+        Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=STEPS, autocasts=False),
         Workload(
             name="timing",
             module=f"{_ROOM}.timing",
-            protocol=("mode", *_STEPS),
+            protocol=("mode", *STEPS),
             holds="model",
             may_follow=True,
             accumulates=True,
@@ -110,40 +102,34 @@ BUILT_IN: dict[str, Workload] = {
             name="attention",
             module=f"{_ROOM}.attention",
             needs="width",
-            protocol=("mode", *_STEPS, "cold_l2"),
+            protocol=("mode", *STEPS, "cold_l2"),
             holds="attention",
             autocasts=False,
             may_follow=True,
             preloads=True,
         ),
-        Workload(name="loss", module=f"{_ROOM}.loss", needs="width", protocol=_STEPS, autocasts=False),
-        Workload(
-            name="ddp",
-            module=f"{_ROOM}.ddp",
-            protocol=("mode", *_STEPS),
-            holds="model",
-            has_ranks=True,
-            accumulates=True,
-            preloads=True,
-            runs_per_step=2,
-        ),
+        Workload(name="loss", module=f"{_ROOM}.loss", needs="width", protocol=STEPS, autocasts=False),
     )
 }
-"""The workloads of lmsweep, by name, in the order in which a trial runs them: the least disturbing first."""
+"""The workloads of the core, by name, in the order in which a trial runs them: the least disturbing first."""
+
+
+@cache
+def our_workloads() -> dict[str, Workload]:
+    """Return lmsweep's workloads, those of its features last, by name."""
+    return BUILT_IN | {one.name: one for module in feature_modules("workload") for one in module.records}
 
 
 @cache
 def workloads() -> dict[str, Workload]:
-    """Return lmsweep's workloads, those of its features and those of installed packages, by name. Raises RequestError
-    if one is wrong."""
-    records = [module.record for module in feature_modules("workload")]
-    return with_offered(BUILT_IN | {one.name: one for one in records}, ENTRY_POINTS, Workload)
+    """Return all workloads, those of installed packages last, by name. Raises RequestError if one is wrong."""
+    return with_offered(our_workloads(), ENTRY_POINTS, Workload)
 
 
 def workload_named(name: str) -> Workload:
     """Return a workload's record; of a reference, one that depends on all protocol fields."""
     if is_reference(name):
-        return Workload(name=name, module=parse_reference(name).where, needs="nothing", protocol=("mode", *_STEPS))
+        return Workload(name=name, module=parse_reference(name).where, needs="nothing", protocol=("mode", *STEPS))
     return workloads()[name]
 
 

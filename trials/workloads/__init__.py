@@ -4,8 +4,6 @@
     memory.py        memory of a training iteration by phase and category
     attention.py     time and memory of attention alone
     loss.py          time and memory of the output head and the loss alone
-    ddp.py           a data-parallel step on several ranks, and its exposed communication
-    collectives.py   latency and bandwidth of one collective between ranks
     energy.py        joules per training iteration
     ceiling.py       the rates of a large matrix product and of a large copy
     noop.py          nothing: the overhead of a trial

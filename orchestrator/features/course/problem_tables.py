@@ -11,12 +11,11 @@ from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import ERRORS_OF_OWN, cells_of, values_in
 from lmsweep.analysis.presets import presets
-from lmsweep.analysis.presets.ddp_tables import STAGES, STAGES_TITLE
 from lmsweep.analysis.presets.layout import Pivot, device_columns
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, arrange, varying_keys
 from lmsweep.orchestrator.features.course.chosen import SomeResults
-from lmsweep.trials.results.metrics import PEAKS
+from lmsweep.trials.results.metrics import PEAKS, STAGES
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Mode
 
@@ -130,7 +129,12 @@ def stages(results: Results) -> Table:
     cols = device_columns(cells)
     rows = [*varying_keys(cells, ["ddp"], cols), "moment"]
     table = arrange(cells, rows=rows, cols=cols, values=known)
-    return replace(table, title=STAGES_TITLE, together=tuple(known), notes=())
+    return replace(
+        table,
+        title="Rank 0 memory by category: after init, before and after a step, at its peak",
+        together=tuple(known),
+        notes=(),
+    )
 
 
 _HELD = ("weights", "gradients", "optimizer_state", "communication", "activations", "inputs", "other")

@@ -2,14 +2,16 @@
 
 from lmsweep.trials.spec.workloads import Workload
 
-record = Workload(
-    name="profile",
-    module=f"{__package__}.profiled_steps",
-    protocol=("mode", "profiler"),
-    holds="model",
-    may_follow=True,
-    preloads=True,
-    iterations=7,
-    least_seconds=1.0,
-    tables=("kernels", "operators"),
+records = (
+    Workload(
+        name="profile",
+        module=f"{__package__}.profiled_steps",
+        protocol=("mode", "profiler"),
+        holds="model",
+        may_follow=True,
+        preloads=True,
+        iterations=7,
+        least_seconds=1.0,
+        tables=("kernels", "operators"),
+    ),
 )

@@ -2,4 +2,4 @@
 
 from lmsweep.trials.spec.workloads import Workload
 
-record = Workload(name="precision", module=f"{__package__}.number_formats", iterations=6, tables=("dtypes",))
+records = (Workload(name="precision", module=f"{__package__}.number_formats", iterations=6, tables=("dtypes",)),)

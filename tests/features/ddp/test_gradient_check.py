@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 import torch
 
+from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
+from lmsweep.orchestrator.features.ddp.rank_steps import lead
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, part_like
-from lmsweep.trials.distributed.parallel.memory_stages import MemoryWatch
 from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.workloads.ddp import lead
-from tests.distributed.test_sharding import SMALL, in_ranks
+from tests.features.ddp.test_sharding import SMALL, in_ranks
 
 FOUR = replace(SMALL, world_size=4)
 HSDP = replace(FOUR, ddp="hsdp", shards=2)
@@ -23,7 +23,7 @@ MATRIX, NORM = "feed_forward.w1.weight", "feed_forward_norm.weight"
 """A weight of a block that tp divides, and one that is whole in each rank that shares the layer."""
 
 
-class Wrong(DataParallelStep):
+class Wrong(TimedRank):
     """A rank whose part of one weight's gradient is doubled after ranks have averaged it."""
 
     weight = MATRIX
@@ -48,7 +48,7 @@ class WrongNorm(Wrong):
 def complaint(bench: Workbench, config: TrialConfig, of_last: type[Wrong] = Wrong) -> str:
     """What the workload says if the last rank's gradients are wrong."""
     assert bench.rank
-    kind = of_last if bench.rank.index == config.world_size - 1 else DataParallelStep
+    kind = of_last if bench.rank.index == config.world_size - 1 else TimedRank
     team = Team(kind(config, bench.math_mode), bench.rank)
     if bench.rank.index:
         team.follow()
@@ -90,7 +90,7 @@ def are_parts(bench: Workbench, config: TrialConfig) -> list[tuple[str, bool]]:
     """Whether each rank finds its own part of each weight in the whole one."""
     found = []
     for name, fields in DIVIDED.items():
-        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel = TimedRank(replace(config, **fields), bench.math_mode)
         parallel.build()
         weights = [weight.detach() for weight in parallel.parameters()]
         same = [torch.equal(part_like(weight, gathered(weight)), part_of(weight)) for weight in weights]
@@ -106,7 +106,7 @@ def test_a_rank_finds_its_part_of_a_whole_tensor_however_it_is_divided():
 
 
 def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:
-    parallel = DataParallelStep(config, bench.math_mode)
+    parallel = TimedRank(config, bench.math_mode)
     parallel.build()
     watch = MemoryWatch("cpu")
     with watch, watch.peak_noted():

@@ -17,9 +17,12 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, kind_of, on_gpu
+from lmsweep.orchestrator.features.ddp.rank_steps import lead
+from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, exposed_flags, local_step
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.run_trial import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered
 from lmsweep.trials.distributed.parallel.gradient_check import gradients_alone
 from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
@@ -28,8 +31,6 @@ from lmsweep.trials.distributed.parallel.world import World
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
-from lmsweep.trials.distributed.traffic.comm_trace import SETTLE_SECONDS, kind_of, on_gpu
-from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, exposed_flags, local_step
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.nvml_sampler import Reading
@@ -41,7 +42,6 @@ from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
-from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
@@ -187,7 +187,7 @@ def test_a_collective_is_known_by_the_name_of_its_kernel(name: str, kind: str | 
 # One gradient
 
 
-def collectives_begun_in_backward(parallel: DataParallelStep) -> int:
+def collectives_begun_in_backward(parallel: TimedRank) -> int:
     """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
     with profile(activities=[ProfilerActivity.CPU]) as trace:
         parallel.training.forward()
@@ -203,7 +203,7 @@ def collectives_begun_in_backward(parallel: DataParallelStep) -> int:
 def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any]]:
     found = []
     for kind in VARIANTS:
-        parallel = DataParallelStep(with_buckets(kind), bench.math_mode)
+        parallel = TimedRank(with_buckets(kind), bench.math_mode)
         parallel.build()
         during = collectives_begun_in_backward(parallel)
         gradients = [one.grad for one in parallel.training.model.parameters() if one.grad is not None]
@@ -390,7 +390,7 @@ DELAY = 0.06
 
 
 def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
-    parallel = DataParallelStep(replace(SMALL, ddp="flat"), bench.math_mode)
+    parallel = TimedRank(replace(SMALL, ddp="flat"), bench.math_mode)
     parallel.build()
     if rank == 1:
         forward = parallel.training.forward
@@ -400,7 +400,7 @@ def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
         team.follow()
         return []
     pairs = StepPairs(team)
-    found = [[pairs.run() for _ in range(4)], team.all(DataParallelStep.step), team.all(local_step)]
+    found = [[pairs.run() for _ in range(4)], team.all(TimedRank.step), team.all(local_step)]
     team.release()
     return found
 
@@ -420,7 +420,7 @@ def test_a_slow_rank_shows_as_skew_and_the_others_wait_for_it():
 # Ranks that disagree
 
 
-class Drifting(DataParallelStep):
+class Drifting(TimedRank):
     def step(self, synchronized: bool = True) -> Any:
         iteration = super().step(synchronized)
         with torch.no_grad():
@@ -473,7 +473,7 @@ def test_ranks_whose_weights_drift_apart_are_an_error():
 # Ranks in doubt
 
 
-class Crowded(DataParallelStep):
+class Crowded(TimedRank):
     """Finds a foreign process on the GPU of rank 1."""
 
     def watch(self) -> None:

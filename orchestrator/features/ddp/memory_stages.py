@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
+from lmsweep.trials.machine.gpu.accelerator import allocated, counts_memory, device_module, reset_peak
 from lmsweep.trials.machine.torch_private import schema_name, storage_key_of
 from lmsweep.trials.memory.labels import lasting_tensors
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key, tensors_in, with_storage
@@ -18,8 +18,6 @@ from lmsweep.trials.model.training_step import TrainingStep
 Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
 """communication: what collectives read and write, such as buckets. activations: what autograd saves for backward."""
 PARTS: tuple[Part, ...] = get_args(Part)
-Stage = Literal["init", "before_step", "after_step", "peak"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +115,11 @@ class MemoryWatch(StorageTracker):
         total = sum(size for _, size in sizes)
         if total > (self._peak or 0):
             self._peak, self._at_peak = total, sizes
+
+
+def peak_allocated(device_type: str) -> int | None:
+    """Return the most bytes that were handed out since `reset_peak`; None if the allocator does not count them."""
+    return int(device_module(device_type).max_memory_allocated()) if counts_memory(device_type) else None
 
 
 def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:

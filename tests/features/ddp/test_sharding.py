@@ -14,26 +14,27 @@ from typing import Any
 import pytest
 import torch
 
+from lmsweep.orchestrator.features.ddp.comm_trace import merge_traces, trace_step
+from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
+from lmsweep.orchestrator.features.ddp.rank_steps import lead
+from lmsweep.orchestrator.features.ddp.step_pairs import DoesNotFit, local_step
+from lmsweep.orchestrator.features.ddp.step_report import StepReport, report_step
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, largest_error, largest_of
-from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatch
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
-from lmsweep.trials.distributed.traffic.comm_trace import merge_traces, trace_step
-from lmsweep.trials.distributed.traffic.step_pairs import DoesNotFit, local_step
-from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.measurement import Artifact
+from lmsweep.trials.results.metrics import STAGES
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
-from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 
 SMALL = TrialConfig(
@@ -94,7 +95,7 @@ def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str,
     found = []
     for fields in variants.values():
         torch.manual_seed(0)
-        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel = TimedRank(replace(config, **fields), bench.math_mode)
         parallel.build()
         before = copies(parallel)
         error = gradient_error(parallel)
@@ -110,7 +111,7 @@ def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str,
     return found
 
 
-def copies(parallel: DataParallelStep) -> list[Any]:
+def copies(parallel: TimedRank) -> list[Any]:
     return [gathered(one.detach()).numpy().copy() for one in parallel.training.model.parameters()]
 
 
@@ -195,7 +196,7 @@ REPORTED |= {"deep": {"num_layers": 6}, "deep and kept": {"num_layers": 6, "resh
 def reported(bench: Workbench, config: TrialConfig) -> list[StepReport]:
     found = []
     for fields in REPORTED.values():
-        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel = TimedRank(replace(config, **fields), bench.math_mode)
         parallel.build()
         gradient_error(parallel)
         parallel.step(synchronized=True)
@@ -288,7 +289,7 @@ MESHES: dict[str, dict[str, Any]] = {
 def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepReport]]:
     found = []
     for fields in MESHES.values():
-        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel = TimedRank(replace(config, **fields), bench.math_mode)
         parallel.build()
         parallel.step(synchronized=True)
         team = Team(parallel, bench.rank)
@@ -331,7 +332,7 @@ def test_hsdp_shards_over_the_ranks_of_a_node():
 
 
 def traced(bench: Workbench, config: TrialConfig) -> list[bytes]:
-    parallel = DataParallelStep(config, bench.math_mode)
+    parallel = TimedRank(config, bench.math_mode)
     parallel.build()
     parallel.step(synchronized=True)
     team = Team(parallel, bench.rank)
@@ -359,7 +360,7 @@ def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
 
 
 def led(bench: Workbench, config: TrialConfig) -> list[bytes]:
-    team = Team(DataParallelStep(config, bench.math_mode), bench.rank)
+    team = Team(TimedRank(config, bench.math_mode), bench.rank)
     if torch.distributed.get_rank() > 0:
         team.follow()
         return []
@@ -385,7 +386,7 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
         raise failure()
 
     with bench.quiet():
-        parallel = DataParallelStep(config, bench.math_mode)
+        parallel = TimedRank(config, bench.math_mode)
         parallel.build()
         before = [weakref.ref(weight) for weight in parallel.parameters()]
         parallel.training.blocks[1].register_full_backward_pre_hook(refuse)
@@ -422,7 +423,7 @@ def test_the_input_of_each_block_is_copied_once_also_where_sharding_frees_the_me
 def models_after_check(bench: Workbench, config: TrialConfig) -> list[int]:
     """Models that a rank holds after the check of its gradients."""
     gc.disable()  # as while steps are timed
-    step = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
+    step = TimedRank(config, set_math_mode(config.precision, config.device_type))
     step.build()
     assert gradient_error(step) is not None
     return [sum(isinstance(one, Transformer) for one in gc.get_objects())]

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from torch.profiler import ProfilerActivity, profile
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent
 from lmsweep.trials.profiling.device_time import union_length
 from lmsweep.trials.profiling.torch_trace import take_trace
@@ -50,7 +50,7 @@ class Communication(Busy):
     """The parts of `busy` and `overlap` by kind of collective. gloo runs a reduce-scatter as an all-reduce."""
 
 
-def trace_communication(step: DataParallelStep) -> Communication:
+def trace_communication(step: TimedRank) -> Communication:
     """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used. The run waits
     for every collective that it starts. gloo's threads write into the trace when an operation ends, even if the trace
     has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13)."""
@@ -126,7 +126,7 @@ class RankTrace:
     """time.time_ns() when this rank left the all-reduce that all ranks left together, just before the step."""
 
 
-def trace_step(step: DataParallelStep) -> RankTrace:
+def trace_step(step: TimedRank) -> RankTrace:
     """Trace one synchronized step with operators. It is not timed: recording operators slows the host."""
     device = step.config.device_type
     step.align()

@@ -3,27 +3,27 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from lmsweep.trials.bench.iterations import host_bound_flags, take_series_of_ranks
-from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, RankMemory
-from lmsweep.trials.distributed.parallel.step_checks import verify
-from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.traffic.comm_trace import (
+from lmsweep.orchestrator.features.ddp.collective_times import bandwidth_rows
+from lmsweep.orchestrator.features.ddp.comm_trace import (
     FILE_NAME,
     Communication,
     merge_traces,
     trace_communication,
     trace_step,
 )
-from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, pair_rows
-from lmsweep.trials.distributed.traffic.step_report import report_rows, report_step
+from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, pair_rows
+from lmsweep.orchestrator.features.ddp.step_report import report_rows, report_step
+from lmsweep.orchestrator.features.ddp.timed_rank import RankMemory, TimedRank, take_series_of_ranks
+from lmsweep.trials.bench.iterations import host_bound_flags
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.parallel.step_checks import verify
+from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.profiling.device_time import device_row
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded, one_number
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.workloads.collectives import bandwidth_rows
 
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10
@@ -36,19 +36,18 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
-        step = DataParallelStep(config, bench.math_mode)
+        step = TimedRank(config, bench.math_mode)
         yield from Team(step, bench.rank).led(partial(lead, bench))
         bench.repeated_layers = step.training.repeated_layers
 
 
-def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
+def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
     config = bench.config
-    gradients = team.all(DataParallelStep.build)[0]
+    gradients = team.all(TimedRank.build)[0]
     with bench.account("warmup"):
-        for _ in range(ALL_REDUCE_WARMUP):
-            team.all(DataParallelStep.time_all_reduce)
+        team.all(TimedRank.time_all_reduces, ALL_REDUCE_WARMUP)
     with bench.account("measured"):
-        all_reduces = [max(team.all(DataParallelStep.time_all_reduce)) for _ in range(ALL_REDUCES)]
+        all_reduces = [*map(max, zip(*team.all(TimedRank.time_all_reduces, ALL_REDUCES), strict=True))]
     with bench.account("compile" if config.compiles else "warmup"):
         checks = list(verify(team, config))
     if config.compiles:
@@ -57,9 +56,9 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     series = take_series_of_ranks(bench, team, pairs.run, lambda pair: pair.synchronized.step)
     with bench.account("measured"):
         # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
-        team.all(DataParallelStep.reset_peak_memory)
-        team.all(DataParallelStep.step)
-        memory = team.all(DataParallelStep.memory)
+        team.all(TimedRank.reset_peak_memory)
+        team.all(TimedRank.step)
+        memory = team.all(TimedRank.memory)
         traces = team.all(trace_communication)
         merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
         reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched

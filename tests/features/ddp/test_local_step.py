@@ -10,12 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
-from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.traffic.step_pairs import (
+from lmsweep.orchestrator.features.ddp.rank_steps import lead
+from lmsweep.orchestrator.features.ddp.step_pairs import (
     DoesNotFit,
     Pair,
     is_short_of_memory,
@@ -23,11 +19,15 @@ from lmsweep.trials.distributed.traffic.step_pairs import (
     pair_rows,
     try_local_step,
 )
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
+from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase
-from lmsweep.trials.workloads.ddp import lead
-from tests.distributed.test_sharding import SMALL, in_ranks
+from tests.features.ddp.test_sharding import SMALL, in_ranks
 
 MESH = replace(SMALL, world_size=4, tp=2)
 HEAVY: dict[str, Any] = {"d_model": 512, "d_ff": 2048, "num_layers": 4}
@@ -50,7 +50,7 @@ def at_most(count: int) -> Iterator[None]:
 
 def gathered_bytes(bench: Workbench, config: TrialConfig) -> tuple[int, int]:
     """Bytes that gathering takes at its peak, and the estimate before it."""
-    parallel = DataParallelStep(config, bench.math_mode)
+    parallel = TimedRank(config, bench.math_mode)
     parallel.build()
     parallel.step(synchronized=True)
     watch, sharded = parallel.memory_watch, parallel.synchronizer
@@ -71,7 +71,7 @@ def test_gathering_takes_no_more_than_is_asked_for_before_it_and_not_much_less(f
 
 def peaks(bench: Workbench, config: TrialConfig) -> list[int]:
     """Bytes at the peak of the step that is tried and of the step."""
-    parallel = DataParallelStep(config, bench.math_mode)
+    parallel = TimedRank(config, bench.math_mode)
     parallel.build()
     parallel.step(synchronized=True)
     found = []
@@ -96,7 +96,7 @@ def test_trying_a_step_allocates_what_the_step_does():
 def refused(bench: Workbench, config: TrialConfig) -> list[Any]:
     """What rank 0 answers while rank 1 can allocate half of what gathering takes, and what both do after it."""
     assert bench.rank
-    parallel = DataParallelStep(config, bench.math_mode)
+    parallel = TimedRank(config, bench.math_mode)
     parallel.build()
     sharded = parallel.synchronizer
     assert isinstance(sharded, FullyShard) and sharded.local_bytes > 50e6
@@ -120,7 +120,7 @@ def test_no_rank_gathers_whole_weights_if_one_has_no_room_for_them(fields: dict[
     assert error < 1e-4
 
 
-class Cramped(DataParallelStep):
+class Cramped(TimedRank):
     """A rank whose process may not allocate large tensors in backward of a step without synchronization.
 
     Large is what fits into none of the arenas of 64 MiB that malloc has reserved.
@@ -151,7 +151,7 @@ class Cramped(DataParallelStep):
 
 def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
     assert bench.rank
-    kind = Cramped if bench.rank.index == 1 else DataParallelStep
+    kind = Cramped if bench.rank.index == 1 else TimedRank
     team = Team(kind(config, bench.math_mode), bench.rank)
     if bench.rank.index:
         team.follow()

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.analytic.datasheets import Device
-from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION, DataParallelStep
+from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.machine.gpu.accelerator import free_bytes
@@ -35,7 +36,7 @@ class DoesNotFit:
     """What the allocator says, or what is known before it is asked."""
 
 
-def local_step(step: DataParallelStep) -> Iteration | DoesNotFit:
+def local_step(step: TimedRank) -> Iteration | DoesNotFit:
     """Time one step without synchronization, unless it does not fit: then the rank has to be built again. All ranks
     must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
     # With whole weights it takes no more memory than a step with synchronization. With tp its layers communicate: ranks
@@ -47,7 +48,7 @@ def local_step(step: DataParallelStep) -> Iteration | DoesNotFit:
     return _if_it_fits(lambda: step.step(synchronized=False))
 
 
-def try_local_step(step: DataParallelStep) -> DoesNotFit | None:
+def try_local_step(step: TimedRank) -> DoesNotFit | None:
     """With sharded weights and tp: run a step without synchronization in which layers do not communicate either. It
     allocates what the step does, and no rank waits for one that gives up; its results are wrong and dropped. If one
     rank answers DoesNotFit, all have to be built again. All ranks must call it at the same time."""
@@ -111,7 +112,7 @@ class Pair:
 class StepPairs:
     """Runs pairs of steps, and steps with synchronization alone once one without has not fit in memory."""
 
-    def __init__(self, team: Team[DataParallelStep]) -> None:
+    def __init__(self, team: Team[TimedRank]) -> None:
         self._team = team
         self._count = 0
         self._was_tried = False
@@ -123,7 +124,7 @@ class StepPairs:
         local_first = self._count % 2 == 1
         self._count += 1
         local = self._local() if local_first else []
-        synchronized = slowest(self._team.all(DataParallelStep.step))
+        synchronized = slowest(self._team.all(TimedRank.step))
         local = local if local_first else self._local()
         return Pair(synchronized=synchronized, local_by_rank=tuple(one.step for one in local))
 
@@ -140,8 +141,8 @@ class StepPairs:
         if len(taken) == len(answers):
             return taken
         self.does_not_fit = next(answer for answer in answers if isinstance(answer, DoesNotFit))
-        self._team.all(DataParallelStep.rebuild)
-        self._team.all(DataParallelStep.step)  # creates the optimizer's state again
+        self._team.all(TimedRank.rebuild)
+        self._team.all(TimedRank.step)  # creates the optimizer's state again
         return []
 
 
