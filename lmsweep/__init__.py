@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.explain.explanation import explain as explain
     from lmsweep.orchestrator.features.explain.explanation import explain_steps as explain_steps
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
+    from lmsweep.orchestrator.features.limits.cost import cost as cost
+    from lmsweep.orchestrator.features.limits.limits_tables import sizes_that_fit as sizes_that_fit
+    from lmsweep.orchestrator.features.limits.roofline import roofline as roofline
+    from lmsweep.orchestrator.features.limits.scaling import scaling as scaling
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
     from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401
     from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lmsweep.analysis.metrics.cost import MILLION, dollars_per_million
-from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.analytic.prices import MILLION, Price, dollars_per_million
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of, gib
@@ -50,7 +49,7 @@ class Goal(StrEnum):
             return measured
         if self is Goal.MONEY:  # `hourly` pays for one device, so only the tokens of its rank count
             assert hourly is not None, "a goal in dollars has a price"
-            return dollars_per_million(measured, config.batch_size * config.context_length, hourly)
+            return float(dollars_per_million(measured, config.batch_size * config.context_length, hourly))
         return measured / tokens_of(config)
 
     def shown(self, cost: float) -> float:

@@ -2,7 +2,6 @@
 
     timing_tables.py      times of the parts of a training step; warm-up; precision; compilation; releases of software
     memory_tables.py      peak memory, what makes it up, the largest allocations and residuals; parameters
-    limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
     layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
 
 To add a preset, write a `Pivot`, or a function from `Results` to a table, and add a line to GROUPS. A feature has its
@@ -14,7 +13,6 @@ from functools import cache
 from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets import limits_tables as limits
 from lmsweep.analysis.presets.memory_tables import allocations, parameters, parts, peaks, residuals
 from lmsweep.analysis.presets.timing_tables import (
     attention_compiled,
@@ -51,6 +49,7 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "warm-up-series": Preset(warm_up_series, "How long did each single iteration take?"),
         "precision-speed": Preset(precisions, "By how many per cent does reduced precision change the time?"),
         "compile-speed": Preset(compiled, "How much faster are a compiled step and each of its parts?"),
+        "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
     },
     "How fast is attention alone?": {
         "attention": Preset(attention_grid, "How much time and memory does attention alone need?"),
@@ -66,26 +65,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "parameters": Preset(
             parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
         ),
-    },
-    "What is possible, and what does it cost?": {
-        "roofline": Preset(
-            limits.roofline_table, "How close does a step come to the limits of its device?", counts_flops=True
-        ),
-        "scaling": Preset(
-            limits.scaling_table, "How does the time of a step grow with context length and model?", counts_flops=True
-        ),
-        "scaling-limits": Preset(
-            limits.scaling_limits_table, "From how many ranks on does communication take longer than computation?"
-        ),
-        "sharding": Preset(
-            limits.sharding_table, "How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?"
-        ),
-        "frontier": Preset(
-            limits.frontier_table, "What is the largest context length and batch size that fits in memory?"
-        ),
-        "break-even": Preset(limits.break_even_table, "After how many steps has compiling paid?"),
-        "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
-        "cost": Preset(limits.cost_table, "What do a million tokens cost in dollars and joules?"),
     },
 }
 """Question -> the core's presets that answer it, by name."""

@@ -11,7 +11,6 @@ from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.side_by_side import SideBySide
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import presets
-from lmsweep.analysis.presets.limits_tables import sizes_that_fit
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table
@@ -154,7 +153,8 @@ def _environments(found: Answer | None) -> Section:
 
 def _what_fits(results: Results) -> Section:
     tables, sentences = [], []
-    for workload in dict.fromkeys(results.measurements["workload"]):
+    known = results.measurements["workload"] if hasattr(lmsweep, "sizes_that_fit") else ()
+    for workload in dict.fromkeys(known):
         rows = results.of(workload)
         trials = rows.drop_duplicates(["measurement_id", "environment_id"])
         out = trials[trials["status"].isin([Status.OOM, Status.PREDICTED_OOM])]
@@ -163,7 +163,7 @@ def _what_fits(results: Results) -> Section:
         count = f"{len(out)} of {len(trials)} trials of the workload {workload}"
         memory = [f"{number_text(float(size) / 2**30)} GiB" for size in sorted(out["device_memory"].dropna().unique())]
         sentences.append(f"{count} did not fit{' into ' + ' or '.join(memory) if memory else ''}.")
-        listing = sizes_that_fit(rows, "Largest sizes that fitted, and smallest that did not")
+        listing = lmsweep.sizes_that_fit(rows, "Largest sizes that fitted, and smallest that did not")
         question = (
             f"Context lengths and batch sizes of the workload {workload}, from the trials that ran out of memory."
         )

@@ -5,13 +5,13 @@ import pandas as pd
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import flag_tuples, how_counted, with_above_peak
-from lmsweep.analysis.metrics.communication_limits import LIMITS, PARTS, scaling_limits, sharding
-from lmsweep.analysis.metrics.cost import break_even, cost
-from lmsweep.analysis.metrics.roofline import roofline
-from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.presets.layout import with_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.orchestrator.features.limits.communication_limits import LIMITS, PARTS, scaling_limits, sharding
+from lmsweep.orchestrator.features.limits.cost import break_even, cost
+from lmsweep.orchestrator.features.limits.roofline import roofline
+from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
 from lmsweep.trials.spec.config import RequestError
 
 _SIZES = ("largest_ok", "smallest_oom")
@@ -96,7 +96,7 @@ def scaling_limits_table(results: Results) -> Listing:
             "tokens: of all ranks; data_parallel: DDP and FSDP, forward and backward alike; tensor_parallel: forward, "
             "which is bound before backward is; mesh: FSDP x TP, whose gathers and reductions overlap; "
             "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
-            "with computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
+            "with computation (the formulas are in lmsweep.orchestrator.features.limits.communication_limits)",
             "elements: of 16 bits with a precision of 16 bits, as of activations. Under autocast DDP and FSDP send "
             "float32, so that data_parallel is half as far above 1, or two thirds with gather bf16, whose gradients "
             "stay float32",
@@ -123,7 +123,7 @@ def sharding_table(results: Results) -> Listing:
             "measured: all tensors of rank 0 at that moment, buffers for communication included (-: no such reading); "
             "its peak is in --preset ddp-stages. In the first step there is no optimizer state before the optimizer",
             "with float32 weights and N ranks: 4P, 4P and 8P bytes of P parameters; zero1 divides the state by N, fsdp "
-            "all three (the formulas are in lmsweep.trials.analytic.sharded_state)",
+            "all three (the formulas are in lmsweep.orchestrator.features.limits.communication_limits)",
         ],
     )
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lmsweep.orchestrator.features.limits.communication_limits import limits_of
 from lmsweep.trials.analytic.datasheets import LINKS, device_named
-from lmsweep.trials.analytic.scaling_limits import limits_of
 
 D, F, M = 5120.0, 13824.0, 3
 FLOPS, BANDWIDTH = 4.6e14, 9.0e10  # of TPU-like devices, so that both limits are in reach

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.presets import make_preset
+from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
 from lmsweep.trials.spec.config import RequestError
 from tests.support.made_up_results import Attempts, config, samples
 

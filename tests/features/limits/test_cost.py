@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.cost import cost
+from lmsweep.orchestrator.features.limits.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import lmsweep_here

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.roofline import roofline
+from lmsweep.orchestrator.features.limits.roofline import roofline
 from tests.support.made_up_results import Attempts, config, samples
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.cost import break_even
+from lmsweep.orchestrator.features.limits.cost import break_even
 from tests.support.made_up_results import Attempts, config
 
 

@@ -1,26 +1,14 @@
 """What training costs: dollars and joules per million tokens, and the steps until compiling has saved its time."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
 from lmsweep.analysis.data.pooled_rows import RESULT
-from lmsweep.trials.analytic.prices import Price, hourly_dollars
+from lmsweep.trials.analytic.prices import MILLION, Price, dollars_per_million, hourly_dollars
 from lmsweep.trials.results.outcome import Status
-
-T = TypeVar("T", float, NDArray[np.float64])
-
-MILLION = 1e6
-HOUR = 3600.0
-
-
-def dollars_per_million(seconds: T, tokens: T, hourly: T) -> T:
-    """Return dollars per million tokens at `hourly` dollars an hour, where `tokens` take `seconds`."""
-    return seconds / HOUR * hourly / tokens * MILLION
 
 
 def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:

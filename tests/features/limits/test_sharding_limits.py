@@ -3,8 +3,7 @@
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.metrics.communication_limits import sharding
-from lmsweep.trials.analytic.sharded_state import HELD_AT, SHARDED_PARTS, rank_bytes
+from lmsweep.orchestrator.features.limits.communication_limits import HELD_AT, SHARDED_PARTS, rank_bytes, sharding
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from tests.support.command import ROOT
 

@@ -1,8 +1,38 @@
-"""Ranks above which each way to divide a model is bound by communication, with a store's own rates if it has them."""
+"""Numbers of ranks above which communication takes longer than computation, for four ways to divide a model, with a
+store's own rates if it has them; and what a rank holds.
+
+They are the questions of section 8 of the CS336 assignment 2 of 2026 ("systems", handout): a feed-forward layer of m
+matrices of D by F on a batch of B tokens, N ranks that each compute C FLOP/s and send W bytes per second, ring
+collectives, e bytes per element (2 for 16 bits), communication that overlaps with computation unless said otherwise.
+
+A ring all-reduce of S bytes takes 2 S (N - 1) / (N W) seconds; an all-gather or a reduce-scatter takes half of that.
+
+    data parallel, FSDP   computes 4 m B D F / (N C) in backward, and sends 2 e m D F (N - 1) / (N W): the gradients, or
+                          with FSDP the weights to gather and the gradients to scatter; FSDP's forward is half of both
+    tensor parallel       computes 2 m B D F / (N C) in forward, and sends 2 e B D (N - 1) / (N W): the layer's output;
+                          backward computes twice as much and sends as much
+    FSDP x TP             X ranks divide batch and weights, Y the layer: computes 2 m B D F / (X Y C), gathers weights
+                          in e m D F (X - 1) / (X Y W), and reduces outputs in 2 e B D (Y - 1) / (X Y W)
+
+Setting computation equal to communication gives the functions below. D cancels. Attention's projections have the same
+ratios with their own widths; attention itself communicates nothing and computes more, so the limits are on the safe
+side.
+
+What each of N data-parallel ranks holds of weights, gradients and optimizer state, by how they are shared.
+
+ZeRO (S. Rajbhandari et al., 2020, arXiv:1910.02054) numbers three stages: the state alone is shared (1), gradients too
+(2), weights too (3, as FSDP). With P parameters, float32 everywhere and AdamW, one rank holds
+
+    whole       4P weights, 4P gradients, 8P state
+    ZeRO-1      4P,         4P,           8P/N
+    FSDP        4P/N,       4P/N,         8P/N
+
+Buffers for communication, gathered weights and activations come on top.
+"""
 
 from collections.abc import Hashable, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,11 +40,48 @@ import pandas as pd
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.trials.analytic.datasheets import LINKS, find_device, peak_flops
 from lmsweep.trials.analytic.formulas import parameter_count
-from lmsweep.trials.analytic.scaling_limits import Limits, limits_of
-from lmsweep.trials.analytic.sharded_state import HELD_AT, SHARDED_PARTS, rank_bytes
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
+
+
+class Limits(NamedTuple):
+    """Numbers of ranks above which communication takes longer than computation."""
+
+    data_parallel: float
+    """Of data parallelism and FSDP: 1 + 2 B W / (e C)."""
+    tensor_parallel: float
+    """In forward: 1 + m F W / (e C). It does not depend on the batch."""
+    tensor_parallel_backward: float
+    """1 + 2 m F W / (e C): backward computes twice as much and sends as much."""
+    mesh: float
+    """Of every mesh of FSDP x TP: gathers and reductions overlap with computation and with each other, so each
+    direction has its own limit, and their product is that of the mesh."""
+    serial_mesh: float
+    """The same if gathers and reductions share the links, one after the other, and together overlap with computation.
+
+    With p = e m F and q = 2 e B, the constraint is p (X - 1) + q (Y - 1) <= K = 2 m B F W / C. The product X Y is
+    largest where p X = q Y = (K + p + q) / 2, unless that leaves X or Y below 1: then one direction alone is best.
+    """
+
+
+def limits_of(
+    *, tokens: float, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
+) -> Limits:
+    """Return the limits. tokens: B, of the whole batch. d_ff: F. flops: C, FLOP/s of a rank. bandwidth: W, bytes per
+    second that a rank sends. matrices: m, 3 for SwiGLU. element_bytes: e."""
+    data = 1 + 2 * tokens * bandwidth / (element_bytes * flops)
+    beyond_one = matrices * d_ff * bandwidth / (element_bytes * flops)
+    weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
+    room = 2 * matrices * tokens * d_ff * bandwidth / flops
+    both = (room + weights + outputs) / 2
+    if both < weights:  # no rank to spare for the batch: tensor parallelism alone
+        serial = 1 + room / outputs
+    else:
+        serial = 1 + room / weights if both < outputs else both**2 / (weights * outputs)
+    return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)
+
 
 LIMITS = Limits._fields
 MEASURED, DATASHEET = "measured", "datasheet"
@@ -71,6 +138,31 @@ def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str |
     if not measured.empty:
         return float(measured["median"].max()), MEASURED
     return (published, DATASHEET) if published else (float("nan"), None)
+
+
+SHARDED_PARTS = {name: variant.shared for name, variant in DDP_VARIANTS.items() if not variant.in_groups}
+"""Word of the field `ddp` -> the parts of the state that it shards. `hsdp` is left out: a rank's share depends on the
+size of its group."""
+
+HELD_AT: dict[str, tuple[str, ...]] = {
+    "init": ("weights",),
+    "before_optimizer": ("weights", "gradients", "optimizer_state"),
+    "after_optimizer": ("weights", "gradients", "optimizer_state"),
+    "after_step": ("weights", "optimizer_state"),
+}
+"""Moment of a step -> the parts that a rank holds then. Before the first update there is no optimizer state."""
+
+
+def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> dict[str, float]:
+    """Return what a rank holds at this moment (a key of HELD_AT) with AdamW, part by part and in total; of a sharded
+    part P / N parameters. ddp: a key of SHARDED_PARTS. element_bytes: bytes of a weight, a gradient and each of AdamW's
+    two moments."""
+    whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
+    held = {
+        name: size * parameters / (ranks if name in SHARDED_PARTS[ddp] else 1) if name in HELD_AT[moment] else 0.0
+        for name, size in whole.items()
+    }
+    return held | {"total": sum(held.values())}
 
 
 PARTS = ("weights", "gradients", "optimizer_state", "total")
