@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.api import plan, run
     from lmsweep.orchestrator.features.accept.accepting import accepted as accept  # noqa: F401
     from lmsweep.orchestrator.features.audit.sources import audit as audit
+    from lmsweep.orchestrator.features.beside.pairs import paired as paired
+    from lmsweep.orchestrator.features.beside.side_by_side import beside as beside
     from lmsweep.orchestrator.features.best.stored_answers import best as best
     from lmsweep.orchestrator.features.explain.explanation import explain as explain
     from lmsweep.orchestrator.features.explain.explanation import explain_steps as explain_steps

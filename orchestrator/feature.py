@@ -87,11 +87,11 @@ def check_function(name: str, option: str) -> None:
 
 
 def with_option(
-    verb: Callable[..., None], name: str, annotation: object, call: Callable[..., None]
+    verb: Callable[..., None], name: str, annotation: object, call: Callable[..., None], default: object = False
 ) -> Callable[..., None]:
-    """Return the verb with one more option, off by default. call: takes its value, then all that the verb takes."""
+    """Return the verb with one more option. call: takes its value, then all that the verb takes."""
     own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(verb).parameters.values()]
-    option = Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+    option = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     @wraps(verb)
     def changed(**given: object) -> None:

@@ -4,8 +4,5 @@ compare.py            compares two selections cell by cell; the result of `lmswe
 pairing.py            pairs results, and refuses pairs that differ in other conditions
 cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
 claim.py              what cells say together: a number, an interval, a direction; and its words
-pairs.py              a store's results paired with published numbers or another store, and each pair judged
 environment_diff.py   the environments of two stores, side by side
-pairs.py              which published number, or result of another store, stands beside which result
-side_by_side.py       how a store's results are shown beside those numbers
 """

@@ -102,9 +102,6 @@ def compare(
         Text,
         Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
     ] = None,
-    beside: Annotated[
-        Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
-    ] = None,
     environment: Annotated[
         bool, Option("--environment", help="Show in which hardware and software two stores differ.")
     ] = False,
@@ -125,12 +122,10 @@ def compare(
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     judged = first or second or fail_on or across or value or min_effect or same_within
-    if beside and (other or environment or judged):
-        raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
     if environment and (judged or not other):
         raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
     from lmsweep.analysis.comparison.compare import VERDICTS
-    from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_table
 
     for word in fail_on:
         if word not in VERDICTS:
@@ -148,17 +143,6 @@ def compare(
             say(differing.notes[0])
         else:
             show_table(differing, format)
-        return
-    if beside:
-        from lmsweep.analysis.comparison.side_by_side import beside as place_beside
-        from lmsweep.analysis.data.pooled_rows import pool
-
-        attempts = load(store, pooled=False)
-        shown = place_beside(attempts, beside, select(pool(attempts), conditions))
-        if format in ("csv", "json"):
-            show_table(shown.long(), format)
-        else:
-            show_parts(shown.cells() if verbose else shown.brief(), format)
         return
     from lmsweep.analysis.api import compare as compare_results
 

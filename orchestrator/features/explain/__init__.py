@@ -41,7 +41,7 @@ def with_explain(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _show_causes(**given: Any) -> None:
-    if any(given[name] for name in WHOLE_STEPS):
+    if any(given.get(name) for name in WHOLE_STEPS):
         others = "--value, --min-effect, --same-within, --fail-on, --with and --environment"
         raise RequestError(f"--explain is about whole steps; leave out {others}")
     from lmsweep.orchestrator.commands.options import names_of, pairs

@@ -8,7 +8,6 @@ import lmsweep
 from lmsweep.analysis.answers.question import DEVICE, Option
 from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.comparison.environment_diff import environment_diff
-from lmsweep.analysis.comparison.side_by_side import SideBySide
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import presets
 from lmsweep.analysis.tables.listing import Listing
@@ -81,10 +80,18 @@ class Section(NamedTuple):
     tables: Sequence[NamedTable] = ()
 
 
+class Beside(NamedTuple):
+    """A store's results beside published numbers: what `lmsweep.beside` says, by table, and cell by cell."""
+
+    summary: str
+    brief: Sequence[Listing]
+    cells: Sequence[Listing]
+
+
 BESIDE = "As printed by lmsweep compare --with published."
 
 
-def sections_of(results: Results, published: SideBySide | None, found: Answer | None) -> list[Section]:
+def sections_of(results: Results, published: Beside | None, found: Answer | None) -> list[Section]:
     """Return the sections for which these results have data, in the order of the page.
 
     published: the results beside published numbers, if they were asked for and have counterparts.
@@ -130,12 +137,12 @@ def _explained(results: Results, found: Answer, option: Option) -> Listing:
     ).listing()
 
 
-def _beside(published: SideBySide | None) -> Section:
+def _beside(published: Beside | None) -> Section:
     tables = []
     if published:
-        tables = [_named(one, "with published", BESIDE) for one in published.brief()]
+        tables = [_named(one, "with published", BESIDE) for one in published.brief]
         tables += [
-            _named(one, f"cells {place}", one.title.splitlines()[-1]) for place, one in enumerate(published.cells(), 1)
+            _named(one, f"cells {place}", one.title.splitlines()[-1]) for place, one in enumerate(published.cells, 1)
         ]
     words = "Numbers for the same part of the same model, or the same attention: first by table, then cell by cell."
     return Section("beside", "Side by side", words, tables=tables)

@@ -12,12 +12,12 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.claim import MOST_UNSURE, Claim, claim_of, words
 from lmsweep.analysis.comparison.compare import NOTE, TONES
-from lmsweep.analysis.comparison.pairs import LONG, Pairs, paired
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.orchestrator.features.beside.pairs import LONG, Pairs, paired
 from lmsweep.trials.results.flag_meanings import INFERENCE
 
 MOST_LINES, MOST_TABLES, MOST_NAMED = 38, 30, 6
@@ -49,7 +49,7 @@ class SideBySide:
     title: str
     """Both sides, the claim, and how many numbers have no counterpart."""
     frame: pd.DataFrame
-    """The pairs, as `lmsweep.analysis.comparison.pairs.pairs` returns them."""
+    """The pairs, as `lmsweep.orchestrator.features.beside.pairs.pairs` returns them."""
     lines: list[Line]
     claim: Claim | None
     """Of the steps on the hardware with the most that nothing questions; beside a store of all times."""

@@ -13,7 +13,7 @@ from lmsweep.analysis.reference import published
 from lmsweep.trials.results.flag_meanings import CAVEATS
 from tests.support.command import lmsweep_here
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 ROWS = {
     "seed0": {

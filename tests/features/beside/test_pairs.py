@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.comparison.pairs import NoCounterpartError, paired, pairs
-from lmsweep.analysis.comparison.side_by_side import SideBySide
-from lmsweep.analysis.comparison.side_by_side import beside as beside_published
 from lmsweep.analysis.tables.terminal_table import terminal_text
+from lmsweep.orchestrator.features.beside.pairs import NoCounterpartError, paired, pairs
+from lmsweep.orchestrator.features.beside.side_by_side import SideBySide
+from lmsweep.orchestrator.features.beside.side_by_side import beside as beside_published
 from tests.comparison.test_device_first import times
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples

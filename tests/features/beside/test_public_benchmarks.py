@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.comparison.side_by_side import beside
+from lmsweep.orchestrator.features.beside.side_by_side import beside
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.flag_meanings import CAVEATS, CONDITIONS
 from lmsweep.trials.spec.config import RequestError, TrialConfig
