@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.audit.sources import audit as audit
     from lmsweep.orchestrator.features.beside.pairs import paired as paired
     from lmsweep.orchestrator.features.beside.side_by_side import beside as beside
+    from lmsweep.orchestrator.features.best.cells.fronts import fronts as fronts
     from lmsweep.orchestrator.features.best.stored_answers import best as best
     from lmsweep.orchestrator.features.explain.explanation import explain as explain
     from lmsweep.orchestrator.features.explain.explanation import explain_steps as explain_steps

@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 
 import lmsweep
-from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, value_of
-from lmsweep.analysis.cells.cells import Cell, Error, Value
-from lmsweep.analysis.cells.front import pareto_front
-from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.features.best.cell_costs import error_of, keeps_limit, key_of, known_cost
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, axes_of, value_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell, Error, Value
+from lmsweep.orchestrator.features.best.cells.front import pareto_front
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.standing import (
     FEWEST_CELLS,
     MOST_WRONG,

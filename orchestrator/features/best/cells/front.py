@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmsweep.analysis.cells.cells import Cell, Error
-from lmsweep.analysis.cells.goal import Aim
+from lmsweep.orchestrator.features.best.cells.cells import Cell, Error
+from lmsweep.orchestrator.features.best.cells.goal import Aim
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.statistics.variation import reach
 

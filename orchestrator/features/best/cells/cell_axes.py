@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lmsweep.analysis.cells.cells import Cell
 from lmsweep.analysis.data.columns import label
+from lmsweep.orchestrator.features.best.cells.cells import Cell
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
 from lmsweep.trials.spec.config import TrialConfig
 
