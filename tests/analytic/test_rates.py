@@ -49,7 +49,7 @@ def test_a_product_measured_on_the_gpu_costs_what_was_measured() -> None:
     ("gpu", "dtype", "level", "source"),
     [("H100 SXM", "float32", "measured", "float32 measured on H100 SXM"),
      ("H200 SXM", "float32", "measured", "float32 measured on H200 SXM"),
-     ("GH200 96GB", "float32", "measured", "float32 measured on H200 SXM, the same chip"),
+     ("GH200 96GB", "float32", "measured", "float32 measured on H100 SXM, the same chip"),
      ("H100 SXM", "bfloat16", "measured", "products measured on H200 SXM, the same chip"),
      ("H100 SXM", "tf32", "measured", "products measured on H200 SXM, the same chip"),
      ("A100 SXM 80GB", "float32", "fp32", "95% of float32 on the datasheet of A100 SXM 80GB, not measured"),
