@@ -1,6 +1,6 @@
 """Named tables: those of the published reports, and others that each answer one question, for any store.
 
-    timing_tables.py      times of the parts of a training step; warm-up; precision; compilation; releases of software
+    timing_tables.py      times of the parts of a training step; warm-up; precision; compilation
     memory_tables.py      peak memory, what makes it up, the largest allocations and residuals; parameters
     layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
 
@@ -15,12 +15,9 @@ from typing import NamedTuple
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets.memory_tables import allocations, parameters, parts, peaks, residuals
 from lmsweep.analysis.presets.timing_tables import (
-    attention_compiled,
-    attention_grid,
     compiled,
     end_to_end,
     precisions,
-    upgrade,
     warm_up,
     warm_up_series,
 )
@@ -49,11 +46,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "warm-up-series": Preset(warm_up_series, "How long did each single iteration take?"),
         "precision-speed": Preset(precisions, "By how many per cent does reduced precision change the time?"),
         "compile-speed": Preset(compiled, "How much faster are a compiled step and each of its parts?"),
-        "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
-    },
-    "How fast is attention alone?": {
-        "attention": Preset(attention_grid, "How much time and memory does attention alone need?"),
-        "attention-compile": Preset(attention_compiled, "How much faster is attention alone when compiled?"),
     },
     "What needs the memory?": {
         "memory": Preset(peaks, "How much memory does an iteration need in each mode?"),

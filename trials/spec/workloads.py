@@ -98,17 +98,6 @@ BUILT_IN: dict[str, Workload] = {
             least_seconds=1.5,
             tables=("allocations", "timelines", "residuals"),
         ),
-        Workload(
-            name="attention",
-            module=f"{_ROOM}.attention",
-            needs="width",
-            protocol=("mode", *STEPS, "cold_l2"),
-            holds="attention",
-            autocasts=False,
-            may_follow=True,
-            preloads=True,
-        ),
-        Workload(name="loss", module=f"{_ROOM}.loss", needs="width", protocol=STEPS, autocasts=False),
     )
 }
 """The workloads of the core, by name, in the order in which a trial runs them: the least disturbing first."""

@@ -2,8 +2,6 @@
 
     timing.py        how long each phase of a training iteration takes
     memory.py        memory of a training iteration by phase and category
-    attention.py     time and memory of attention alone
-    loss.py          time and memory of the output head and the loss alone
     energy.py        joules per training iteration
     ceiling.py       the rates of a large matrix product and of a large copy
     noop.py          nothing: the overhead of a trial

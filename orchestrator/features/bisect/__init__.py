@@ -1,6 +1,7 @@
 """`bisect`: finds the release of a package in which a cell of a sweep changed.
 
 bisect_sweep.py  the search through releases, and what it says at its end
+presets.py       the table `upgrade`: each release against the oldest
 """
 
 from dataclasses import replace

@@ -15,7 +15,7 @@ from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.workloads import BUILT_IN
+from lmsweep.trials.spec.workloads import our_workloads
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 
@@ -83,7 +83,8 @@ def test_the_plan_expects_time_that_grows_with_the_vocabulary() -> None:
     h100 = find_device("NVIDIA H100 80GB HBM3")
     assert h100
     of_small, of_large = (
-        once_seconds(one, BUILT_IN["loss"], rates_of(h100)) for one in (small, replace(small, vocab_size=128_000))
+        once_seconds(one, our_workloads()["loss"], rates_of(h100))
+        for one in (small, replace(small, vocab_size=128_000))
     )
     assert of_large == pytest.approx(4 * of_small, rel=0.05)
     products = 6 * 8192 * 4096 * 32_000 / h100.bf16
