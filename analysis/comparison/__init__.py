@@ -4,5 +4,4 @@ compare.py            compares two selections cell by cell; the result of `lmswe
 pairing.py            pairs results, and refuses pairs that differ in other conditions
 cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
 claim.py              what cells say together: a number, an interval, a direction; and its words
-environment_diff.py   the environments of two stores, side by side
 """

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Rare, Text, Texts
-from lmsweep.orchestrator.terminal import say, show_groups
+from lmsweep.orchestrator.terminal import show_groups
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -102,9 +102,6 @@ def compare(
         Text,
         Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
     ] = None,
-    environment: Annotated[
-        bool, Option("--environment", help="Show in which hardware and software two stores differ.")
-    ] = False,
     fail_on: Annotated[
         Texts, Rare(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
@@ -121,29 +118,12 @@ def compare(
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    judged = first or second or fail_on or across or value or min_effect or same_within
-    if environment and (judged or not other):
-        raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
     from lmsweep.analysis.comparison.compare import VERDICTS
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    from lmsweep.analysis import load
-    from lmsweep.analysis.data.selection import select
-
-    if environment:
-        from lmsweep.analysis.comparison.environment_diff import environment_diff
-
-        names = store, str(other)
-        one, two = (select(load(location, pooled=False), conditions) for location in names)
-        differing = environment_diff(one, two, names)
-        if differing.frame.empty and format == "text":
-            say(differing.notes[0])
-        else:
-            show_table(differing, format)
-        return
     from lmsweep.analysis.api import compare as compare_results
 
     found = compare_results(

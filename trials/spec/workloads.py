@@ -64,7 +64,6 @@ BUILT_IN: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
-        Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=STEPS, autocasts=False),
         Workload(
             name="timing",
             module=f"{_ROOM}.timing",
@@ -75,17 +74,6 @@ BUILT_IN: dict[str, Workload] = {
             captures=True,
             takes_own_step=True,
             preloads=True,
-        ),
-        Workload(
-            name="energy",
-            module=f"{_ROOM}.energy",
-            protocol=("mode",),
-            holds="model",
-            may_follow=True,
-            accumulates=True,
-            takes_own_step=True,
-            iterations=10,
-            least_seconds=2.0,
         ),
         Workload(
             name="memory",

@@ -2,8 +2,6 @@
 
     timing.py        how long each phase of a training iteration takes
     memory.py        memory of a training iteration by phase and category
-    energy.py        joules per training iteration
-    ceiling.py       the rates of a large matrix product and of a large copy
     noop.py          nothing: the overhead of a trial
 
 To add one, write a module here and its record in `lmsweep.trials.spec.workloads`. A feature can add one, by a module

@@ -1,5 +1,8 @@
-"""The tables of limits: what is possible, and what it costs.
+"""What is possible, and what it costs: tables, and the workloads `ceiling` and `energy` that they read.
 
+workload.py              the records of the workloads
+ceiling.py               `ceiling`: the rates of a large matrix product and of a large copy
+energy.py                `energy`: joules per training iteration
 presets.py               the tables, by name
 limits_tables.py         the tables
 roofline.py              rate of a step against the peaks of its device, measured or from the datasheet
@@ -15,6 +18,7 @@ feature = Feature(
     functions={
         "cost": f"{__name__}.cost:cost",
         "roofline": f"{__name__}.roofline:roofline",
+        "time_phases": f"{__name__}.ceiling:time_phases",
         "scaling": f"{__name__}.scaling:scaling",
         "sizes_that_fit": f"{__name__}.limits_tables:sizes_that_fit",
     },

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import lmsweep
 from lmsweep.analysis.answers.question import DEVICE, Option
 from lmsweep.analysis.answers.verdicts import Answer
-from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import presets
 from lmsweep.analysis.tables.listing import Listing
@@ -151,9 +150,10 @@ def _beside(published: Beside | None) -> Section:
 def _environments(found: Answer | None) -> Section:
     """What differs between the environments of two devices."""
     tables = []
-    if found and found.question.fields == (DEVICE,) and len(found.question.options) == 2:
+    is_of_two = found and found.question.fields == (DEVICE,) and len(found.question.options) == 2
+    if found and is_of_two and hasattr(lmsweep, "environment_diff"):
         one, other = found.question.options
-        listing = environment_diff(one.rows, other.rows, (one.name, other.name))
+        listing = lmsweep.environment_diff(one.rows, other.rows, (one.name, other.name))
         tables = [_named(listing, "environments", "Fields in which the two devices' environments differ.")]
     return Section("differences", "What differs", "Between the environments of the two devices.", tables=tables)
 

@@ -7,6 +7,7 @@ from statistics import median
 
 import torch
 
+from lmsweep.trials.analytic.datasheets import Device, boost_of
 from lmsweep.trials.bench.iterations import take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
@@ -15,7 +16,7 @@ from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.timing.validity_flags import above_bandwidth, above_peak
+from lmsweep.trials.timing.validity_flags import above_peak
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
@@ -38,6 +39,14 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         yield replace(row, flags=(*row.flags, *too_fast))
         rate, unit = ("flops_rate", "FLOP/s") if row.phase == "matmul" else ("bandwidth", "B/s")
         yield Measurement(phase=row.phase, metric=rate, unit=unit, samples=rates)
+
+
+def above_bandwidth(moved: float, seconds: float, device: Device | None) -> bool:
+    """Return whether the device's memory moves fewer bytes in this time than its cache cannot hold of these; False
+    without a datasheet."""
+    if device is None:
+        return False
+    return moved - device.chip.cache_mib * 2**20 > boost_of(device) * device.bytes_per_second * seconds
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from lmsweep.trials.machine.cgroups import cpu_quotas
+from lmsweep.trials.machine.cgroups import limits_of_groups
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from lmsweep.trials.spec.quantities import gib
@@ -50,6 +50,13 @@ def cores() -> Iterator[Finding]:
         yield unless(not binds, "container CPU quota", f"{min(quotas):g} cores" if binds else "none", advice)
 
 
+def cpu_quotas() -> list[float]:
+    """Return the limits in cores."""
+    both = (limits_of_groups("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
+    texts = [*limits_of_groups("cpu", "cpu.max", version=2), *(" ".join(each) for each in zip(*both, strict=True))]
+    return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]
+
+
 def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
     """What NVML reports about a GPU besides its name."""
     if gpu.memory is not None and gpu.memory_used is not None:
@@ -76,3 +83,9 @@ def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
     elif gpu.ecc is not None:
         advice = "ECC is off: compare results only with GPUs that have the same setting."
         yield unless(gpu.ecc, "ECC", "on" if gpu.ecc else "off", advice)
+
+
+def machine_findings() -> list[tuple[str, Finding]]:
+    """Return what was found, each with what it is about: `host`, or `GPU 0`."""
+    found = [("host", one) for one in cores()]
+    return found + [(f"GPU {i}", one) for i, gpu in enumerate(gpu_states().gpus) for one in gpu_findings(gpu)]
