@@ -83,7 +83,7 @@ def test_the_gallery_has_the_report_the_chart_and_the_headline_of_every_shipped_
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("words", "page"),
-    [("oom", "failures/"), ("batch size", "performance/"), ("W&B", "sharing/"), ("RayJob", "clusters/")],
+    [("oom", "failures/"), ("batch size", "performance/"), ("W&B", "report/"), ("RayJob", "clusters/")],
 )
 def test_the_search_finds_the_words_of_a_reader(site: tuple[str, Path], words: str, page: str) -> None:
     """By the site's own script, in a browser."""
