@@ -37,15 +37,9 @@ REASONS = {
 """What is not run: a part of its text, and why. Nor is what needs a GPU (`needs_a_gpu`). Mentions are parsed."""
 
 RESULTS = {
-    "attention.md": ("h200-attention",),
     "clusters.md": ("h200-devices",),
     "comparing.md": ("h200-end-to-end",),
-    "ddp.md": ("h200-x2-ddp",),
-    "memory.md": ("h200-memory",),
-    "precision.md": ("h100-fp8",),
-    "profile.md": ("h200-profile",),
     "report.md": ("h100-devices",),
-    "sharding.md": ("h200-x2-fsdp",),
 }
 """Page -> shipped sets that stand for its `results`, as a GPU would measure them. On other pages commands make them."""
 PROGRAMS = "lmsweep|ray|uv|uvx|pip|pipx|make|docker|kubectl|cd|for"
