@@ -12,7 +12,6 @@ from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.sweeps import error_of
 
-
 PAGE = (Path(__file__).parents[2] / "docs" / "fields.md").read_text("utf-8")
 
 
