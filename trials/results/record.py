@@ -149,16 +149,9 @@ class Attempt:
     def _row(self, workload: str, status: Status, fingerprint: Fingerprint) -> Record:
         config = self.trial.config
         return Record(
-            trial_id=trial_id(config),
-            measurement_id=measurement_id(config, workload),
-            environment_id=environment_id(fingerprint, config.software),
-            attempt_id=self.attempt_id,
-            sweep=self.trial.sweep,
-            question=self.trial.question,
-            workload=workload,
-            status=status,
-            started_at=self.started_at,
-            config=replace(config, device=config.device_type),
-            fingerprint=fingerprint,
+            trial_id=trial_id(config), measurement_id=measurement_id(config, workload),
+            environment_id=environment_id(fingerprint, config.software), attempt_id=self.attempt_id,
+            sweep=self.trial.sweep, question=self.trial.question, workload=workload, status=status,
+            started_at=self.started_at, config=replace(config, device=config.device_type), fingerprint=fingerprint,
             unknown=unknown_fields(self.trial, workload),
-        )
+        )  # fmt: skip

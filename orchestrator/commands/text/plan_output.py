@@ -98,13 +98,9 @@ def plan_output(
         no_seconds = NO_SECONDS.get(planned.action) or estimate.trials[planned.index].reason
         trials.append(
             PlannedTrial(
-                trial_id=planned.trial_id,
-                config=planned.trial.config,
-                workloads=[*planned.trial.workloads],
-                action=planned.action,
-                reason=planned.reason,
+                trial_id=planned.trial_id, config=planned.trial.config, workloads=[*planned.trial.workloads],
+                action=planned.action, reason=planned.reason, device_name=planned.environment.device_name,
                 process=planned.process if planned.action == "run" else None,
-                device_name=planned.environment.device_name,
                 predicted_peak_bytes=peak.peak if isinstance(peak, Prediction) else None,
                 predicted_peak_reason=no_peak,
                 expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
@@ -113,7 +109,7 @@ def plan_output(
                 **_of_steps(None if no_seconds else estimate.trials[planned.index]),
                 **_of_step(steps.of(planned) if steps else None),
             )
-        )
+        )  # fmt: skip
     return PlanOutput(
         sweep=plan.sweep,
         trials=trials,

@@ -11,9 +11,12 @@ import pytest
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
-from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets import presets
 from lmsweep.analysis.reference import stores
+from lmsweep.analysis.tables.render import render
+from lmsweep.analysis.tables.text_table import HTML, sheet_of
 from lmsweep.orchestrator.features.report.figures.charts import timelines
+from lmsweep.orchestrator.features.report.figures.html_table import html_of
 from lmsweep.orchestrator.features.report.figures.icicle import icicles, pieces
 from lmsweep.orchestrator.features.report.figures.pieces import largest_pieces
 from lmsweep.orchestrator.features.report.joined import Joined
@@ -91,7 +94,7 @@ def test_a_report_reads_each_table_of_the_store_once() -> None:
     results = Results(CountingStore(str(ROOT / "tests/support/stores/cpu")))
     assert len(Joined({"cpu": results}).attempts)
     for name in ("kernels", "matmul-share", "memory"):
-        PRESETS[name].make(results)
+        presets()[name].make(results)
     assert list(icicles(results)) and list(largest_pieces(results)) and list(timelines(results))
     assert sorted(tables) == ["allocations", "kernels", "measurements", "timelines"]
 
@@ -157,7 +160,7 @@ def test_a_line_is_named_after_what_is_switched_on_and_not_after_how_long_it_was
 
 @pytest.mark.parametrize("name", ["end-to-end", "warm-up", "kernels"])
 def test_a_table_of_the_page_is_what_pandas_writes_with_all_keys_in_each_row(name: str) -> None:
-    table = PRESETS[name].make(Results("h100-cs336-2025"))
+    table = presets()[name].make(Results("h100-cs336-2025"))
     with pd.option_context("styler.sparse.index", False):
         of_pandas = re.sub(r"(<t[hd][^>]*?) >", r"\1>", render(table, "html"))
     assert html_of(sheet_of(table, HTML)) == of_pandas
