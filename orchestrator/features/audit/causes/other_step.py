@@ -149,16 +149,21 @@ def slower(name: str) -> Callable[[Case], list[Hypothesis]]:
     """Return the hypotheses of a cause for which a step takes longer."""
 
     def hypotheses(case: Case) -> list[Hypothesis]:
-        return [Hypothesis(one.weight, EVERY, 1 / one.most, 1 / one.least, one.words) for one in SLOWER[name](case)]
+        found = [*SLOWER[name](case)]
+        whole = sum(one.weight for one in found)
+        return [Hypothesis(one.weight / whole, EVERY, 1 / one.most, 1 / one.least, one.words) for one in found]
 
     return hypotheses
 
 
 def fewer_trained(case: Case, most: float) -> list[Hypothesis]:
-    """A step that trains few weights, taken for one that trains all: up to `most` times as fast."""
+    """A step that trains few weights, taken for one that trains all: as predicted without gradients of weights, or up
+    to `most` times as fast."""
     if case.claim.method not in (None, "full"):
         return []
-    least = max(1.15, 0.9 * case.frozen_factor)
-    most = max(most, 1.25 * case.frozen_factor)
-    words = "it takes {1:.2f} of the time"
-    return [Hypothesis(0.7, EVERY, least, most, words), Hypothesis(0.3, (RATE, STEP), least, most, words)]
+    least, usual, words = 1.15, case.frozen_factor, "it takes {1:.2f} of the time"
+    found: list[Hypothesis] = []
+    for moved, weight in ((EVERY, 0.7), ((RATE, STEP), 0.3)):
+        found.append(Hypothesis(0.75 * weight, moved, usual / 1.15, usual * 1.15, words))
+        found.append(Hypothesis(0.25 * weight, moved, least, max(most, 1.15 * usual), words))
+    return found

@@ -15,6 +15,13 @@ from lmsweep.orchestrator.features.audit.causes.hypothesis import COUNTED, Hypot
 
 ROUNDING = {RATE: 0.015, STEP: 0.015, MFU: 0.03, TFLOPS: 0.03}
 """Standard deviation of the logarithm between numbers of one claim: rounding, and what counts of FLOPs leave out."""
+USUAL_COUNT = 0.5
+"""How often an MFU counts attention over all positions, as torchtitan, LLM-Foundry, nanoGPT and nanochat do."""
+OF_FLOPS = 2.0
+"""How much likelier a wrong peak or count is where a claim states an MFU or FLOP/s alone: a wrong time or count of
+tokens is mostly seen beside the rate."""
+NOTICED = 3.0
+"""The factor from which on every one is noticed."""
 LEAST_SHARE = 0.01
 
 
@@ -50,25 +57,36 @@ def explanations_of(case: Case) -> list[Explanation]:
 
 
 def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
-    """Return those that move a number of this claim, each with that alone."""
+    """Return those that move a number of this claim, each with that alone; the shares of one cause are 1 at most."""
+    is_of_flops = {*case.rates} <= {*COUNTED}
     found = []
     for one in hypotheses:
         here = tuple(name for name in one.moves if name in case.rates)
         if here and one.weight > 0:
-            found.append(one._replace(moves=here))
-    return found
+            counts = OF_FLOPS if is_of_flops and {*one.moves} <= {*COUNTED} else 1.0
+            found.append((counts * _noticed(one), one._replace(moves=here)))
+    whole = max(1.0, sum(one.weight for _, one in found))
+    return [one._replace(weight=share * one.weight / whole) for share, one in found]
+
+
+def _noticed(one: Hypothesis) -> float:
+    """Return how often a factor in this range is noticed: few doubt a number that is off by little."""
+    return max(0.05, min(1.0, abs(math.log(one.least * one.most)) / 2 / math.log(NOTICED)))
 
 
 def _likelihood(case: Case, one: Hypothesis) -> float:
     """Return the logarithm of the density of the claim's numbers if a factor of this hypothesis moved them, over the
     usual ways to count FLOPs."""
-    fits = [_fit(case, one, count) for count in _counts(case)]
-    return _log_sum(fit.density for fit in fits) - math.log(len(fits))
+    return _log_sum(math.log(share) + _fit(case, one, count).density for share, count in _counts(case))
 
 
-def _counts(case: Case) -> list[float]:
-    counts = case.of_conventions if {MFU, TFLOPS} & case.rates.keys() and not case.claim.convention else {"": 1.0}
-    return [count for name, count in counts.items() if name not in ("hardware", "as full")]
+def _counts(case: Case) -> list[tuple[float, float]]:
+    """Return the usual counts of FLOPs, over that of the first: how often each is meant, and its factor."""
+    if case.claim.convention or not {MFU, TFLOPS} & case.rates.keys():
+        return [(1.0, 1.0)]
+    usual = {name: count for name, count in case.of_conventions.items() if name not in ("hardware", "as full")}
+    rare = (1 - USUAL_COUNT) / max(1, len(usual) - 1)
+    return [(USUAL_COUNT if name == "full" else rare, count) for name, count in usual.items()]
 
 
 class Fit(NamedTuple):
@@ -122,7 +140,8 @@ def _log_sum(values: Iterable[float]) -> float:
 
 
 def _explained(case: Case, cause: Cause, share: float, best: Hypothesis) -> Explanation:
-    factor = max((_fit(case, best, count) for count in _counts(case)), key=lambda fit: fit.density).factor
+    fits = [(math.log(share) + (fit := _fit(case, best, count)).density, fit) for share, count in _counts(case)]
+    factor = max(fits)[1].factor
     words = best.words.format(factor, 1 / factor)
     name, seen, against = best.moves[0], math.exp(case.observed[best.moves[0]]), "the prediction"
     others = [other for other in case.rates if other not in best.moves]
