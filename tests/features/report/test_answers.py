@@ -72,6 +72,18 @@ def test_a_clear_difference_is_a_headline_with_its_interval(tmp_path: Path) -> N
     assert details[0] == "Faster in 3 of 3 comparisons."
 
 
+def test_an_option_that_ran_out_of_memory_everywhere_is_no_baseline(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for checkpointing, seconds in (("none", None), ("block", 6.4), ("nested", 7.8)):
+        trial = config(device="cuda", checkpointing=checkpointing)
+        if seconds is None:
+            attempts.failed(trial, "oom")
+        else:
+            attempts.ok(trial, {"step.time": samples(seconds, 0.01)})
+    [found] = answers_of(attempts.store.location)
+    assert "checkpointing nested is 18 % slower than checkpointing block" in headline_of(found)[0]
+
+
 def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None:
     location = grid(tmp_path, {"fp32": [10.0, 20.1], "bf16": [10.05, 20.0]})
     assert headline_of(answers_of(location)[0])[0] in (
@@ -254,6 +266,17 @@ def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
     copytree(tmp_path / "mine", tmp_path / "copy")
     page = "".join(page_with(content_of(str(tmp_path / "mine"), [str(tmp_path / "copy")])))
     assert "no difference above 2 %" in re.findall(r'class="headline">([^<]*)', page)[0]
+
+
+def test_a_process_counts_once_in_a_store_beside_its_copy(tmp_path: Path) -> None:
+    mine = grid(tmp_path / "mine", {"fp32": [12, 24], "tf32": [8, 16], "bf16": [6, 12]}, fingerprint=H200)
+    other = str(copytree(mine, tmp_path / "copy"))
+    alone, beside = (
+        next(one.cells for one in answers_of(mine, *others) if len(one.question.options) == 3)
+        for others in ((), (other,))
+    )
+    assert len(beside) == 2 * len(alone) == 8
+    assert sorted(beside["half"]) == pytest.approx(sorted([*alone["half"]] * 2))
 
 
 @pytest.mark.parametrize(
