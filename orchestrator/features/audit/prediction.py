@@ -27,10 +27,10 @@ from lmsweep.trials.spec.config import TrialConfig
 SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 """Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
 from hosts of 1 to 2.6 times the reference's."""
-UNLIKE = 0.15
+UNLIKE = 0.2
 """Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
 parallelism. They send from nothing that takes time to as much as sharded weights, for which they are predicted."""
-FLOAT8_EXPERTS = 0.4
+FLOAT8_EXPERTS = 0.6
 """Logarithm of how much faster experts in float8 may be than those in 16 bits, for which they are predicted."""
 
 
