@@ -78,7 +78,7 @@ class Predicted:
 
     @property
     def host_gap(self) -> float:
-        """Return the logarithm of the predicted rate over that of the slowest host that is known, 0 if no host decides."""
+        """Return the logarithm of the predicted rate over that of the slowest host known, 0 if no host decides."""
         return max(0.0, math.log(self.middle / min(one.tokens / one.slow_host_seconds for one in self.runs)))
 
     @property
