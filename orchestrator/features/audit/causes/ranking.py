@@ -21,7 +21,7 @@ OF_FLOPS = 2.0
 """How much likelier a wrong peak or count is where a claim states an MFU or FLOP/s alone: a wrong time or count of
 tokens is mostly seen beside the rate."""
 NOTICED = 3.0
-"""The factor from which on every one is noticed."""
+"""The least factor that everybody notices."""
 LEAST_SHARE = 0.01
 
 

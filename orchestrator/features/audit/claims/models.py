@@ -178,7 +178,7 @@ def _window(stated: Mapping[str, Any], layers: int) -> tuple[int | None, int]:
         return None, 0
     if kinds := stated.get("layer_types"):
         return window, sum(kind == "sliding_attention" for kind in kinds[:layers])
-    if every := stated.get("sliding_window_pattern"):  # each so-manieth layer sees all
+    if every := stated.get("sliding_window_pattern"):  # one layer in so many sees all
         return window, layers - layers // every
     return window, layers
 
