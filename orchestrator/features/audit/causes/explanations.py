@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.case import Case
-from lmsweep.orchestrator.features.audit.causes import wrong_flops, wrong_time, wrong_tokens
+from lmsweep.orchestrator.features.audit.causes import wrong_numbers
 from lmsweep.orchestrator.features.audit.causes.hypothesis import Hypothesis
 from lmsweep.orchestrator.features.audit.causes.other_step import fewer_trained, slower
 
@@ -24,21 +24,21 @@ class Cause(NamedTuple):
 
 
 def _lora(case: Case) -> list[Hypothesis]:
-    return fewer_trained(case, 1.7) or wrong_flops.as_full_training(case)
+    return fewer_trained(case, 1.7) or wrong_numbers.as_full_training(case)
 
 
 HYPOTHESES: dict[str, Callable[[Case], Iterable[Hypothesis]]] = {
-    "sparse peak": wrong_flops.sparse_peak,
-    "another GPU's peak": wrong_flops.other_peak,
-    "causal attention counted in full": wrong_flops.attention_in_full,
-    "recomputation counted": wrong_flops.recomputed,
-    "per node or per GPU": wrong_tokens.gpus,
-    "accumulation counted once or N times": wrong_tokens.accumulation,
-    "tokens counted by each rank": wrong_tokens.ranks,
-    "weights of a shard or of all experts counted": wrong_flops.other_weights,
-    "padding counted": wrong_tokens.padding,
-    "warm-up or compilation in the mean": wrong_time.warm_up,
-    "asynchronous timing": wrong_time.asynchronous,
+    "sparse peak": wrong_numbers.sparse_peak,
+    "another GPU's peak": wrong_numbers.other_peak,
+    "causal attention counted in full": wrong_numbers.attention_in_full,
+    "recomputation counted": wrong_numbers.recomputed,
+    "per node or per GPU": wrong_numbers.gpus,
+    "accumulation counted once or N times": wrong_numbers.accumulation,
+    "tokens counted by each rank": wrong_numbers.ranks,
+    "weights of a shard or of all experts counted": wrong_numbers.other_weights,
+    "padding counted": wrong_numbers.padding,
+    "warm-up or compilation in the mean": wrong_numbers.warm_up,
+    "asynchronous timing": wrong_numbers.asynchronous,
     "frozen weights": lambda case: fewer_trained(case, 3.0),
     "LoRA counted as full": _lora,
     "TF32 or autocast off": slower("precision"),
