@@ -1,18 +1,22 @@
 """Steps whose batches differ by the lengths of their documents, run on tiny models."""
 
+import json
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from lmsweep.trials.bench.varied_steps import BatchesTaken
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from tests.support.trial_here import run_here
@@ -34,7 +38,7 @@ TINY = TrialConfig(
 def records_of_trial(config: TrialConfig, workload: str) -> dict[tuple[Any, Any], Any]:
     """Phase and metric -> the record."""
     rows = run_here(Trial(config=config, workloads=(workload,), sweep="s"))
-    assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}, rows[0]
+    assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}, records_of(rows)[0].error
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
 
 
@@ -168,3 +172,35 @@ def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore")
     rows, width = second.shape
     assert str(error.value) == f"step 2, with {rows} x {width} tokens: CUDA out of memory. Tried to allocate 2 GiB."
+
+
+@pytest.mark.parametrize("batching", ["padded", "packed"])
+def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(batching: Any) -> None:
+    config = replace(TINY, batching=batching, ddp="torch", world_size=2, batches=6)
+    rows = records_of_trial(config, "ddp")
+    of_ranks = [list(islice(batches(config, rank, 2), 6)) for rank in range(2)]
+    assert of_ranks[0] != of_ranks[1]
+    for metric in ("real_tokens", "padded_tokens"):
+        assert rows["step", metric].samples == tuple(
+            getattr(one, metric) + getattr(other, metric) for one, other in zip(*of_ranks, strict=True)
+        )
+    seconds = rows["step", "time"].samples
+    assert rows["step", "padded_tokens_per_second"].samples[0] == pytest.approx(
+        sum(rows["step", "padded_tokens"].samples) / sum(seconds)
+    )
+    assert "where all batches have one shape" in rows["gradients", "relative_error"].reason
+
+
+def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    described = {"model_type": "llama", "vocab_size": 50, "max_position_embeddings": 64, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    use_code(code_folder(tmp_path))
+    shape: dict[str, Any] = {"context_length": 32, "batch_size": 2, "lengths": "uniform(1, 32)", "batches": 6}
+    config = TrialConfig(model_code=f"hf:{tmp_path}", vocab_size=0, warmup_steps=1, **shape)
+    for batching, tokens in (("padded", None), ("grouped", None), ("token_budget", 96)):
+        varied = replace(config, batching=batching, batch_tokens=tokens)  # type: ignore[arg-type]
+        rows = records_of_trial(varied, "timing")
+        expected = tuple(batch.padded_tokens for batch in islice(batches(varied), 6))
+        assert rows["step", "padded_tokens"].samples == expected

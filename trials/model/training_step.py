@@ -63,6 +63,7 @@ class TrainingStep:
         if config.adapter != "none":
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
+        self._layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         self.loss_function = loss_for(config)
         self._head: torch.Tensor | None = None
@@ -164,7 +165,8 @@ class TrainingStep:
         """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch."""
         if self._micro_batches:
             varied = self._micro_batches[index]
-            varied.enter(self.model)
+            if self._layer is not None:
+                varied.enter(self._layer)
             self.inputs, self.targets = varied.inputs, varied.targets
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.rules.device_rules import Capabilities, builds_or_is, builds_step, why_not_on
 from lmsweep.trials.spec.rules.rank_rules import of_collectives, of_ddp
 from lmsweep.trials.spec.rules.step_rules import (
@@ -73,6 +74,10 @@ def _of_lengths(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"{w.name} measures batches of one shape; lengths are for {_names(lambda one: one.varies)}"
     if c.step:
         yield f"lengths {c.lengths} have no effect with step {c.step}, which brings its own batches"
+    if c.tp > 1:
+        yield f"tp {c.tp} divides the tokens of rows that are as long as each other; lengths make them differ"
+    if w.name == "ddp" and (is_reference(c.ddp) or is_reference(c.optimizer)):
+        yield "your own wrapper or optimizer is measured with batches of one shape; lengths make them differ"
     if not c.causal and c.batching != "packed":
         yield "with causal: false, documents attend to their padding; use batching: packed"
     if c.capture != "none":
