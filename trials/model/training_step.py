@@ -22,10 +22,10 @@ from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.model.transformer.transformer import Transformer
+from lmsweep.trials.model.transformer.varied_batches import VariedBatch, varied_batches
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
 from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_devices, inputs_of, logits_of, users_loss
 from lmsweep.trials.model.users.users_model import build_users_model, give_hidden, repeated_layers, vocabulary_of
-from lmsweep.trials.model.varied_batches import VariedBatch, varied_batches
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.offloads import OFFLOADS
