@@ -64,8 +64,9 @@ def _of_lengths(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"allocator {c.allocator} is one of CUDA's allocator, which device {c.device_type} does not have"
     if c.batching != "token_budget" and c.batch_tokens is not None:
         yield f"batch_tokens {c.batch_tokens} has no effect with batching: {c.batching}; it is for token_budget"
-    if c.lengths is None and c.batching != "padded":
-        yield f"batching: {c.batching} has no effect without lengths, which say how long documents are"
+    for name in ("batching", "seed"):
+        if c.lengths is None and not c.is_default(name):
+            yield f"{name}: {getattr(c, name)} has no effect without lengths, which say how long documents are"
     if c.document_length is not None and c.batching != "packed":
         yield f"lengths {c.lengths} is a mean of packed documents; it needs batching: packed, not {c.batching}"
     if not c.varies:
