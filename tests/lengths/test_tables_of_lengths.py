@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
+from lmsweep.analysis.cells.cells import cells_of
+from lmsweep.analysis.cells.goal import parse_aim
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
@@ -54,3 +56,15 @@ def test_tokens_per_second_are_those_that_are_no_padding_and_flops_are_unknown(s
 def test_steps_of_one_shape_are_compared_by_their_own_time(store: str) -> None:
     Attempts(Path(store)).ok(config(context_length=4096), {"step.time": samples(1.0, 0.01)})
     assert "step.time" in lmsweep_here("table", store, "--rows", "batching,lengths")
+
+
+def test_the_best_batching_has_the_cheapest_real_tokens_and_the_peak_of_its_run(store: str) -> None:
+    for batching, peak in (("padded", 5e9), ("packed", 3e9)):
+        values = {"step.peak_allocated": (1e9, 2e9), "run.peak_allocated": (peak,)}
+        units = dict.fromkeys(values, "B")
+        Attempts(Path(store)).ok(varied(batching), values, units=units, workload="memory")
+    cells = {cell.config.batching: cell for cell in cells_of(analysis.load(store))}
+    aim = parse_aim("tokens/s", [], [])
+    costs = {name: cell.cost(aim) for name, cell in cells.items()}
+    assert {name: cost and round(1 / cost.median) for name, cost in costs.items()} == {"padded": 1000, "packed": 2000}
+    assert {name: cell.peak for name, cell in cells.items()} == {"padded": 5e9, "packed": 3e9}
