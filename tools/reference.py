@@ -35,7 +35,7 @@ def reference() -> str:
             "## Exit codes",
             _exit_codes(),
             "## Fields of a sweep",
-            "Each may be an axis: [fields](fields.md) has their values, [sweep files](sweeps.md) how they combine.",
+            "Each may be an axis: [fields](fields.md) has their values, and says how they combine.",
             _table(("field", "default", "means"), _fields()),
             "## Workloads",
             _table(("workload", "measures", "reads"), _workloads()),

@@ -13,7 +13,7 @@ from lmsweep.trials.statistics.variation import reach
 Quantity = Literal["time", "memory", "money"]
 
 PREDICTED_PEAK_ERROR = Error(0.0025, 0)
-"""Error of a predicted peak: the largest error of 54 steps (docs/prediction.md)."""
+"""Error of a predicted peak: the largest error of 54 steps (docs/validation.md)."""
 
 
 class Coordinate(NamedTuple):

@@ -294,8 +294,8 @@ def test_energy_per_token_follows_from_the_energy_of_a_step(attempts: Attempts):
     assert "100" in analysis.render(table, "text") and "(mJ)" in analysis.render(table, "text")
 
 
-def test_the_page_about_measuring_says_when_each_flag_is_set():
-    page = (ROOT / "docs" / "intervals.md").read_text("utf-8")
+def test_the_page_about_failures_says_when_each_flag_is_set():
+    page = (ROOT / "docs" / "failures.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .+ \|$", page, flags=re.MULTILINE)
     assert not [flag for flag in Flag if rows.count(flag.value) != 1]
 
