@@ -12,7 +12,7 @@ from typing import Any
 
 import typer.main
 
-from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets import presets
 from lmsweep.orchestrator import cli
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.feature import packaged_sweeps
@@ -42,7 +42,7 @@ def reference() -> str:
             "## Packaged sweeps",
             _table(("sweep", "asks"), ((f"`{n}`", load_sweep(n).description) for n in sorted(packaged_sweeps()))),
             "## Tables by name",
-            _table(("preset", "question"), ((f"`{name}`", one.question) for name, one in PRESETS.items())),
+            _table(("preset", "question"), ((f"`{name}`", one.question) for name, one in presets().items())),
             "## Statuses",
             _table(("status", "means"), ((f"`{_value(outcome, 'Status', n)}`", w) for n, w in _status())),
             "## Flags",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmsweep.analysis.cells.cells import Processes
+from lmsweep.orchestrator.features.best.cells.cells import Processes
 from lmsweep.orchestrator.features.best.searching.beliefs import BETTER_MARGIN
 from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
