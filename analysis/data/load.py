@@ -18,9 +18,9 @@ from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, recomputed_flops, tokens_per_step
+from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
 from lmsweep.trials.results.environment import NOT_OURS, is_absent
 from lmsweep.trials.results.roles import OF_STEP
 from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, RequestError
@@ -195,8 +195,9 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray
     window = np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
     causal = frame["causal"].to_numpy(dtype=np.float64)
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
-    packed = frame["document_length"].notna().to_numpy()
-    columns = (_numbers(frame[name])[packed] for name in ("context_length", "document_length"))
+    documents = pd.to_numeric(frame["lengths"], errors="coerce").to_numpy(dtype=np.float64)
+    packed = documents > 0
+    columns = (_numbers(frame["context_length"])[packed], documents[packed])
 
     def of_mask(context: float, document: float, is_causal: float, share: float) -> float:
         return share_of_packed_scores(

@@ -200,7 +200,7 @@ def how_counted(rows: pd.DataFrame) -> str:
 
 def _may_hide_pairs(rows: pd.DataFrame) -> bool:
     """Return whether attention of some rows may be limited to a window or a document."""
-    if any(rows[name].notna().any() for name in ("window", "document_length") if name in rows):
+    if any(rows[name].notna().any() for name in ("window", "lengths") if name in rows):
         return True
     return "model_code" in rows and bool(rows["model_code"].astype(str).str.startswith(HUGGING_FACE).any())
 

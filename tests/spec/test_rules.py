@@ -73,8 +73,16 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("collectives", {"world_size": 4, "message_bytes": 15}, "message_bytes 15 has no element for each of 4 ranks"),
     ("timing", {"attention": "sdpa", "window": 4}, "takes no window; these do: naive, naive_softmax, flex, varlen"),
     ("attention", {"attention": "./mine.py:f", "window": 4}, "attention ./mine.py:f takes no window"),
-    ("attention", {"attention": "./mine.py:f", "document_length": 4}, "./mine.py:f does not learn where documents"),
-    ("timing", {"model_code": "mine:Model", "document_length": 4}, "mine:Model does not learn where documents begin"),
+    (
+        "attention",
+        {"attention": "./mine.py:f", "lengths": "4", "batching": "packed"},
+        "./mine.py:f does not learn where documents",
+    ),
+    (
+        "timing",
+        {"model_code": "mine:Model", "lengths": "4", "batching": "packed"},
+        "mine:Model does not learn where documents begin",
+    ),
     ("timing", {"model_code": "hf:gpt2", "attention": "mine:f"}, "hf:gpt2 has its own attention layers"),
     ("attention", {"attention": "flex", "device": "mps"}, "MPS"),
     ("attention", {"attention": "flex", "device": "cpu"}, "flex has no backward on a CPU"),

@@ -86,7 +86,7 @@ def _of_any_batch(config: TrialConfig) -> Operators:
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
-    plain = {"attention": "naive", "checkpointing": "none", "window": None, "document_length": None, "compile": "none"}
+    plain = {"attention": "naive", "checkpointing": "none", "window": None, "lengths": None, "compile": "none"}
     update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, loss="eager", **plain)  # type: ignore[arg-type]
     return *found, *(one for one in _at_full_depth(as_eager(update)) if one.phase == "optimizer")
 

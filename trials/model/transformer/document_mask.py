@@ -1,12 +1,12 @@
 """Packed documents as tensors: where they begin, and which positions attend to which.
 
-Every sequence of a batch holds the same documents (`lmsweep.trials.analytic.document_lengths`).
+Every sequence of a batch holds the same documents (`lmsweep.trials.lengths.drawing`).
 """
 
 import torch
 from torch import Tensor
 
-from lmsweep.trials.analytic.document_lengths import document_lengths
+from lmsweep.trials.lengths.drawing import document_lengths
 from lmsweep.trials.spec.config import TrialConfig
 
 Device = torch.device | str
