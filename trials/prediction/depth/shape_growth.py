@@ -140,26 +140,26 @@ class ShapeGrowth:
     laws: tuple[Law, ...]
     """The laws that differ."""
     law: Sizes
-    """Of each allocation, in order: which law it follows."""
+    """Of each piece: which law it follows."""
 
     def sizes(self, shape: Shape) -> Sizes:
-        """Return the bytes of each allocation, in order; 0 where a kernel needs no scratch with this shape."""
+        """Return the bytes of each piece; 0 where a kernel needs no scratch with this shape."""
         return np.array([law(shape) for law in self.laws], dtype=np.int64)[self.law]
 
     def trace(self, shape: Shape) -> Trace:
         """Return what a step of this shape allocates and frees."""
-        left = iter(round_up(self.sizes(shape), self.block).tolist())
-        sizes: dict[int, int] = {}
-        found = []
-        for one in self.form:
-            events = []
-            for piece, change in one.events:
-                if change > 0:
-                    sizes[piece] = next(left)
-                if size := sizes[piece]:
-                    events.append((piece, size if change > 0 else -size))
-            found.append(replace(one, events=events))
-        return found
+        sizes = round_up(self.sizes(shape), self.block).tolist()
+        return [
+            replace(
+                one,
+                events=[
+                    (piece, sizes[piece] if change > 0 else -sizes[piece])
+                    for piece, change in one.events
+                    if sizes[piece]
+                ],
+            )
+            for one in self.form
+        ]
 
 
 def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | None:
@@ -168,12 +168,12 @@ def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | Non
     if not all(are_alike(first, other) for other in others):
         return None
     numbers: dict[tuple[int, ...], int] = {}
-    places = []
-    columns = [[change for one in trace for _, change in one.events if change > 0] for trace in traces.values()]
-    for sizes in zip(*columns, strict=True):
-        places.append(numbers.setdefault(sizes, len(numbers)))
+    places: dict[int, int] = {}
+    events = [[event for one in trace for event in one.events if event[1] > 0] for trace in traces.values()]
+    for alike in zip(*events, strict=True):
+        places[alike[0][0]] = numbers.setdefault(tuple(size for _, size in alike), len(numbers))
     laws = [law_of(shapes, sizes, block) for sizes in numbers]
     if None in laws:
         return None
-    return ShapeGrowth(
-        block=block, form=first, laws=tuple(law for law in laws if law), law=np.array(places, dtype=np.int64))
+    law = np.array([places.get(piece, 0) for piece in range(max(places) + 1)], dtype=np.int64)
+    return ShapeGrowth(block=block, form=first, laws=tuple(one for one in laws if one), law=law)

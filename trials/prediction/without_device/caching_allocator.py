@@ -56,9 +56,7 @@ class CachingAllocator:
         """Units from which a block is not split."""
         self.retries = 0
         """Times that all free segments were released."""
-        self._allocated = self._reserved = 0
-        self.peak_allocated = self.peak_reserved = 0
-        """Most units of blocks that were handed out, and of segments."""
+        self._allocated = self._reserved = self._most_allocated = self._most_reserved = 0
         self._lowest = _EVER
         """Address of the latest segment. Each segment lies below the one before it."""
         self._free: tuple[list[int], list[int]] = ([], [])
@@ -84,6 +82,16 @@ class CachingAllocator:
         """Return the bytes of all segments."""
         return self._reserved * GRAIN
 
+    @property
+    def peak_allocated(self) -> int:
+        """Return the most bytes of blocks that were handed out at once."""
+        return self._most_allocated * GRAIN
+
+    @property
+    def peak_reserved(self) -> int:
+        """Return the most bytes of segments."""
+        return self._most_reserved * GRAIN
+
     def allocate(self, requested: int) -> int:
         """Hand out a block for this many bytes, and return its address; the block may be larger."""
         slots = [0]
@@ -104,7 +112,7 @@ class CachingAllocator:
         frees, starts, ends, held = self._free, self._starts, self._ends, self._held
         chooses = self._expands or self._unsplit < _EVER
         unsplit, least = self._unsplit, 1 if self._expands else SMALL + 1
-        allocated, peak = self._allocated, self.peak_allocated
+        allocated, peak = self._allocated, self._most_allocated
         try:
             for operation in operations:
                 if operation >= 0:
@@ -153,7 +161,7 @@ class CachingAllocator:
                     starts[start] = size
                     ends[end] = start
         finally:
-            self._allocated, self.peak_allocated = allocated, peak
+            self._allocated, self._most_allocated = allocated, peak
 
     def _chosen(self, free: list[int], best: int, wanted: int) -> int:
         """Return the place of the free block that is taken; the number of free blocks if none may be."""
@@ -189,7 +197,7 @@ class CachingAllocator:
         if self.limit is not None and (self._reserved + size) * GRAIN > self.limit:
             return False
         self._reserved += size
-        self.peak_reserved = max(self.peak_reserved, self._reserved)
+        self._most_reserved = max(self._most_reserved, self._reserved)
         return True
 
     def _new_segment(self, wanted: int, small: bool) -> tuple[int, int] | None:

@@ -1,0 +1,65 @@
+"""Many steps of different shapes through the simulated allocator, whose cache each step leaves to the next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lmsweep.trials.prediction.depth.shape_growth import Shape
+from lmsweep.trials.prediction.many_steps.step_program import TOKEN_BYTES, StepProgram
+from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator, OutOfMemoryError
+
+BATCH = 2
+"""Tensors of a batch: inputs and targets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedRun:
+    """What a run of many steps needs of a device."""
+
+    peak_allocated: int
+    """Bytes, as all here; with the workspaces of cuBLAS."""
+    peak_reserved: int
+    retries: int
+    """Times that the allocator released all it had cached, to go on."""
+    failed_at: int | None
+    """The step, from 0, in which memory ran out; None if it did not."""
+    simulated: int
+    """Steps that went through the allocator."""
+
+
+def simulate(
+    program: StepProgram, shapes: Sequence[Shape], limit: int | None, way: str = "", *, each: bool = False
+) -> SimulatedRun:
+    """Run a step of each shape, in order, with `limit` bytes for the allocator, and `way` as PyTorch names it. Unless
+    `each` step is to be simulated, one that is nowhere larger than another is taken to find room where that one did,
+    until the allocator releases its cache."""
+    allocator = CachingAllocator(limit, way)
+    slots, batch = [0] * program.pieces, [0] * 0
+    largest: list[Shape] = []
+    """Shapes of the steps that found room, less those that are nowhere larger than another."""
+    index = done = 0
+    failed = True
+    try:
+        allocator.replay(program.built, program.built_units, slots)
+        for index, shape in enumerate(shapes):
+            if not each and any(shape.rows <= one.rows and shape.width <= one.width for one in largest):
+                continue
+            retries, units = allocator.retries, program.units(shape)
+            old, batch = batch, [allocator.allocate(TOKEN_BYTES * shape.tokens) for _ in range(BATCH)]
+            for address in old:
+                allocator.free(address)
+            allocator.replay(program.step(done, units), units, slots)
+            done += 1
+            if allocator.retries > retries:
+                largest = []
+            if program.leaves_nothing and done > 2:
+                largest = [one for one in largest if one.rows > shape.rows or one.width > shape.width] + [shape]
+        failed = False
+    except OutOfMemoryError:
+        pass
+    return SimulatedRun(
+        peak_allocated=allocator.peak_allocated,
+        peak_reserved=allocator.peak_reserved,
+        retries=allocator.retries,
+        failed_at=index if failed else None,
+        simulated=done,
+    )
