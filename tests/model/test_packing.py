@@ -416,9 +416,9 @@ def on_cuda(**fields: Any) -> TrialConfig:
 def test_a_mask_of_all_scores_is_predicted_once_and_flex_and_varlen_have_none() -> None:
     for subject in ("attention", "model"):
         after_init = {
-            (name, mean): predict(on_cuda(attention=name, lengths=mean), subject).after_init
+            (name, mean): predict(on_cuda(attention=name, **packed), subject).after_init
             for name in ("sdpa_efficient", "flex", "varlen")
-            for mean in (None, "128")
+            for mean, packed in ((None, {}), ("128", {"lengths": "128", "batching": "packed"}))
         }
         added = {
             name: after_init[name, "128"] - after_init[name, None] for name in ("sdpa_efficient", "flex", "varlen")

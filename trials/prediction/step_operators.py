@@ -59,6 +59,8 @@ def _of_its_phases(config: TrialConfig, run: Callable[[TrialConfig], Operators])
 
 def why_untimed(config: TrialConfig) -> str | None:
     """Return why the operators do not give the time of a step; None if they do."""
+    if config.varies:
+        return "the time of steps whose batches differ is not predicted"
     if OFFLOADS[config.offload].updates and config.optimizer != "adamw_fused":
         return f"the time of {config.optimizer} on the host is not known, only that of adamw_fused"
     return None
@@ -86,8 +88,9 @@ def _of_any_batch(config: TrialConfig) -> Operators:
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
-    plain = {"attention": "naive", "checkpointing": "none", "window": None, "lengths": None, "compile": "none"}
-    update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, loss="eager", **plain)  # type: ignore[arg-type]
+    plain = {"attention": "naive", "checkpointing": "none", "window": None, "compile": "none", "loss": "eager"}
+    plain |= {"lengths": None, "batching": "padded"}
+    update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, **plain)  # type: ignore[arg-type]
     return *found, *(one for one in _at_full_depth(as_eager(update)) if one.phase == "optimizer")
 
 

@@ -37,6 +37,11 @@ METRICS: Mapping[str, Metric] = {
     **_stored("s", ["time_std"], "timing", "attention"),  # of published numbers
     **_stored("s", ["time"], "timing", "attention", "loss", "ddp", "collectives", "ceiling", "noop"),
     **_stored("s", ["device_time", "enqueue_time"], "timing", "attention", "ddp"),
+    **_stored("s", ["mean_time", "p99_time", "recompile_time"], "timing", "ddp"),
+    **_stored("1", ["real_tokens", "padded_tokens"], "timing", "ddp"),
+    **_stored("share", ["padding"], "timing", "ddp"),
+    **_stored("tokens/s", ["real_tokens_per_second", "padded_tokens_per_second"], "timing", "ddp"),
+    **_stored("1", ["alloc_retries"], "memory"),
     "device_gap": Metric(unit="s", workloads=("timing",), is_difference=True),
     **_stored("s", ["latency"], "attention"),
     **_stored("s", ["compile_time", "setup_time", "checked_time", "warmup_time"], *ITERATED, "precision", "noop"),
