@@ -59,6 +59,25 @@ class Largest(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ManySteps:
+    """Whether memory lasts for runs of many steps whose batches differ, each run with another order of documents."""
+
+    steps: int
+    """Of a run."""
+    runs: int
+    failed: int
+    """Runs in which memory ran out."""
+    first_failed: int | None
+    """The earliest step in which it did, from 1."""
+    peak_allocated: int
+    """Bytes of the allocator's blocks in the first run, until its end."""
+    peak_reserved: int
+    """Bytes that the allocator reserved in it."""
+    retries: int
+    """Times that the allocator released its cache in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """What is known of what was asked."""
 

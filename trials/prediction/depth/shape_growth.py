@@ -129,12 +129,14 @@ def _agrees(law: Law, shapes: Sequence[Shape], sizes: Sequence[int], block: int)
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ShapeGrowth:
     """The allocations of steps that differ by their shape alone."""
 
     block: int
     """Bytes to which the allocator rounds sizes up."""
+    shapes: tuple[Shape, ...]
+    """Those that were recorded."""
     form: Trace
     """Of the first recorded shape: which pieces are allocated and freed in which order."""
     laws: tuple[Law, ...]
@@ -142,9 +144,15 @@ class ShapeGrowth:
     law: Sizes
     """Of each piece: which law it follows."""
 
+    @lru_cache(maxsize=4096)  # noqa: B019 - as long as the growth
+    def values(self, shape: Shape) -> Sizes:
+        """Return the sizes that differ. A step needs at most what another does if none of them is larger."""
+        return np.array([law(shape) for law in self.laws], dtype=np.int64)
+
     def sizes(self, shape: Shape) -> Sizes:
         """Return the bytes of each piece; 0 where a kernel needs no scratch with this shape."""
-        return np.array([law(shape) for law in self.laws], dtype=np.int64)[self.law]
+        found: Sizes = self.values(shape)[self.law]
+        return found
 
     def trace(self, shape: Shape) -> Trace:
         """Return what a step of this shape allocates and frees."""
@@ -176,4 +184,4 @@ def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | Non
     if None in laws:
         return None
     law = np.array([places.get(piece, 0) for piece in range(max(places) + 1)], dtype=np.int64)
-    return ShapeGrowth(block=block, form=first, laws=tuple(one for one in laws if one), law=law)
+    return ShapeGrowth(block=block, shapes=shapes, form=first, laws=tuple(one for one in laws if one), law=law)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lmsweep.trials.prediction.depth.shape_growth import Shape
 from lmsweep.trials.prediction.many_steps.step_program import TOKEN_BYTES, StepProgram
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator, OutOfMemoryError
@@ -34,14 +36,15 @@ def simulate(
     until the allocator releases its cache."""
     allocator = CachingAllocator(limit, way)
     slots, batch = [0] * program.pieces, [0] * 0
-    largest: list[Shape] = []
-    """Shapes of the steps that found room, less those that are nowhere larger than another."""
+    largest = np.empty((0, len(program.growth.laws)), dtype=np.int64)
+    """Sizes of the steps that found room, less those that are nowhere larger than another."""
     index = done = 0
     failed = True
     try:
         allocator.replay(program.built, program.built_units, slots)
         for index, shape in enumerate(shapes):
-            if not each and any(shape.rows <= one.rows and shape.width <= one.width for one in largest):
+            sizes = program.growth.values(shape)
+            if not each and (sizes <= largest).all(axis=1).any():
                 continue
             retries, units = allocator.retries, program.units(shape)
             old, batch = batch, [allocator.allocate(TOKEN_BYTES * shape.tokens) for _ in range(BATCH)]
@@ -50,9 +53,9 @@ def simulate(
             allocator.replay(program.step(done, units), units, slots)
             done += 1
             if allocator.retries > retries:
-                largest = []
+                largest = largest[:0]
             if program.leaves_nothing and done > 2:
-                largest = [one for one in largest if one.rows > shape.rows or one.width > shape.width] + [shape]
+                largest = np.vstack([largest[(largest > sizes).any(axis=1)], sizes])
         failed = False
     except OutOfMemoryError:
         pass

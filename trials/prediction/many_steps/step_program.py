@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from lmsweep.trials.prediction.depth.shape_growth import FITTED, Shape, ShapeGrowth
+from lmsweep.trials.prediction.depth.shape_growth import Shape, ShapeGrowth
 from lmsweep.trials.prediction.without_device.allocation_trace import Stretch
 from lmsweep.trials.prediction.without_device.caching_allocator import GRAIN
 
@@ -66,7 +66,7 @@ class StepProgram:
     @cached_property
     def _batch(self) -> set[int]:
         """Return the pieces of the batch with which the model was recorded."""
-        recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in FITTED]
+        recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
         changes = [event for one in self._init for event in one.events]
         lasting = {piece for piece, change in changes if change > 0} - {piece for piece, change in changes if change < 0}
         return {piece for piece in lasting if all(sizes[piece] == tokens for sizes, tokens in recorded)}

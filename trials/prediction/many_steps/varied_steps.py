@@ -10,6 +10,7 @@ import numpy as np
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, cublas_workspace
 from lmsweep.trials.analytic.prediction_question import ManySteps, Room
 from lmsweep.trials.lengths.batches import batches
+from lmsweep.trials.lengths.length_forms import read_lengths
 from lmsweep.trials.prediction.depth.shape_growth import FITTED, Shape, ShapeGrowth, shape_growth
 from lmsweep.trials.prediction.many_steps.simulated_run import SimulatedRun, simulate
 from lmsweep.trials.prediction.many_steps.step_program import StepProgram
@@ -25,7 +26,7 @@ TOKENS = 1024
 """Unit of `batch_tokens` in the search for the largest."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class VariedSteps:
     """The steps of one configuration, at any batch."""
 
@@ -123,7 +124,7 @@ def lasts(family: VariedSteps, config: TrialConfig, room: Room, steps: int, runs
 def largest_batch(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> int:
     """Return the largest batch_size, or batch_tokens, with which all runs last; 0 if none does."""
     family = varied_steps(config)
-    least = -(-int(max_length(config)) // family.unit) if family.unit > 1 else 1
+    least = -(-read_lengths(str(config.lengths)).longest // family.unit) if family.unit > 1 else 1
 
     def is_safe(units: int, of: int) -> bool:
         return lasts(family, family.sized(units), room, steps, of)
