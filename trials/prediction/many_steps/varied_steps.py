@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
-import numpy as np
-
-from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, cublas_workspace
+from lmsweep.trials.analytic.memory_prediction import cublas_workspace
 from lmsweep.trials.analytic.prediction_question import ManySteps, Room
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.lengths.length_forms import read_lengths
-from lmsweep.trials.prediction.depth.shape_growth import FITTED, Shape, ShapeGrowth, shape_growth
+from lmsweep.trials.prediction.depth.batch_growth import are_alike
+from lmsweep.trials.prediction.depth.shape_growth import ALONE, FITTED, Shape, ShapeGrowth, shape_growth
 from lmsweep.trials.prediction.many_steps.simulated_run import SimulatedRun, simulate
 from lmsweep.trials.prediction.many_steps.step_program import StepProgram
 from lmsweep.trials.prediction.peak_memory import UNSURE_BYTES, allocations
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError, block_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.allocators import ALLOCATORS
@@ -31,7 +31,10 @@ class VariedSteps:
     """The steps of one configuration, at any batch."""
 
     config: TrialConfig
-    growth: ShapeGrowth
+
+    def growth_of(self, shape: Shape) -> ShapeGrowth:
+        """Return the law of the steps with so many rows."""
+        return _alone(fixed(self.config)) if shape.rows == 1 else _growth(fixed(self.config))
 
     @property
     def unit(self) -> int:
@@ -45,19 +48,22 @@ class VariedSteps:
 
     def run(self, config: TrialConfig, limit: int | None, workspace: int, steps: int) -> SimulatedRun:
         """Return what the first steps of a configuration need, from those that differ in the batch alone."""
-        program = self.program(workspace)
-        return simulate(program, shapes_of(config, steps), limit, ALLOCATORS[config.allocator])
+        shapes = shapes_of(config, steps)
+        growths = {key: self.growth_of(Shape(int(not key) + 1, 1)) for key in {one.rows == 1 for one in shapes}}
+        programs = {key: self._program(workspace, growth) for key, growth in growths.items()}
+        each = config.allocator.startswith("max_split")  # whose large blocks serve no smaller request
+        return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], each=each)
 
-    @lru_cache(maxsize=2)  # noqa: B019 - as long as the steps
-    def program(self, workspace: int) -> StepProgram:
-        return StepProgram(growth=self.growth, longest=self.config.context_length, workspace=workspace)
+    @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
+    def _program(self, workspace: int, growth: ShapeGrowth) -> StepProgram:
+        return StepProgram(growth=growth, longest=self.config.context_length, workspace=workspace)
 
 
 @lru_cache(maxsize=8)
 def varied_steps(config: TrialConfig) -> VariedSteps:
     """Return the steps of all configurations with these lengths. Raises UnpredictableError if their memory does not
     follow from the shapes of batches, and what the user's code raises."""
-    return VariedSteps(config=config, growth=_growth(fixed(config)))
+    return VariedSteps(config=config)
 
 
 def fixed(config: TrialConfig) -> TrialConfig:
@@ -74,16 +80,35 @@ def fixed(config: TrialConfig) -> TrialConfig:
 
 @lru_cache(maxsize=4)
 def _growth(config: TrialConfig) -> ShapeGrowth:
+    """Return the steps of batches of several rows."""
     if config.accumulate > 1 or config.ddp != "none":
         raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
-    shapes = FITTED if config.lengths is None else [Shape(one.rows, config.context_length) for one in FITTED]
-    found = shape_growth(
-        {one: allocations(replace(config, batch_size=one.rows, context_length=one.width)) for one in shapes},
-        block_of(config),
-    )
+    if config.compile != "none" and config.lengths is None:
+        raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
+    if config.lengths is None:
+        return _recorded(config, FITTED)
+    return _recorded(config, [Shape(one.rows, config.context_length) for one in FITTED])
+
+
+@lru_cache(maxsize=4)
+def _alone(config: TrialConfig) -> ShapeGrowth:
+    """Return the steps of batches of one row, which are recorded if a check shows that they differ from others."""
+    shape = Shape(1, config.context_length if config.lengths else ALONE[-1].width)
+    general, checked = _growth(config), _allocations(config, shape)
+    if are_alike(general.trace(shape), checked):
+        return general
+    return _recorded(config, [shape] if config.lengths else ALONE)
+
+
+def _recorded(config: TrialConfig, shapes: Sequence[Shape]) -> ShapeGrowth:
+    found = shape_growth({one: _allocations(config, one) for one in shapes}, block_of(config))
     if found is None:
         raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
     return found
+
+
+def _allocations(config: TrialConfig, shape: Shape) -> Trace:
+    return allocations(replace(config, batch_size=shape.rows, context_length=shape.width))
 
 
 @lru_cache(maxsize=64)
