@@ -237,11 +237,13 @@ def _differing(values: Mapping[str, str], baseline: Mapping[str, str]) -> dict[s
     return {name: text for name, text in values.items() if text != baseline[name]}
 
 
-def _plainness(option: Option, baseline: Mapping[str, str] | None) -> tuple[int, int]:
-    """The number of fields with the baseline's values or, without one, their defaults; then the number of results."""
+def _plainness(option: Option, baseline: Mapping[str, str] | None) -> tuple[bool, int, int]:
+    """The number of fields with the baseline's values or, without one, their defaults; then the number of results.
+    An option that never ran to its end (out of memory, say) comes last: nothing can be compared with it."""
     wanted = baseline or {name: label(CONFIG_FIELDS[name].default) for name in option.values if name in CONFIG_FIELDS}
     same = sum(option.values.get(name) == text for name, text in wanted.items())
-    return same, option.rows["measurement_id"].nunique() if same else 0
+    ran = baseline is not None or bool(option.rows["median"].notna().any())
+    return ran, same, option.rows["measurement_id"].nunique() if same else 0
 
 
 def _short_devices(rows: pd.DataFrame) -> dict[str, str]:

@@ -90,11 +90,16 @@ def take_series(
 
 
 def take_series_of_ranks(
-    bench: Workbench, team: Team[Watched], run: Callable[[], Taken], seconds: Callable[[Taken], float]
+    bench: Workbench,
+    team: Team[Watched],
+    run: Callable[[], Taken],
+    seconds: Callable[[Taken], float],
+    *,
+    before_measuring: Callable[[], object] = lambda: None,
 ) -> Series[Taken]:
     """Run iterations of a team whose ranks watch their GPUs; the flags are also those of the GPUs."""
     team.all(WatchedRank.watch)
-    series = take_series(bench, run, seconds)
+    series = take_series(bench, run, seconds, before_measuring=before_measuring)
     now = time.monotonic()
     doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
     return replace(series, flags=tuple(dict.fromkeys(chain(series.flags, *doubtful))))

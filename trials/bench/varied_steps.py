@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from statistics import fmean
 
 import numpy as np
@@ -44,14 +45,26 @@ class BatchesTaken:
         self._current = self._step.advance()
 
 
+PARTS = 10
+"""Of all steps, each with a mean time of a token: single steps have few tokens, and their times vary with these."""
+
+
 def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Measurement]:
     """Yield the tokens of each step, those of padding, and how many real ones a second has."""
     real = tuple(sum(batch.real_tokens for batch in step) for step in taken)
     padded = tuple(sum(batch.padded_tokens for batch in step) for step in taken)
     yield Measurement(phase="step", metric="real_tokens", unit="1", samples=real)
     yield Measurement(phase="step", metric="padded_tokens", unit="1", samples=padded)
+    yield Measurement(phase="step", metric="token_time", unit="s", samples=tuple(_seconds_per_token(real, seconds)))
     yield one_number("step", "padding", "share", 1 - sum(real) / sum(padded))
     yield one_number("step", "real_tokens_per_second", "tokens/s", sum(real) / sum(seconds))
     yield one_number("step", "padded_tokens_per_second", "tokens/s", sum(padded) / sum(seconds))
     yield one_number("step", "mean_time", "s", fmean(seconds))
     yield one_number("step", "p99_time", "s", float(np.quantile(seconds, 0.99)))
+
+
+def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> Iterator[float]:
+    """Yield seconds a real token, of each part of the steps."""
+    borders = np.linspace(0, len(seconds), min(PARTS, len(seconds)) + 1).round().astype(int)
+    for begin, end in pairwise(borders):
+        yield sum(seconds[begin:end]) / sum(tokens[begin:end])

@@ -45,7 +45,7 @@ class LengthFile:
 
     @property
     def text(self) -> str:
-        """The file with the digest of its content, which tells another content from this one."""
+        """The file with the digest of its content, which another content changes."""
         return f"{self.path}{f':{self.column}' if self.column else ''}@{digest_of(self.path)}"
 
 

@@ -39,7 +39,7 @@ def value_rows(series: Sequence[Readings], *, alike: bool = True) -> Iterator[Me
 
 
 def run_rows(config: TrialConfig, series: Sequence[Readings]) -> Iterator[Measurement]:
-    """The peaks of all steps, and how often the allocator gave its cache back to go on."""
+    """The peaks of all steps, and how often the allocator gave its cache back and tried again."""
     for phase, metric in series[0]:
         if phase == "step":
             yield one_number("run", metric, "B", max(readings[phase, metric] for readings in series))

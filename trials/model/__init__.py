@@ -7,7 +7,6 @@ float8.py              matrix products of 8-bit numbers
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration, also as CUDA graphs
-varied_batches.py      batches of documents of different lengths, as tensors
 trained_weights.py     whether each trained weight gets a gradient and is updated
 loss_functions.py      the loss, by name; the output head and the loss alone
 optimizer.py           the optimizer, by name

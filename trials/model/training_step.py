@@ -22,10 +22,10 @@ from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.model.transformer.transformer import Transformer
+from lmsweep.trials.model.transformer.varied_batches import VariedBatch, varied_batches
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
 from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_devices, inputs_of, logits_of, users_loss
 from lmsweep.trials.model.users.users_model import build_users_model, give_hidden, repeated_layers, vocabulary_of
-from lmsweep.trials.model.varied_batches import VariedBatch, varied_batches
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.offloads import OFFLOADS
@@ -63,6 +63,7 @@ class TrainingStep:
         if config.adapter != "none":
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
+        self._layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         self.loss_function = loss_for(config)
         self._head: torch.Tensor | None = None
@@ -164,7 +165,8 @@ class TrainingStep:
         """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch."""
         if self._micro_batches:
             varied = self._micro_batches[index]
-            varied.enter(self.model)
+            if self._layer is not None:
+                varied.enter(self._layer)
             self.inputs, self.targets = varied.inputs, varied.targets
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten

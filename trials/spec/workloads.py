@@ -138,12 +138,13 @@ BUILT_IN: dict[str, Workload] = {
         Workload(
             name="ddp",
             module=f"{_ROOM}.ddp",
-            protocol=("mode", *_STEPS),
+            protocol=("mode", *_STEPS, "batches"),
             holds="model",
             has_ranks=True,
             accumulates=True,
             preloads=True,
             runs_per_step=2,
+            varies=True,
         ),
     )
 }

@@ -1,9 +1,11 @@
 """The workload `ddp`: a data-parallel training step on several ranks, and how much of its communication is exposed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from lmsweep.trials.bench.iterations import host_bound_flags, take_series_of_ranks
+from lmsweep.trials.bench.varied_steps import token_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, RankMemory
 from lmsweep.trials.distributed.parallel.step_checks import verify
@@ -15,8 +17,9 @@ from lmsweep.trials.distributed.traffic.comm_trace import (
     trace_communication,
     trace_step,
 )
-from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, pair_rows
+from lmsweep.trials.distributed.traffic.step_pairs import Pair, StepPairs, pair_rows
 from lmsweep.trials.distributed.traffic.step_report import report_rows, report_step
+from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.profiling.device_time import device_row
@@ -49,16 +52,28 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
             team.all(DataParallelStep.time_all_reduce)
     with bench.account("measured"):
         all_reduces = [max(team.all(DataParallelStep.time_all_reduce)) for _ in range(ALL_REDUCES)]
+    pairs = StepPairs(team)
+
+    def run() -> Pair:
+        team.all(DataParallelStep.advance)
+        return pairs.run()
+
     with bench.account("compile" if config.compiles else "warmup"):
-        checks = list(verify(team, config))
+        checks = list(_unverified(run) if config.varies else verify(team, config))
     if config.compiles:
         check_compiled()
-    pairs = StepPairs(team)
-    series = take_series_of_ranks(bench, team, pairs.run, lambda pair: pair.synchronized.step)
+
+    def begin() -> None:
+        team.all(DataParallelStep.restart)
+
+    series = take_series_of_ranks(bench, team, run, lambda pair: pair.synchronized.step, before_measuring=begin)
     with bench.account("measured"):
         # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
         team.all(DataParallelStep.reset_peak_memory)
-        team.all(DataParallelStep.step)
+        begin()
+        for _ in range(len(series.measured) if config.varies else 1):
+            team.all(DataParallelStep.advance)
+            team.all(DataParallelStep.step)
         memory = team.all(DataParallelStep.memory)
         traces = team.all(trace_communication)
         merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
@@ -73,11 +88,21 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     yield from pair_rows(
         config, bench.datasheet, series.warmup, series.measured, doubtful=doubtful, does_not_fit=pairs.does_not_fit
     )
+    if config.varies:
+        drawn, each = batches(config), config.accumulate * config.world_size
+        taken = [tuple(islice(drawn, each)) for _ in series.measured]
+        yield from token_rows(taken, [pair.synchronized.step for pair in series.measured])
     yield from _communication(traces)
     yield from report_rows(reports)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, gradients, all_reduces)
+
+
+def _unverified(run: Callable[[], Pair]) -> Iterator[Measurement]:
+    run()
+    reason = "gradients are compared with one process where all batches have one shape; take lengths out for that"
+    yield one_number("gradients", "relative_error", "1", None, reason)
 
 
 def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:

@@ -68,7 +68,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         note_scale()
         taken = list(varied.taken) if varied else []
         device: list[DeviceTime] = []
-        if has_events(config.device_type):
+        has_device = has_events(config.device_type) and not varied  # traces of other batches say nothing
+        if has_device:
             with bench.account("profiled"):
                 device = [
                     replace(one, phases=sums_by_name(phases, one.phases))
@@ -98,7 +99,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     yield from _times(bench, names, series, common, flops)
     if taken:
         yield from token_rows(taken, [one.step for one in series.measured])
-    if has_events(config.device_type):
+    if has_device:
         yield from device_rows(names, device)
     yield from telemetry_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)

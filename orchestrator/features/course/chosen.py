@@ -33,7 +33,7 @@ class Found:
     failed: dict[str, int]
     """Status -> how many ended so and never succeeded."""
     lacking: tuple[str, ...]
-    """The measurements that did not succeed: workload, trial and status of each, or missing."""
+    """The measurements that did not succeed: workload, trial and status of each with its reason, or missing."""
 
     @property
     def missing(self) -> int:
@@ -58,23 +58,29 @@ class SomeResults(Results):
 
 
 def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
-    """Return how many of the measurements of these trials are among the rows of `lmsweep.load`."""
+    """Return how many of the measurements of these trials are among the rows of `lmsweep.load`, pooled or not."""
     names = varying_fields(trial.config for trial in trials)
     asked = {
         measurement_id(trial.config, workload): f"{workload}: {describe(trial.config, names, otherwise='the trial')}"
         for trial in trials
         for workload in trial.workloads
     }
-    rows = frame[frame["measurement_id"].isin(asked)]
+    rows = frame[frame["measurement_id"].isin(asked)].sort_values("started_at", kind="stable")
     succeeded = set(rows["measurement_id"][rows["status"] == Status.OK])
     others = rows[~rows["measurement_id"].isin(succeeded)].drop_duplicates("measurement_id", keep="last")
     statuses = dict(zip(others["measurement_id"], map(str, others["status"]), strict=True))
+    unsupported = others[others["status"] == Status.UNSUPPORTED]
+    reasons = {
+        one: f" ({error})" for one, error in zip(unsupported["measurement_id"], unsupported["error"], strict=True)
+    }
     return Found(
         asked=len(asked),
         ok=len(succeeded),
         failed=dict(Counter(statuses.values())),
         lacking=tuple(
-            f"{words}: {statuses.get(one, 'missing')}" for one, words in asked.items() if one not in succeeded
+            f"{words}: {statuses.get(one, 'missing')}{reasons.get(one, '')}"
+            for one, words in asked.items()
+            if one not in succeeded
         ),
     )
 

@@ -127,7 +127,10 @@ def _problem(
     trials = request.grids[name]
     own = SomeResults(results, lambda frame: rows_of_trials(frame, trials))
     chosen = results if problem.whole_store else own
-    written = Written(name=name, problem=problem, found=found_in(results.everything, trials))
+    found = found_in(results.everything, trials)
+    if found.missing:  # perhaps unsupported, which is stored for the device that lacked: `everything` leaves it out
+        found = found_in(results.attempts, trials)
+    written = Written(name=name, problem=problem, found=found)
     bodies: dict[str, list[str]] = {"markdown": [], "latex": [], "typst": []}
     if problem.report or not own.everything.empty:
         _add_tables(written, chosen, bodies)

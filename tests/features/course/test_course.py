@@ -14,6 +14,7 @@ from lmsweep.orchestrator.features.course.chosen import found_in, rows_of_trials
 from lmsweep.orchestrator.features.course.formats import Request, write
 from lmsweep.orchestrator.features.course.problems import PROBLEMS
 from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import Attempts, samples
@@ -141,6 +142,22 @@ def test_a_failure_is_counted_by_its_status_and_not_as_missing(tmp_path: Path) -
     found = found_in(load(attempts.store), trials)
     assert (found.ok, found.failed, found.missing) == (0, {"oom": 1}, 0)
     assert found.lacking == ("ddp: the trial: oom",)
+
+
+def test_what_no_device_supports_has_its_reason_and_is_not_missing(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    trials = load_sweep("cs336-2026").grids["distributed_communication_single_node"]
+    six = [trial.config for trial in trials if trial.config.world_size == 6]
+    attempts.ok(trials[0].config, {"collective.time": samples(0.01, 1e-4)}, workload="collectives")
+    nowhere = Fingerprint(device_name="no cuda device for 6 ranks", torch_version="2.11.0", python_version="3.12")
+    for config in six:
+        attempts.failed(
+            config, "unsupported", workload="collectives", error="world_size 6 needs 6 GPUs", fingerprint=nowhere
+        )
+    lmsweep_here("export", "cs336-2026", tmp_path / "results", "-o", tmp_path / "writeup")
+    page = (tmp_path / "writeup" / "distributed_communication_single_node.md").read_text()
+    assert "- 1 of 12 measured, 4 unsupported, 7 missing. The rest: " in page
+    assert page.count(": unsupported (world_size 6 needs 6 GPUs)") == 4
 
 
 def test_a_sweep_without_problems_is_refused_with_their_names(store: Path, tmp_path: Path) -> None:

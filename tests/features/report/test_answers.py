@@ -72,6 +72,18 @@ def test_a_clear_difference_is_a_headline_with_its_interval(tmp_path: Path) -> N
     assert details[0] == "Faster in 3 of 3 comparisons."
 
 
+def test_an_option_that_ran_out_of_memory_everywhere_is_no_baseline(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for checkpointing, seconds in (("none", None), ("block", 6.4), ("nested", 7.8)):
+        trial = config(device="cuda", checkpointing=checkpointing)
+        if seconds is None:
+            attempts.failed(trial, "oom")
+        else:
+            attempts.ok(trial, {"step.time": samples(seconds, 0.01)})
+    [found] = answers_of(attempts.store.location)
+    assert "checkpointing nested is 18 % slower than checkpointing block" in headline_of(found)[0]
+
+
 def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None:
     location = grid(tmp_path, {"fp32": [10.0, 20.1], "bf16": [10.05, 20.0]})
     assert headline_of(answers_of(location)[0])[0] in (

@@ -15,6 +15,7 @@ from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimize
 from lmsweep.trials.distributed.parallel.world import World
 from lmsweep.trials.distributed.ranks.coordinator import WatchedRank
 from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
+from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, peak_allocated, reset_peak, synchronize
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.precision_modes import MathMode
@@ -84,6 +85,7 @@ class DataParallelStep(WatchedRank):
         self.training, self.synchronizer, self.batches = built.training, built.synchronizer, built.batches
         self.slices, self.slice = built.slices, built.slice
         self.alone, self._first_weights = None, built.first_weights
+        self.restart()
 
     def parameters(self) -> list[nn.Parameter]:
         """The weights that are trained."""
@@ -105,6 +107,15 @@ class DataParallelStep(WatchedRank):
     def take_slice(self, index: int, sequences: int | None = None) -> None:
         """Train on a slice of the batch, or on the given number of sequences of it."""
         self.training.inputs, self.training.targets = (whole[index][:sequences] for whole in self.batches)
+
+    def restart(self) -> None:
+        """Begin with the first batch again, where batches differ by their lengths: each rank has its own."""
+        if self.config.varies:
+            self.training.draw_from(batches(self.config, self.slice, self.slices))
+
+    def advance(self) -> None:
+        """Take the next batch, if batches differ."""
+        self.training.advance()
 
     def step(self, synchronized: bool = True) -> Iteration:
         """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""

@@ -221,7 +221,7 @@ class Masked(nn.Module):
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor, persistent=False)
 
-    def take(self, masks: Mapping[str, Any]) -> None:
+    def take(self, masks: dict[str, Any]) -> None:
         """Attend by the masks of another batch."""
         self.names = list(masks)
         for name, mask in masks.items():

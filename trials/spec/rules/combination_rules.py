@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.rules.device_rules import Capabilities, builds_or_is, builds_step, why_not_on
 from lmsweep.trials.spec.rules.rank_rules import of_collectives, of_ddp
 from lmsweep.trials.spec.rules.step_rules import (
@@ -63,8 +64,9 @@ def _of_lengths(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"allocator {c.allocator} is one of CUDA's allocator, which device {c.device_type} does not have"
     if c.batching != "token_budget" and c.batch_tokens is not None:
         yield f"batch_tokens {c.batch_tokens} has no effect with batching: {c.batching}; it is for token_budget"
-    if c.lengths is None and c.batching != "padded":
-        yield f"batching: {c.batching} has no effect without lengths, which say how long documents are"
+    for name in ("batching", "seed"):
+        if c.lengths is None and not c.is_default(name):
+            yield f"{name}: {getattr(c, name)} has no effect without lengths, which say how long documents are"
     if c.document_length is not None and c.batching != "packed":
         yield f"lengths {c.lengths} is a mean of packed documents; it needs batching: packed, not {c.batching}"
     if not c.varies:
@@ -73,6 +75,10 @@ def _of_lengths(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"{w.name} measures batches of one shape; lengths are for {_names(lambda one: one.varies)}"
     if c.step:
         yield f"lengths {c.lengths} have no effect with step {c.step}, which brings its own batches"
+    if c.tp > 1:
+        yield f"tp {c.tp} divides the tokens of rows that are as long as each other; lengths make them differ"
+    if w.name == "ddp" and (is_reference(c.ddp) or is_reference(c.optimizer)):
+        yield "your own wrapper or optimizer is measured with batches of one shape; lengths make them differ"
     if not c.causal and c.batching != "packed":
         yield "with causal: false, documents attend to their padding; use batching: packed"
     if c.capture != "none":

@@ -13,7 +13,7 @@ from torch import Tensor
 from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.transformer.attention_functions import Masked, masks_of
 from lmsweep.trials.model.transformer.document_mask import positions_of
-from lmsweep.trials.model.transformer.transformer import CausalSelfAttention, Transformer
+from lmsweep.trials.model.transformer.transformer import CausalSelfAttention
 from lmsweep.trials.spec.config import TrialConfig
 
 
@@ -28,12 +28,10 @@ class VariedBatch:
     positions: Tensor | None
     """Those of tokens in packed documents, (rows, tokens); None: 0, 1, 2, ..."""
 
-    def enter(self, model: object) -> None:
-        """Have lmsweep's own model attend within the documents of this batch."""
-        if not isinstance(model, Transformer):
-            return
-        layer = model.blocks[0].attention  # all layers share their attention and its positions
-        assert isinstance(layer, CausalSelfAttention) and isinstance(layer.attention, Masked)
+    def enter(self, layer: CausalSelfAttention) -> None:
+        """Have the layers of lmsweep's own model attend within the documents of this batch; they share the attention
+        of one, and its positions."""
+        assert isinstance(layer.attention, Masked)
         layer.attention.take(self.masks)
         if self.positions is not None:
             layer.rope.place(self.positions)
