@@ -39,7 +39,8 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     for planned in plan.trials:
         room = budget(planned.trial.config, planned.environment)
         if room and has_model(planned.trial.config):
-            config = with_value(memory_config(planned.trial.config), dimension, 1)
+            config = memory_config(planned.trial.config)
+            config = with_value(config, dimension_of(config, dimension), 1)
             config = replace(config, model=planned.trial.config.model)
             places.setdefault(config, (planned.environment.device_name, room))
     if not places:
@@ -50,6 +51,11 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     return frontiers(places, dimension, code)
 
 
+def dimension_of(config: TrialConfig, dimension: Dimension) -> Dimension:
+    """Return what makes a batch larger: with a budget of tokens, that."""
+    return "batch_tokens" if dimension == "batch_size" and config.batching == "token_budget" else dimension
+
+
 def has_model(config: TrialConfig) -> bool:
     return config.builds_a_model and config.step is None
 
@@ -57,7 +63,12 @@ def has_model(config: TrialConfig) -> bool:
 def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None) -> list[Frontier]:
     """Return the frontier of each configuration on the device of this name, within its budget."""
     questions = [
-        Question(config=config, rooms=(Room(name, room.bytes),), wants=("largest",), dimension=dimension)
+        Question(
+            config=config,
+            rooms=(Room(name, room.bytes),),
+            wants=("largest",),
+            dimension=dimension_of(config, dimension),
+        )
         for config, (name, room) in places.items()
     ]
     found = []
@@ -65,8 +76,8 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
         largest = answer.largest[0] if answer.largest else None
         found.append(
             Frontier(
-                config=with_value(config, dimension, largest.sure or 1 if largest else 1),
-                dimension=dimension,
+                config=with_value(config, dimension_of(config, dimension), largest.sure or 1 if largest else 1),
+                dimension=dimension_of(config, dimension),
                 largest=largest.sure if largest else None,
                 possible=largest.possible if largest else None,
                 reason=answer.why_not,

@@ -23,7 +23,16 @@ from lmsweep.trials.analytic.memory_prediction import (
     subject_of,
     upper_bound,
 )
-from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, Rows, Want, answer_of, as_text
+from lmsweep.trials.analytic.prediction_question import (
+    Answer,
+    ManySteps,
+    Question,
+    Room,
+    Rows,
+    Want,
+    answer_of,
+    as_text,
+)
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
@@ -187,7 +196,9 @@ class Predictions:
         questions: dict[str, Question] = {}
         for trial, environment in asked:
             room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
-            if room and isinstance(prediction, Prediction) and depends_on_order(prediction, room):
+            if not room or not isinstance(prediction, Prediction):
+                continue
+            if depends_on_order(prediction, room) or (trial.config.varies and trial.config.device_type == "cuda"):
                 there = Room(environment.device_name, room.bytes)
                 config, subject = memory_config(trial.config), subject_of(trial) or "model"
                 questions[self._verdict_key(trial, there)] = Question(
@@ -209,6 +220,13 @@ class Predictions:
             return None
         key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
         return why_too_large(prediction, room, self._known.get(key, Answer()).fits)
+
+    def many_steps(self, trial: Trial, environment: Fingerprint) -> ManySteps | None:
+        """Return whether memory lasts there for many steps whose batches differ; None if that was not predicted."""
+        if not trial.config.varies or subject_of(trial) is None or not (room := budget(trial.config, environment)):
+            return None
+        key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
+        return self._known.get(key, Answer()).many_steps
 
     def _collect(self) -> None:
         if not self._answers:

@@ -67,6 +67,8 @@ class ManySteps:
     runs: int
     failed: int
     """Runs in which memory ran out."""
+    failed_steps: float
+    """Steps of a run that need more than there is, on average."""
     first_failed: int | None
     """The earliest step in which it did, from 1."""
     peak_allocated: int
@@ -89,6 +91,8 @@ class Answer:
     operators: Rows = ()
     fits: bool | None = None
     """None if the prediction is too uncertain to decide."""
+    many_steps: ManySteps | None = None
+    """Of a trial whose batches differ, beside `fits`."""
     largest: tuple[Largest, ...] = ()
     """The largest value in each room."""
     reason: str | None = None
@@ -125,6 +129,6 @@ def question_of(values: dict[str, Any], index: int = 0) -> Question:
 
 def answer_of(values: dict[str, Any]) -> Answer:
     """Return the answer that JSON has. Raises TypeError if it has another's fields."""
-    records = {"prediction": Prediction, "bounds": Bounds, "flops": StepFlops}
+    records = {"prediction": Prediction, "bounds": Bounds, "flops": StepFlops, "many_steps": ManySteps}
     values = {name: records[name](**value) if name in records else value for name, value in values.items()}
     return Answer(**values | {"largest": tuple(Largest(*one) for one in values.get("largest", ()))})

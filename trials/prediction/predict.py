@@ -22,6 +22,7 @@ from lmsweep.trials.analytic.rates.operators import row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
+from lmsweep.trials.prediction.many_steps.varied_steps import largest_lasting, many_steps, run_fits, run_memory
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, together
@@ -118,8 +119,7 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
         if asked.config.has_counted_flops:
             found["flops"] = count_flops(asked.config)
     if "verdict" in asked.wants:
-        name, room = asked.rooms[0]
-        found |= _known(lambda: {"fits": fits(asked.config, asked.subject, room, name)})
+        found |= _known(lambda: _verdict(asked))
     if "largest" in asked.wants:
         found |= _known(lambda: _largest(asked), "reason")
     elif "operators" in asked.wants and asked.config.device_type == "cuda":
@@ -140,7 +140,16 @@ def _known(find: Callable[[], Found], unknown: str = "failure") -> Found:
         return {"failure": f"predicting it failed: {type(error).__name__}: {error}"}
 
 
+def _verdict(asked: Question) -> Found:
+    room = asked.rooms[0]
+    if asked.config.varies:
+        return {"fits": run_fits(asked.config, room), "many_steps": many_steps(asked.config, room)}
+    return {"fits": fits(asked.config, asked.subject, room.bytes, room.device_name)}
+
+
 def _memory(asked: Question, run: Mode | None) -> Found:
+    if asked.config.varies:
+        return {"prediction": run_memory(asked.config)}
     try:
         return {"prediction": predict(asked.config, asked.subject, run=run)}
     except UnpredictableError:
@@ -152,6 +161,8 @@ def _memory(asked: Question, run: Mode | None) -> Found:
 
 def _largest(asked: Question) -> Found:
     """The largest size that fits in each room, and the operators of a step of that size."""
+    if asked.config.varies:
+        return {"largest": tuple(largest_lasting(asked.config, room) for room in asked.rooms)}
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, room) for room in asked.rooms)}
     step = step_family(asked.config)

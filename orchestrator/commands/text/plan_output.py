@@ -2,6 +2,8 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,11 +18,15 @@ from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate,
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.prediction_question import ManySteps
 from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
+from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.spec.config import TrialConfig
 
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
 """Why a trial with this action takes no time."""
+SOME_BATCHES = 1000
+"""Batches from which the share of padding is taken."""
 
 
 class PlannedTrial(BaseModel):
@@ -39,6 +45,8 @@ class PlannedTrial(BaseModel):
     predicted_peak_bytes_of_others: tuple[int, int, int] | None = Field(
         None, description="Of a GPU: middle, least and most that other trainers need, by public stacks."
     )
+    padding: float | None = Field(None, description="Share of tokens, where batches differ by `lengths`.")
+    many_steps: ManySteps | None = Field(None, description="Only of a GPU, where batches differ by `lengths`.")
     expected_seconds: float | None
     expected_seconds_reason: str | None
     expected_setup_seconds: float | None = Field(
@@ -109,6 +117,7 @@ def plan_output(
                 predicted_peak_reason=no_peak,
                 expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
                 expected_seconds_reason=no_seconds,
+                **_of_lengths(planned, predictions),
                 **_of_others(planned, peak),
                 **_of_steps(None if no_seconds else estimate.trials[planned.index]),
                 **_of_step(steps.of(planned) if steps else None),
@@ -136,6 +145,21 @@ def _of_others(planned: planning.PlannedTrial, peak: Prediction | Bounds | Refus
     if not isinstance(peak, Prediction) or planned.trial.config.device_type != "cuda":
         return {}
     return {"predicted_peak_bytes_of_others": peak_of_others(peak.peak)}
+
+
+def _of_lengths(planned: planning.PlannedTrial, predictions: Predictions | None) -> dict[str, Any]:
+    """Return what follows from the lengths of documents; empty where all batches are alike."""
+    if not planned.trial.config.varies:
+        return {}
+    lasting = predictions.many_steps(planned.trial, planned.environment) if predictions else None
+    return {"padding": padding_of(planned.trial.config), "many_steps": lasting}
+
+
+@cache
+def padding_of(config: TrialConfig) -> float:
+    """Return the share of tokens that are padding in the batches of many steps."""
+    taken = list(islice(batches(config), SOME_BATCHES))
+    return 1 - sum(one.real_tokens for one in taken) / sum(one.padded_tokens for one in taken)
 
 
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:
