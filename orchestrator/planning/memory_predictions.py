@@ -167,6 +167,16 @@ class Predictions:
         found = self._known.get(self._key(trial, subject))
         return found.flops if found else None
 
+    def shapes(self, trial: Trial) -> Mapping[tuple[int, int], Operators] | Refusal:
+        """Return rows, width and operators of some steps of a trial whose batches differ, or why they are unknown."""
+        self._collect()
+        key = self._key(trial, subject_of(trial) or "model")
+        for answer in (self._known.get(name, Answer()) for name in (key + OPERATORS, key)):
+            if answer.shapes:
+                return {(rows, width): from_values(its) for rows, width, its in answer.shapes}
+        found = self._step(key)
+        return found if isinstance(found, Refusal) else Refusal("in a plan this large, not every step is predicted")
+
     def operators(self, trial: Trial) -> Operators | Refusal:
         """Return what one iteration of the trial computes and moves, or why that is unknown. Raises RequestError."""
         subject = subject_of(trial)
@@ -183,7 +193,7 @@ class Predictions:
     def _step(self, key: str) -> Rows | Refusal | None:
         """Return the operators of a step, or why there are none; None if no answer says."""
         for answer in (self._known.get(name, Answer()) for name in (key + OPERATORS, key)):
-            if answer.operators:
+            if answer.operators or answer.shapes:
                 return answer.operators
             if reason := answer.untimed or answer.refused or answer.failure:
                 return Refusal(reason)

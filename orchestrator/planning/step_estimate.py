@@ -1,7 +1,10 @@
 """Predicts the step of each trial on a GPU from its operators: of one process, or of a rank among others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import numpy as np
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -9,6 +12,7 @@ from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAt
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates, datasheet_of
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
+from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import Sure
@@ -16,6 +20,7 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, saved_in_16_bits
+from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -56,6 +61,8 @@ class StepEstimate:
     parts: Mapping[str, float] = field(default_factory=dict)
     """Part of the step -> the seconds that communication adds to it."""
     fleet: Fleet | None = None
+    quantiles: tuple[float, float] | None = None
+    """Median and 99th percentile of steps whose batches differ; `seconds` is their mean."""
     beyond_autocast: Mapping[str, float] = field(default_factory=dict)
     """Part of the model that computes in float32 though the trial asks for 16 bits -> the seconds that 16 bits save."""
 
@@ -135,6 +142,8 @@ class StepEstimates:
             return Refusal("a step is predicted for GPUs only")
         if self._predictions is None:
             return Refusal("--no-predict")
+        if config.varies:
+            return self._of_batches(planned, device)
         own = self._own_attentions.of(planned, device)
         found = self._predictions.operators(stand_in(planned.trial) if own else planned.trial)
         if isinstance(found, Refusal):
@@ -149,6 +158,30 @@ class StepEstimates:
         return replace(
             self._estimated(planned, found, rates, step, has_own=own is not None),
             beyond_autocast={name: step.spread.factor * seconds for name, seconds in saved.items()},
+        )
+
+    def _of_batches(self, planned: PlannedTrial, device: Device) -> Estimated:
+        """Return the mean step of batches that differ: seconds follow from tokens, and from the width they attend to."""
+        assert self._predictions is not None, "the caller has checked it"
+        config, found = planned.trial.config, self._predictions.shapes(planned.trial)
+        if isinstance(found, Refusal):
+            return found
+        rates = self._rates.of(device)
+        steps = {
+            shape: predicted_step(its, replace(config, batch_size=shape[0], context_length=shape[1]), rates)
+            for shape, its in found.items()
+        }
+        taken = [one.shape for one in islice(batches(config), config.batches)]
+        own, others = (seconds_by_shape({shape: of(one) for shape, one in steps.items()}, taken) for of in _INTERVALS)
+        middle = min(steps, key=lambda shape: abs(steps[shape].sure.seconds - own[:, 0].mean()))
+        (seconds, low, high), elsewhere = own.mean(axis=0).tolist(), Sure(*others.mean(axis=0).tolist())
+        estimate = _estimate(steps[middle], source_of(steps[middle].time))
+        return replace(
+            estimate,
+            seconds=seconds,
+            between=(low, high),
+            others=elsewhere,
+            quantiles=(float(np.median(own[:, 0])), float(np.quantile(own[:, 0], 0.99))),
         )
 
     def _estimated(
@@ -187,6 +220,24 @@ class StepEstimates:
         parts = {name: factor * part for name, part in step.ranks.exposed.items()}
         source = f"{source_of(step.time, is_host_bound=step.ranks.is_host_bound)}; {_words(fleet, parts)}"
         return replace(_estimate(step, source), parts=parts, fleet=fleet)
+
+
+_INTERVALS: tuple[Callable[[PredictedStep], Sure], ...] = (lambda one: one.sure, lambda one: one.elsewhere)
+
+
+def seconds_by_shape(
+    known: Mapping[tuple[int, int], Sure], shapes: Sequence[tuple[int, int]]
+) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+    """Return seconds and interval of a step of each shape, from those of a few. A step takes a constant, a time for
+    each token, and one for each pair of tokens in a row; none is shorter than the shortest known one."""
+
+    def features(some: Iterable[tuple[int, int]]) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+        return np.array([(1.0, rows * width / 1e4, rows * width * width / 1e8) for rows, width in some])
+
+    times = np.array(list(known.values()))
+    factors = np.linalg.lstsq(features(known), times, rcond=None)[0]
+    found: np.ndarray[tuple[int, int], np.dtype[np.float64]] = features(shapes) @ factors
+    return np.maximum(found, times.min(axis=0))
 
 
 def _estimate(step: PredictedStep, source: str) -> StepEstimate:

@@ -89,6 +89,8 @@ class Answer:
     """Whether the bounds follow from other trials of the plan: another plan may know more."""
     flops: StepFlops | None = None
     operators: Rows = ()
+    shapes: tuple[tuple[int, int, Rows], ...] = ()
+    """Rows, width and operators of some steps of a trial whose batches differ."""
     fits: bool | None = None
     """None if the prediction is too uncertain to decide."""
     many_steps: ManySteps | None = None

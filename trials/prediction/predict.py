@@ -22,7 +22,14 @@ from lmsweep.trials.analytic.rates.operators import row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.many_steps.varied_steps import largest_lasting, many_steps, run_fits, run_memory
+from lmsweep.trials.prediction.many_steps.varied_steps import (
+    largest_lasting,
+    many_steps,
+    run_fits,
+    run_memory,
+    some_shapes,
+    with_any_batch,
+)
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, together
@@ -83,6 +90,8 @@ def _shared(asked: Question) -> Hashable:
     """A key of the question: one run, or one search, answers all questions with the same key."""
     if asked.config.references or not asked.is_trial:
         return asked.index
+    if asked.config.varies:
+        return with_any_batch(asked.config), asked.subject, asked.rooms
     if asked.wants == ("operators",):
         return structure_of(asked.config)
     return (family(asked.config), asked.subject, asked.rooms) if "bounds" in asked.wants else one_run_for(asked.config)
@@ -123,8 +132,8 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
     if "largest" in asked.wants:
         found |= _known(lambda: _largest(asked), "reason")
     elif "operators" in asked.wants and asked.config.device_type == "cuda":
-        rows = _known(lambda: {"operators": list(map(row_of, step_operators(asked.config, asked.subject)))})
-        found |= rows if "operators" in rows else {"untimed": next(iter(rows.values()))}
+        rows = _known(lambda: _operators(asked))
+        found |= rows if {"operators", "shapes"} & rows.keys() else {"untimed": next(iter(rows.values()))}
     return Answer(**found)
 
 
@@ -138,6 +147,13 @@ def _known(find: Callable[[], Found], unknown: str = "failure") -> Found:
         return {"refused": str(error)}
     except Exception as error:  # noqa: BLE001
         return {"failure": f"predicting it failed: {type(error).__name__}: {error}"}
+
+
+def _operators(asked: Question) -> Found:
+    if asked.config.varies:
+        some = some_shapes(asked.config)
+        return {"shapes": [(*one.batch, [*map(row_of, step_operators(one.config))]) for one in some]}
+    return {"operators": [*map(row_of, step_operators(asked.config, asked.subject))]}
 
 
 def _verdict(asked: Question) -> Found:

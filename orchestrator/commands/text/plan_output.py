@@ -59,6 +59,9 @@ class PlannedTrial(BaseModel):
         None, description="This field and the next: only of trials whose workloads measure steps of a GPU."
     )
     expected_step_seconds_between: tuple[float, float] | None = None
+    expected_step_seconds_quantiles: tuple[float, float] | None = Field(
+        None, description="Median and 99th percentile, where batches differ by `lengths`; the mean is above."
+    )
     expected_step_seconds_of_others: Sure | None = Field(None, description="Middle and interval, by public stacks.")
     expected_exposed_seconds: float | None = None
     expected_step_source: str | None = None
@@ -182,6 +185,8 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
         "expected_step_source": known and known.source,
         "expected_step_reason": step.reason if isinstance(step, Refusal) else None,
     }
+    if known and known.quantiles:
+        found["expected_step_seconds_quantiles"] = known.quantiles
     if not known or not known.fleet:
         return found
     return found | {

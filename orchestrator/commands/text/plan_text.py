@@ -55,7 +55,11 @@ class PlanText:
         return Listing(
             title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
-            keys=[str(name) for name in frame if name not in ("peak memory", *LENGTHS, "step", BY_OTHERS, "time", "action")],
+            keys=[
+                str(name)
+                for name in frame
+                if name not in ("peak memory", *LENGTHS, "step", BY_OTHERS, "time", "action")
+            ],
             units={},
             tones=TONES,
             notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
@@ -122,7 +126,16 @@ class PlanText:
             ]
             for one in trials
         ]
-        columns = [*names, *repeated, "trial", "peak memory", *(LENGTHS if has_lengths else ()), *stepping, "time", "action"]
+        columns = [
+            *names,
+            *repeated,
+            "trial",
+            "peak memory",
+            *(LENGTHS if has_lengths else ()),
+            *stepping,
+            "time",
+            "action",
+        ]
         return pd.DataFrame(rows, columns=columns, dtype=object)
 
     def _peak_text(self, planned: PlannedTrial) -> str:

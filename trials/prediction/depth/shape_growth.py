@@ -127,9 +127,7 @@ def _sums(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Law | No
 
 
 def _agrees(law: Law, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:
-    return all(
-        round_up(law(shape), block) == round_up(size, block) for shape, size in zip(shapes, sizes, strict=True)
-    )
+    return all(round_up(law(shape), block) == round_up(size, block) for shape, size in zip(shapes, sizes, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -68,7 +68,9 @@ class StepProgram:
         """Return the pieces of the batch with which the model was recorded."""
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
         changes = [event for one in self._init for event in one.events]
-        lasting = {piece for piece, change in changes if change > 0} - {piece for piece, change in changes if change < 0}
+        lasting = {piece for piece, change in changes if change > 0} - {
+            piece for piece, change in changes if change < 0
+        }
         return {piece for piece in lasting if all(sizes[piece] == tokens for sizes, tokens in recorded)}
 
     @cached_property

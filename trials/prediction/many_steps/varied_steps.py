@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
 from lmsweep.trials.analytic.prediction_question import Largest, ManySteps, Room
@@ -26,6 +27,8 @@ RUNS = 20
 """Runs that are simulated, each with another order of documents."""
 TOKENS = 1024
 """Unit of `batch_tokens` in the search for the largest."""
+QUANTILES = (0.05, 0.5, 0.98)
+"""Of the tokens of a step: those whose operators are recorded."""
 MEAN_OF = 4096
 """Documents from which the mean length of packed ones is taken."""
 
@@ -71,6 +74,12 @@ class VariedSteps:
         return StepProgram(growth=growth, longest=self.config.context_length, workspace=workspace)
 
 
+class SomeShape(NamedTuple):
+    batch: Shape
+    config: TrialConfig
+    """Of steps that all have this shape."""
+
+
 @lru_cache(maxsize=8)
 def varied_steps(config: TrialConfig) -> VariedSteps:
     """Return the steps of all configurations with these lengths."""
@@ -82,10 +91,21 @@ def fixed(config: TrialConfig) -> TrialConfig:
     mean = None
     if config.batching == "packed":
         mean = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
+    return replace(with_any_batch(config), lengths=mean, batching="packed" if mean else "padded")
+
+
+def with_any_batch(config: TrialConfig) -> TrialConfig:
+    """Return one configuration for all whose batches alone differ."""
     batch = {"batch_size": 1, "batch_tokens": None, "seed": 1, "allocator": "default", "batches": 100}
-    return replace(
-        config, model=None, lengths=mean, batching="packed" if mean else "padded", **batch  # type: ignore[arg-type]
-    )
+    return replace(config, model=None, lengths=None, batching="padded", **batch)  # type: ignore[arg-type]
+
+
+def some_shapes(config: TrialConfig) -> list[SomeShape]:
+    """Return steps of few tokens, of the middle and of many, from which the time of others follows."""
+    shapes = sorted(shapes_of(config, config.batches), key=lambda shape: (shape.tokens, shape.width))
+    some = dict.fromkeys(shapes[round(share * (len(shapes) - 1))] for share in QUANTILES)
+    alike = fixed(config)
+    return [SomeShape(one, replace(alike, batch_size=one.rows, context_length=one.width)) for one in some]
 
 
 @lru_cache(maxsize=4)
@@ -99,7 +119,9 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
             raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
         return _recorded(config, FITTED)
     if config.model_code is None and ATTENTIONS[config.attention].masked_by != "borders":
-        raise UnpredictableError(f"the masks of attention {config.attention} that differ with the batch are not predicted")
+        raise UnpredictableError(
+            f"the masks of attention {config.attention} that differ with the batch are not predicted"
+        )
     return _recorded(config, [Shape(one.rows, config.context_length) for one in FITTED])
 
 
