@@ -56,8 +56,6 @@ COMBINATIONS: tuple[dict[str, object], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """What is predicted of one combination."""
-
     fields: dict[str, object]
     dimension: str
     safe: int

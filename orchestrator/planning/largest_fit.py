@@ -9,7 +9,7 @@ from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.memory_prediction import Dimension, memory_config, with_value
-from lmsweep.trials.analytic.prediction_question import Question, Room
+from lmsweep.trials.analytic.prediction_question import Beyond, Question, Room
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import Code
 
@@ -30,6 +30,23 @@ class Frontier:
     budget_bytes: int
     room: Annotated[str, Field(exclude=True)]
     """The budget in words for a user."""
+    beyond: Annotated[Beyond | None, Field(description="Only where batches differ by `lengths`.")] = None
+
+    @property
+    def words(self) -> str | None:
+        """Return what the largest size means for many batches that differ; None if all are alike."""
+        if self.beyond is None or self.largest is None:
+            return None
+        size, next = self.largest, self.beyond
+        said = f"no {self.dimension} fits every batch"
+        if size:
+            said = f"{self.dimension} {size:,} fits every batch in {next.runs} runs of {next.steps:,} steps"
+        if next.failed:
+            often = f"{next.failed / next.runs:.0%} of runs, {next.failed_steps:.3g} of {next.steps:,} steps"
+            said += f"; {next.size:,} runs out in {often}"
+        else:
+            said += f"; {next.size:,} may run out, by what the prediction is unsure of"
+        return said if next.expandable is None else f"{said}; expandable segments: {next.expandable:,}"
 
 
 def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
@@ -84,6 +101,7 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
                 device_name=device_name,
                 budget_bytes=room.bytes,
                 room=room.words,
+                beyond=answer.beyond[0] if answer.beyond else None,
             )
         )
     return found

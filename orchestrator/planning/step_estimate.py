@@ -161,7 +161,7 @@ class StepEstimates:
         )
 
     def _of_batches(self, planned: PlannedTrial, device: Device) -> Estimated:
-        """Return the mean step of batches that differ: seconds follow from tokens, and from the width they attend to."""
+        """Return the mean step of batches that differ: seconds follow from tokens and from their width."""
         assert self._predictions is not None, "the caller has checked it"
         config, found = planned.trial.config, self._predictions.shapes(planned.trial)
         if isinstance(found, Refusal):
@@ -236,8 +236,8 @@ def seconds_by_shape(
 
     times = np.array(list(known.values()))
     factors = np.linalg.lstsq(features(known), times, rcond=None)[0]
-    found: np.ndarray[tuple[int, int], np.dtype[np.float64]] = features(shapes) @ factors
-    return np.maximum(found, times.min(axis=0))
+    found: np.ndarray[tuple[int, int], np.dtype[np.float64]] = np.maximum(features(shapes) @ factors, times.min(axis=0))
+    return found
 
 
 def _estimate(step: PredictedStep, source: str) -> StepEstimate:

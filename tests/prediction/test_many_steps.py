@@ -1,6 +1,5 @@
 """Many steps whose batches differ: their allocations against steps that ran, and through the simulated allocator."""
 
-from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any
 

@@ -23,6 +23,7 @@ from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.many_steps.varied_steps import (
+    beyond,
     largest_lasting,
     many_steps,
     run_fits,
@@ -178,7 +179,9 @@ def _memory(asked: Question, run: Mode | None) -> Found:
 def _largest(asked: Question) -> Found:
     """The largest size that fits in each room, and the operators of a step of that size."""
     if asked.config.varies:
-        return {"largest": tuple(largest_lasting(asked.config, room) for room in asked.rooms)}
+        largest = [largest_lasting(asked.config, room) for room in asked.rooms]
+        pairs = zip(asked.rooms, largest, strict=True)
+        return {"largest": tuple(largest), "beyond": tuple(beyond(asked.config, *pair) for pair in pairs)}
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, room) for room in asked.rooms)}
     step = step_family(asked.config)

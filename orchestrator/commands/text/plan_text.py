@@ -180,7 +180,8 @@ def _process_text(planned: PlannedTrial) -> str:
 def frontier_listing(found: list[Frontier]) -> Listing:
     """Return the largest value of one dimension that fits, by everything else that varies."""
     dimension = found[0].dimension
-    names = [name for name in varying_fields([one.config for one in found]) if name != dimension]
+    sizes = {one.dimension for one in found}
+    names = [name for name in varying_fields([one.config for one in found]) if name not in sizes]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
     rooms = dict.fromkeys(one.room for one in found)
     return Listing(
@@ -188,7 +189,10 @@ def frontier_listing(found: list[Frontier]) -> Listing:
         frame=pd.DataFrame(rows, columns=[*names, "device", f"largest {dimension}"], dtype=object),
         keys=[*names, "device"],
         units={},
-        notes=[f"fits: predicted peak of at most {room}" for room in rooms],
+        notes=[
+            *dict.fromkeys(one.words for one in found if one.words),
+            *(f"fits: predicted peak of at most {room}" for room in rooms),
+        ],
     )
 
 

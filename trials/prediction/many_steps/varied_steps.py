@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
-from lmsweep.trials.analytic.prediction_question import Largest, ManySteps, Room
+from lmsweep.trials.analytic.prediction_question import Beyond, Largest, ManySteps, Room
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.lengths.drawing import draw
 from lmsweep.trials.lengths.length_forms import read_lengths
@@ -174,6 +174,16 @@ def run_fits(config: TrialConfig, room: Room) -> bool | None:
         if family.run(config, room.bytes + unsure, workspace, config.batches).failed_at is None:
             return answer
     return False
+
+
+def beyond(config: TrialConfig, room: Room, largest: Largest) -> Beyond:
+    """Return what happens with the next size, and the largest one with expandable segments."""
+    family = varied_steps(config)
+    units = max(largest.sure // family.unit + 1, family.least)
+    found = many_steps(family.sized(units), room)
+    other = config.allocator != "expandable_segments"
+    expandable = largest_lasting(replace(config, allocator="expandable_segments"), room).sure if other else None
+    return Beyond(units * family.unit, found.steps, found.runs, found.failed, found.failed_steps, expandable)
 
 
 def many_steps(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
