@@ -35,18 +35,22 @@ class Frontier:
     @property
     def words(self) -> str | None:
         """Return what the largest size means for many batches that differ; None if all are alike."""
-        if self.beyond is None or self.largest is None:
-            return None
-        size, next = self.largest, self.beyond
-        said = f"no {self.dimension} fits every batch"
-        if size:
-            said = f"{self.dimension} {size:,} fits every batch in {next.runs} runs of {next.steps:,} steps"
-        if next.failed:
-            often = f"{next.failed / next.runs:.0%} of runs, {next.failed_steps:.3g} of {next.steps:,} steps"
-            said += f"; {next.size:,} runs out in {often}"
-        else:
-            said += f"; {next.size:,} may run out, by what the prediction is unsure of"
-        return said if next.expandable is None else f"{said}; expandable segments: {next.expandable:,}"
+        return None if self.largest is None else lasting_words(self.dimension, self.largest, self.beyond)
+
+
+def lasting_words(dimension: str, size: int, beyond: Beyond | None) -> str | None:
+    """Return what a largest size means for many batches that differ; None if all are alike."""
+    if beyond is None:
+        return None
+    said = f"no {dimension} fits every batch"
+    if size:
+        said = f"{dimension} {size:,} fits every batch in {beyond.runs} runs of {beyond.steps:,} steps"
+    if beyond.failed:
+        often = f"{beyond.failed / beyond.runs:.0%} of runs, {beyond.failed_steps:.3g} of {beyond.steps:,} steps"
+        said += f"; {beyond.size:,} runs out in {often}"
+    else:
+        said += f"; {beyond.size:,} may run out, by what the prediction is unsure of"
+    return said if beyond.expandable is None else f"{said}; expandable segments: {beyond.expandable:,}"
 
 
 def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:

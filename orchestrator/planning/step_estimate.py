@@ -1,10 +1,7 @@
 """Predicts the step of each trial on a GPU from its operators: of one process, or of a rank among others."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-
-import numpy as np
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -12,6 +9,7 @@ from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAt
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates, datasheet_of
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
+from lmsweep.orchestrator.predicting.varied_step import varied_steps
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
@@ -20,7 +18,6 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, saved_in_16_bits
-from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -161,27 +158,18 @@ class StepEstimates:
         )
 
     def _of_batches(self, planned: PlannedTrial, device: Device) -> Estimated:
-        """Return the mean step of batches that differ: seconds follow from tokens and from their width."""
+        """Return the mean step of batches that differ."""
         assert self._predictions is not None, "the caller has checked it"
         config, found = planned.trial.config, self._predictions.shapes(planned.trial)
         if isinstance(found, Refusal):
             return found
-        rates = self._rates.of(device)
-        steps = {
-            shape: predicted_step(its, replace(config, batch_size=shape[0], context_length=shape[1]), rates)
-            for shape, its in found.items()
-        }
-        taken = [one.shape for one in islice(batches(config), config.batches)]
-        own, others = (seconds_by_shape({shape: of(one) for shape, one in steps.items()}, taken) for of in _INTERVALS)
-        middle = min(steps, key=lambda shape: abs(steps[shape].sure.seconds - own[:, 0].mean()))
-        (seconds, low, high), elsewhere = own.mean(axis=0).tolist(), Sure(*others.mean(axis=0).tolist())
-        estimate = _estimate(steps[middle], source_of(steps[middle].time))
+        steps = varied_steps(config, found, self._rates.of(device), config.batches)
         return replace(
-            estimate,
-            seconds=seconds,
-            between=(low, high),
-            others=elsewhere,
-            quantiles=(float(np.median(own[:, 0])), float(np.quantile(own[:, 0], 0.99))),
+            _estimate(steps.usual, source_of(steps.usual.time)),
+            seconds=steps.mean.seconds,
+            between=(steps.mean.low, steps.mean.high),
+            others=steps.mean_of_others,
+            quantiles=steps.quantiles,
         )
 
     def _estimated(
@@ -220,24 +208,6 @@ class StepEstimates:
         parts = {name: factor * part for name, part in step.ranks.exposed.items()}
         source = f"{source_of(step.time, is_host_bound=step.ranks.is_host_bound)}; {_words(fleet, parts)}"
         return replace(_estimate(step, source), parts=parts, fleet=fleet)
-
-
-_INTERVALS: tuple[Callable[[PredictedStep], Sure], ...] = (lambda one: one.sure, lambda one: one.elsewhere)
-
-
-def seconds_by_shape(
-    known: Mapping[tuple[int, int], Sure], shapes: Sequence[tuple[int, int]]
-) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    """Return seconds and interval of a step of each shape, from those of a few. A step takes a constant, a time for
-    each token, and one for each pair of tokens in a row; none is shorter than the shortest known one."""
-
-    def features(some: Iterable[tuple[int, int]]) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-        return np.array([(1.0, rows * width / 1e4, rows * width * width / 1e8) for rows, width in some])
-
-    times = np.array(list(known.values()))
-    factors = np.linalg.lstsq(features(known), times, rcond=None)[0]
-    found: np.ndarray[tuple[int, int], np.dtype[np.float64]] = np.maximum(features(shapes) @ factors, times.min(axis=0))
-    return found
 
 
 def _estimate(step: PredictedStep, source: str) -> StepEstimate:

@@ -137,3 +137,46 @@ def test_blocks_hold_what_was_requested_and_never_overlap_and_all_freed_is_as_ne
     assert (allocator.allocated, allocator.reserved) == (0, reserved)
     everything = allocator.limit = max(reserved, 20 * MIB)  # only segments that are whole again can be released for it
     assert allocator.bytes_at(allocator.allocate(everything)) == allocator.reserved == everything
+
+
+def test_expandable_segments_map_pages_as_they_are_needed_and_leave_no_gap_between_sizes() -> None:
+    allocator = CachingAllocator(way="expandable_segments:True")
+    first = allocator.allocate(30 * MIB)
+    assert allocator.reserved == 40 * MIB  # two pages of 20 MiB
+    allocator.free(first)
+    assert allocator.allocate(50 * MIB) == first  # which grows
+    assert allocator.reserved == 60 * MIB
+    allocator.allocate(512)
+    assert allocator.reserved == 62 * MIB  # a page of the small pool
+
+
+def test_expandable_segments_give_back_the_whole_pages_of_free_blocks_when_there_is_no_room() -> None:
+    allocator = CachingAllocator(limit=100 * MIB, way="expandable_segments:True")
+    blocks = [allocator.allocate(30 * MIB) for _ in range(3)]  # 90 of 100 MiB
+    allocator.free(blocks[1])  # of its 30 MiB, one page lies wholly within it
+    allocator.allocate(35 * MIB - 10 * MIB)  # the block itself
+    assert allocator.retries == 0
+    with pytest.raises(OutOfMemoryError):
+        allocator.allocate(35 * MIB)
+    allocator.free(blocks[0])
+    allocator.free(blocks[2])
+    assert allocator.allocate(35 * MIB) and allocator.retries > 0
+
+
+def test_blocks_of_max_split_size_are_not_split_and_serve_requests_of_about_their_size() -> None:
+    allocator = CachingAllocator(way="max_split_size_mb:128")
+    large = allocator.allocate(200 * MIB)
+    allocator.free(large)
+    assert allocator.allocate(100 * MIB) != large  # it would be split
+    assert allocator.allocate(150 * MIB) != large  # 50 MiB would be left, 20 may be
+    assert allocator.allocate(190 * MIB) == large
+    assert allocator.reserved == 450 * MIB
+
+
+def test_blocks_of_max_split_size_go_back_first_when_there_is_no_room() -> None:
+    allocator = CachingAllocator(limit=450 * MIB, way="max_split_size_mb:128")
+    small, large = allocator.allocate(100 * MIB), allocator.allocate(200 * MIB)
+    allocator.free(small)
+    allocator.free(large)
+    allocator.allocate(250 * MIB)
+    assert (allocator.reserved, allocator.retries) == (350 * MIB, 0)

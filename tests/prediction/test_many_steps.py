@@ -6,12 +6,23 @@ from typing import Any
 import pytest
 import torch
 
+from lmsweep.trials.analytic.prediction_question import Room
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.depth.shape_growth import Shape
-from lmsweep.trials.prediction.many_steps.varied_steps import varied_steps
+from lmsweep.trials.prediction.many_steps.simulated_run import simulate
+from lmsweep.trials.prediction.many_steps.step_program import StepProgram
+from lmsweep.trials.prediction.many_steps.varied_steps import (
+    largest_lasting,
+    many_steps,
+    run_fits,
+    run_memory,
+    shapes_of,
+    varied_steps,
+    with_size,
+)
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import small
 
@@ -76,3 +87,45 @@ def test_a_hundred_steps_of_different_batches_allocate_what_was_predicted_to_the
             if stretch.phase == "dropped":
                 iterations.append([])
         assert in_any_order(expected) == in_any_order(iterations[min(index, 2)]), (index, shape)
+
+
+ON_GPU = {"d_model": 64, "num_heads": 4, "device": "cuda", "context_length": 256, "vocab_size": 4000, "batch_size": 8}
+ROOM = Room("H100 SXM", 0)
+
+
+def on_gpu(**fields: Any) -> TrialConfig:
+    lengths = {"lengths": "lognormal(60, 0.7, 256)", "attention": "sdpa", "loss": "cross_entropy", "precision": "bf16"}
+    return small(**ON_GPU | lengths | fields)
+
+
+def test_a_step_whose_every_allocation_found_room_before_is_not_simulated_and_answers_stay_the_same() -> None:
+    config = on_gpu(vocab_size=20_000)
+    steps, shapes = varied_steps(config), shapes_of(config, 60)
+    growth = steps.growth_of(shapes[0])
+    programs = {False: StepProgram(growth=growth, longest=256, workspace=2**25)}
+    found = [simulate(programs, shapes, None, "", each=each) for each in (False, True)]
+    assert found[0].peak_allocated == found[1].peak_allocated
+    assert found[0].peak_reserved == pytest.approx(found[1].peak_reserved, rel=0.02)
+    limit = found[1].peak_allocated * 9 // 10
+    failed = [simulate(programs, shapes, limit, "", each=each).failed_at for each in (False, True)]
+    assert failed[0] == failed[1] is not None
+
+
+@pytest.mark.parametrize("batching", ["padded", "token_budget"])
+def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching: str) -> None:
+    tokens = {"batch_tokens": 4096} if batching == "token_budget" else {}
+    config = on_gpu(batching=batching, **tokens)
+    room = ROOM._replace(bytes=run_memory(config).on(ROOM.device_name).reserved + 2**28)
+    largest = largest_lasting(config, room, steps=40, runs=3)
+    assert largest.sure > (config.batch_tokens or config.batch_size)
+    assert many_steps(with_size(config, largest.sure), room, steps=40, runs=3).failed == 0
+    unit = varied_steps(config).unit
+    beyond = many_steps(with_size(config, largest.possible + unit), room, steps=40, runs=3)
+    assert beyond.failed > 0 and beyond.first_failed is not None and beyond.failed_steps > 0
+
+
+def test_a_trial_fits_if_memory_lasts_for_its_own_steps() -> None:
+    config = on_gpu(batches=30)
+    needs = run_memory(config).on(ROOM.device_name)
+    assert run_fits(config, ROOM._replace(bytes=needs.reserved + 2**26)) is True
+    assert run_fits(config, ROOM._replace(bytes=needs.peak - 2**26)) is False

@@ -10,7 +10,7 @@ import gc
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from lmsweep.trials.prediction.many_steps.varied_steps import (
     run_memory,
     some_shapes,
     with_any_batch,
+    with_size,
 )
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
@@ -38,7 +39,7 @@ from lmsweep.trials.prediction.shared_runs import one_run_for
 from lmsweep.trials.prediction.step_family import largest_of_trial, prepare, step_family
 from lmsweep.trials.prediction.step_operators import step_operators, structure_of
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
-from lmsweep.trials.spec.config import RequestError, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.words import Mode
 
@@ -152,9 +153,14 @@ def _known(find: Callable[[], Found], unknown: str = "failure") -> Found:
 
 def _operators(asked: Question) -> Found:
     if asked.config.varies:
-        some = some_shapes(asked.config)
-        return {"shapes": [(*one.batch, [*map(row_of, step_operators(one.config))]) for one in some]}
+        return _of_some_shapes([asked.config])
     return {"operators": [*map(row_of, step_operators(asked.config, asked.subject))]}
+
+
+def _of_some_shapes(configs: Sequence[TrialConfig]) -> Found:
+    """The operators of some steps of configurations that differ in the batch alone."""
+    some = {one.batch: one.config for config in configs for one in some_shapes(config)}
+    return {"shapes": [(*shape, [*map(row_of, step_operators(one))]) for shape, one in some.items()]}
 
 
 def _verdict(asked: Question) -> Found:
@@ -181,7 +187,11 @@ def _largest(asked: Question) -> Found:
     if asked.config.varies:
         largest = [largest_lasting(asked.config, room) for room in asked.rooms]
         pairs = zip(asked.rooms, largest, strict=True)
-        return {"largest": tuple(largest), "beyond": tuple(beyond(asked.config, *pair) for pair in pairs)}
+        lasting = {"largest": tuple(largest), "beyond": tuple(beyond(asked.config, *pair) for pair in pairs)}
+        if "operators" not in asked.wants:
+            return lasting
+        sizes = sorted({one.sure for one in largest if one.sure})
+        return lasting | _of_some_shapes([with_size(asked.config, size) for size in {*sizes[:1], *sizes[-1:]}])
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, room) for room in asked.rooms)}
     step = step_family(asked.config)

@@ -2,8 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
-from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,17 +14,15 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.predicting.varied_step import padding_of
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import ManySteps
 from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
-from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.spec.config import TrialConfig
 
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
 """Why a trial with this action takes no time."""
-SOME_BATCHES = 1000
-"""Batches from which the share of padding is taken."""
 
 
 class PlannedTrial(BaseModel):
@@ -156,13 +152,6 @@ def _of_lengths(planned: planning.PlannedTrial, predictions: Predictions | None)
         return {}
     lasting = predictions.many_steps(planned.trial, planned.environment) if predictions else None
     return {"padding": padding_of(planned.trial.config), "many_steps": lasting}
-
-
-@cache
-def padding_of(config: TrialConfig) -> float:
-    """Return the share of tokens that are padding in the batches of many steps."""
-    taken = list(islice(batches(config), SOME_BATCHES))
-    return 1 - sum(one.real_tokens for one in taken) / sum(one.padded_tokens for one in taken)
 
 
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:

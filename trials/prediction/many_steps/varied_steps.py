@@ -50,9 +50,7 @@ class VariedSteps:
 
     def sized(self, units: int) -> TrialConfig:
         """Return the configuration with a batch of so many rows, or of so many units of tokens."""
-        if self.config.batching == "token_budget":
-            return replace(self.config, batch_tokens=units * TOKENS)
-        return replace(self.config, batch_size=units)
+        return with_size(self.config, units * self.unit)
 
     def growth_of(self, shape: Shape) -> ShapeGrowth:
         """Return the laws of steps with so many rows."""
@@ -98,6 +96,13 @@ def with_any_batch(config: TrialConfig) -> TrialConfig:
     """Return one configuration for all whose batches alone differ."""
     batch = {"batch_size": 1, "batch_tokens": None, "seed": 1, "allocator": "default", "batches": 100}
     return replace(config, model=None, lengths=None, batching="padded", **batch)  # type: ignore[arg-type]
+
+
+def with_size(config: TrialConfig, size: int) -> TrialConfig:
+    """Return the configuration with another batch_tokens where that is given, else batch_size."""
+    if config.batching == "token_budget":
+        return replace(config, batch_tokens=size)
+    return replace(config, batch_size=size)
 
 
 def some_shapes(config: TrialConfig) -> list[SomeShape]:
@@ -225,9 +230,11 @@ def largest_lasting(config: TrialConfig, room: Room, steps: int = STEPS, runs: i
     possible = sure
     while lasts(possible + 1, UNSURE_BYTES, runs):
         possible += 1
+    shown = family.run(family.sized(max(sure, family.least)), None, workspace, steps)
     return Largest(
         sure=sure * family.unit if sure >= family.least else 0,
         possible=possible * family.unit if possible >= family.least else 0,
+        peak=shown.peak_allocated,
     )
 
 
