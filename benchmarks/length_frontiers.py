@@ -25,7 +25,7 @@ from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, device_mem
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.memory_prediction import cublas_workspace
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.many_steps.varied_steps import largest_by, varied_steps
+from lmsweep.trials.prediction.many_steps.lasting_memory import largest_by, varied_steps
 from lmsweep.trials.prediction.peak_memory import UNSURE_BYTES
 from lmsweep.trials.spec.identity import trial_id
 

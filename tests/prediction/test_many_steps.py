@@ -12,17 +12,9 @@ from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.depth.shape_growth import Shape
+from lmsweep.trials.prediction.many_steps import lasting_memory
 from lmsweep.trials.prediction.many_steps.simulated_run import simulate
 from lmsweep.trials.prediction.many_steps.step_program import StepProgram
-from lmsweep.trials.prediction.many_steps.varied_steps import (
-    largest_lasting,
-    many_steps,
-    run_fits,
-    run_memory,
-    shapes_of,
-    varied_steps,
-    with_size,
-)
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import small
 
@@ -76,7 +68,7 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
 )
 def test_a_hundred_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fields: dict[str, Any]) -> None:
     config = small(**fields)
-    steps = varied_steps(config)
+    steps = lasting_memory.varied_steps(config)
     shapes = [Shape(*batch.shape) for batch in islice(batches(config), STEPS)]
     for index, (shape, expected) in enumerate(zip(shapes, recorded(config), strict=True)):
         trace, iterations = steps.growth_of(shape).trace(shape), [[]]
@@ -100,7 +92,7 @@ def on_gpu(**fields: Any) -> TrialConfig:
 
 def test_a_step_whose_every_allocation_found_room_before_is_not_simulated_and_answers_stay_the_same() -> None:
     config = on_gpu(vocab_size=20_000)
-    steps, shapes = varied_steps(config), shapes_of(config, 60)
+    steps, shapes = lasting_memory.varied_steps(config), lasting_memory.shapes_of(config, 60)
     growth = steps.growth_of(shapes[0])
     programs = {False: StepProgram(growth=growth, longest=256, workspace=2**25)}
     found = [simulate(programs, shapes, None, "", each=each) for each in (False, True)]
@@ -115,17 +107,19 @@ def test_a_step_whose_every_allocation_found_room_before_is_not_simulated_and_an
 def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching: str) -> None:
     tokens = {"batch_tokens": 4096} if batching == "token_budget" else {}
     config = on_gpu(batching=batching, **tokens)
-    room = ROOM._replace(bytes=run_memory(config).on(ROOM.device_name).reserved + 2**28)
-    largest = largest_lasting(config, room, steps=40, runs=3)
+    room = ROOM._replace(bytes=lasting_memory.run_memory(config).on(ROOM.device_name).reserved + 2**28)
+    largest = lasting_memory.largest_lasting(config, room, steps=40, runs=3)
     assert largest.sure > (config.batch_tokens or config.batch_size)
-    assert many_steps(with_size(config, largest.sure), room, steps=40, runs=3).failed == 0
-    unit = varied_steps(config).unit
-    beyond = many_steps(with_size(config, largest.possible + unit), room, steps=40, runs=3)
+    assert lasting_memory.many_steps(lasting_memory.with_size(config, largest.sure), room, steps=40, runs=3).failed == 0
+    unit = lasting_memory.varied_steps(config).unit
+    beyond = lasting_memory.many_steps(
+        lasting_memory.with_size(config, largest.possible + unit), room, steps=40, runs=3
+    )
     assert beyond.failed > 0 and beyond.first_failed is not None and beyond.failed_steps > 0
 
 
 def test_a_trial_fits_if_memory_lasts_for_its_own_steps() -> None:
     config = on_gpu(batches=30)
-    needs = run_memory(config).on(ROOM.device_name)
-    assert run_fits(config, ROOM._replace(bytes=needs.reserved + 2**26)) is True
-    assert run_fits(config, ROOM._replace(bytes=needs.peak - 2**26)) is False
+    needs = lasting_memory.run_memory(config).on(ROOM.device_name)
+    assert lasting_memory.run_fits(config, ROOM._replace(bytes=needs.reserved + 2**26)) is True
+    assert lasting_memory.run_fits(config, ROOM._replace(bytes=needs.peak - 2**26)) is False

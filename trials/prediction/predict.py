@@ -22,7 +22,7 @@ from lmsweep.trials.analytic.rates.operators import row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.many_steps.varied_steps import (
+from lmsweep.trials.prediction.many_steps.lasting_memory import (
     beyond,
     largest_lasting,
     many_steps,
