@@ -22,7 +22,7 @@ test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
 test-lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/report/test_share.py features/trackers features/report/test_answers.py)
 
-TRIALS := analytic bench code distributed features/check features/operators isolation machine memory model numerics prediction profiling spec timing workloads
+TRIALS := analytic bench code distributed features/alone features/check features/ddp features/explain features/operators features/precision isolation machine memory model prediction profiling spec timing workloads
 test-lowest-torch: .venv-lowest-torch/ready
 	.venv-lowest-torch/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 

@@ -6,10 +6,9 @@ The rooms, from the top down. A module imports from its own room and from the ro
 
     api           what the commands `table` and `compare` answer, as functions
     answers       what a store answers, and in which words
-    cells         the measured cells of a job: in what they differ, what is best, the Pareto front
     presets       named tables, each answering one question for any store
     comparison    two selections of results: ratios, intervals, verdicts
-    metrics       quantities derived from measurements: cost, roofline, scaling, kernels, memory
+    metrics       quantities derived from measurements: kernels, memory, counts by status
     tables        pivots and listings, and how they are printed in seven formats and on a terminal
     data          a store as a pandas table: statistics, selections, columns
     reference     results that ship with lmsweep: published numbers and measured stores

@@ -3,13 +3,12 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, Sides, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
-from lmsweep.analysis.comparison.explanation import Explanation, Side, kernels_of
-from lmsweep.analysis.comparison.explanation import explain as explain_comparison
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
@@ -141,21 +140,30 @@ def compare(
     result has a row for each cell. Two stores of one device each may differ in hardware and software. Raises
     RequestError, a ValueError, if a side has no results, and if the sides differ in anything else.
     """
-    sides, accepted, variation = _sides(store, other, baseline, contrast, where, across)
+    chosen = choose_sides(store, other, baseline=baseline, contrast=contrast, where=where, across=across)
     return compare_sides(
-        sides.baseline,
-        sides.contrast,
-        between=sides.between,
+        chosen.sides.baseline,
+        chosen.sides.contrast,
+        between=chosen.sides.between,
         stores=(store, other) if other else None,
-        across=accepted,
+        across=chosen.across,
         values=list(values) or None,
         least=min_effect,
         same=same_within,
-        variation=variation,
+        variation=chosen.known,
     )
 
 
-def explain(
+class ChosenSides(NamedTuple):
+    sides: Sides
+    """The rows of both, with the keys that distinguish them."""
+    across: tuple[str, ...]
+    """The other keys that may differ."""
+    known: Known
+    """The variation in whole stores."""
+
+
+def choose_sides(
     store: str,
     other: str | None = None,
     *,
@@ -163,33 +171,8 @@ def explain(
     contrast: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
     across: Sequence[str] = (),
-) -> Explanation:
-    """Say what the difference of each step consists of that `compare` with the same arguments compares.
-
-    Both sides need profiles of the steps. Raises RequestError as `compare` does, and without profiles, with the command
-    that adds them.
-    """
-    sides, accepted, variation = _sides(store, other, baseline, contrast, where, across)
-    locations = (store, other or store)
-    kernels = {location: kernels_of(location) for location in locations}
-    one, two = (
-        Side(rows, kernels[location], location)
-        for rows, location in zip((sides.baseline, sides.contrast), locations, strict=True)
-    )
-    stores = (store, other) if other else None
-    return explain_comparison(one, two, between=sides.between, stores=stores, across=accepted, known=variation)
-
-
-def _sides(
-    store: str,
-    other: str | None,
-    baseline: Mapping[str, str] | None,
-    contrast: Mapping[str, str] | None,
-    where: Mapping[str, str] | None,
-    across: Sequence[str],
-) -> tuple[Sides, tuple[str, ...], Known]:
-    """Return the rows of both sides with the keys that distinguish them, the other keys that may differ, and the
-    variation in whole stores."""
+) -> ChosenSides:
+    """Return the two sides that `compare` with the same arguments compares."""
     first, second, conditions = dict(baseline or {}), dict(contrast or {}), dict(where or {})
     if other is None and not (first and second):
         raise RequestError(
@@ -211,7 +194,7 @@ def _sides(
             between={name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}},
         )
         across = [*dict.fromkeys([*across, *_of_one_device(sides)])]
-    return sides, tuple(across), known_variation(*stores)
+    return ChosenSides(sides, tuple(across), known_variation(*stores))
 
 
 def _of_one_device(sides: Sides) -> list[str]:

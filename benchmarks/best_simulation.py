@@ -35,8 +35,8 @@ from functools import partial
 import numpy as np
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cell_axes import axes_of, job_of, value_of
-from lmsweep.analysis.cells.cells import Cell, cells_of
+from lmsweep.orchestrator.features.best.cells.cell_axes import axes_of, job_of, value_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.durations import graph_seconds, iterations_seconds, step_seconds

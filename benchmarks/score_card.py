@@ -5,7 +5,7 @@ intervals held.
 
 FOLDER is ../shared/data. Predicts the cells of these groups (of all; score_cells.GROUPS names them), replaces their
 rows of trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints what
-docs/prediction.md shows; without FOLDER it prints the tables again. An interval is held against the cells of a source,
+docs/validation.md shows; without FOLDER it prints the tables again. An interval is held against the cells of a source,
 and of a GPU, that it was not learned from. A cell that `plan` refuses, or whose source is doubted, is listed apart.
 """
 

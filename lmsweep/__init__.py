@@ -6,7 +6,8 @@ What the commands do, as functions:
     table, compare   what the commands of these names print; `render` prints either
 
 `default_layout` and `pivot` lay out any pandas table. `analysis` has the rest of what reads results. Features add
-`best`, `fits`, `accept`, `audit`, what these commands show; `report` and `charts` write a store's page or charts.
+`best`, `fits`, `accept`, `audit`, `explain`, what these commands show; `report` and `charts` write a store's page or
+charts.
 """
 
 import sys
@@ -22,8 +23,20 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.api import plan, run
     from lmsweep.orchestrator.features.accept.accepting import accepted as accept  # noqa: F401
     from lmsweep.orchestrator.features.audit.sources import audit as audit
+    from lmsweep.orchestrator.features.beside.environment_diff import environment_diff as environment_diff
+    from lmsweep.orchestrator.features.beside.pairs import paired as paired
+    from lmsweep.orchestrator.features.beside.side_by_side import beside as beside
+    from lmsweep.orchestrator.features.best.cells.fronts import fronts as fronts
     from lmsweep.orchestrator.features.best.stored_answers import best as best
+    from lmsweep.orchestrator.features.doctor.machine_checks import machine_findings as machine_findings
+    from lmsweep.orchestrator.features.explain.explanation import explain as explain
+    from lmsweep.orchestrator.features.explain.explanation import explain_steps as explain_steps
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
+    from lmsweep.orchestrator.features.limits.ceiling import time_phases as time_phases
+    from lmsweep.orchestrator.features.limits.cost import cost as cost
+    from lmsweep.orchestrator.features.limits.limits_tables import sizes_that_fit as sizes_that_fit
+    from lmsweep.orchestrator.features.limits.roofline import roofline as roofline
+    from lmsweep.orchestrator.features.limits.scaling import scaling as scaling
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
     from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401
     from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share

@@ -14,7 +14,7 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
-from lmsweep.orchestrator.feature import tracker_named
+from lmsweep.orchestrator.feature import check_function, tracker_named
 from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
 from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, rooms_of, with_devices
@@ -111,11 +111,12 @@ def find_sweep(what: What, where: Where, *, will_run: bool = False) -> tuple[Swe
     nodes = _able_nodes(written, what, where, will_run=will_run) if written.is_large else None
     sweep = written.expanded()
     if what.profile:
+        check_function("explain", "--profile")
         sweep = replace(sweep, trials=tuple(trial.profiled() for trial in sweep.trials))
     if what.shard:
         sweep = replace(sweep, trials=sweep.trials[shard(what.shard)])
     if what.nsys:
-        from lmsweep.trials.profiling.nsys import check_nsys
+        from lmsweep.trials.profiling.find_nsys import check_nsys
 
         check_nsys(sweep.trials, here=where.address is None)
     return sweep, nodes

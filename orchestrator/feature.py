@@ -3,8 +3,10 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
+from inspect import Parameter, Signature, signature
+from itertools import chain
 from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
@@ -35,7 +37,8 @@ class Feature:
     verbs: tuple[Callable[..., None], ...] = ()
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)
-    """Verb -> MODULE:NAME of the record that its `--format json` prints."""
+    """Verb -> MODULE:NAME of the record that its `--format json` prints; `plan --explain` for an option that a feature
+    adds to a verb of another."""
     pages: Mapping[str, str] = field(default_factory=dict)
     """Verb -> MODULE:NAME of the function that makes such a record an HTML page, for `lmsweep report FILE.json`."""
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +46,7 @@ class Feature:
     trackers: Mapping[str, str] = field(default_factory=dict)
     """NAME, of `run --tracker NAME` -> MODULE:NAME of what returns a `Tracker`."""
     extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
-    """Adds options to a verb, of whichever feature."""
+    """Adds options to a verb, of whichever feature, by `with_option`."""
 
 
 @cache
@@ -69,10 +72,35 @@ def registered(
 
 @cache
 def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name: those of features, too."""
+    """Return the YAML text of each packaged sweep, by name: those of features, too. A file of a feature that has the
+    name of one of the core's, such as `full`, adds its grids to it."""
+    found: dict[str, str] = {}
     root = Path(__file__).parent
-    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
-    return {name: found[name].read_text("utf-8") for name in sorted(found)}
+    for path in chain(sorted(root.glob("sweeps/*.yaml")), sorted(root.glob("features/*/*.yaml"))):
+        found[path.stem] = found.get(path.stem, "") + path.read_text("utf-8")
+    return dict(sorted(found.items()))
+
+
+def check_function(name: str, option: str) -> None:
+    """Raise RequestError if no feature has the function that an option of another needs."""
+    if name not in registered("functions"):
+        raise RequestError(f"{option}: no feature that is here has the function {name}")
+
+
+def with_option(
+    verb: Callable[..., None], name: str, annotation: object, call: Callable[..., None], default: object = False
+) -> Callable[..., None]:
+    """Return the verb with one more option. call: takes its value, then all that the verb takes."""
+    own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(verb).parameters.values()]
+    option = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    @wraps(verb)
+    def changed(**given: object) -> None:
+        call(given.pop(name), **given)
+
+    vars(changed)["__signature__"] = Signature([*own, option])
+    changed.__annotations__ = verb.__annotations__ | {name: annotation}
+    return changed
 
 
 def tracker_named(name: str) -> Tracker:

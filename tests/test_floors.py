@@ -297,6 +297,7 @@ def names_defined(path: Path) -> set[str]:
     """The functions, classes, methods and constants of a module."""
     body = tree_of(path).body
     found = {one.name for one in ast.walk(tree_of(path)) if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    found = {name for name in found if not name.startswith("__")}  # Python and PyTorch call those
     return found | {
         one.targets[0].id for one in body if isinstance(one, ast.Assign) and type(one.targets[0]) is ast.Name
     }
@@ -338,7 +339,7 @@ def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
     ]
 
 
-MOST_LINES_OF_CORE = 47_300
+MOST_LINES_OF_CORE = 41_810
 """May only be lowered: what a new question needs goes into a feature."""
 
 
@@ -381,9 +382,13 @@ def test_the_files_that_know_tune_are_few_and_the_orchestrator_knows_no_torch_bu
     assert {path.stem for path in tune} == runs_trials | {"ray_private", "ray_session"}
 
 
+MANY = ("__init__", "api", "workload", "presets")
+"""Names of modules that there may be several of: the functions of a package; what is found in a feature by its name."""
+
+
 def test_each_module_has_a_name_of_its_own():
     stems = (path.stem for package in MAY_IMPORT for path in files(package))
-    names = Counter(stem for stem in stems if stem not in ("__init__", "api"))  # each package may have its functions
+    names = Counter(stem for stem in stems if stem not in MANY)
     assert not {name for name, count in names.items() if count > 1}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer.main
 
-from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets import presets
 from lmsweep.orchestrator import cli
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.feature import packaged_sweeps
@@ -35,14 +35,14 @@ def reference() -> str:
             "## Exit codes",
             _exit_codes(),
             "## Fields of a sweep",
-            "Each may be an axis: [fields](fields.md) has their values, [sweep files](sweeps.md) how they combine.",
+            "Each may be an axis: [fields](fields.md) has their values, and says how they combine.",
             _table(("field", "default", "means"), _fields()),
             "## Workloads",
             _table(("workload", "measures", "reads"), _workloads()),
             "## Packaged sweeps",
             _table(("sweep", "asks"), ((f"`{n}`", load_sweep(n).description) for n in sorted(packaged_sweeps()))),
             "## Tables by name",
-            _table(("preset", "question"), ((f"`{name}`", one.question) for name, one in PRESETS.items())),
+            _table(("preset", "question"), ((f"`{name}`", one.question) for name, one in presets().items())),
             "## Statuses",
             _table(("status", "means"), ((f"`{_value(outcome, 'Status', n)}`", w) for n, w in _status())),
             "## Flags",

@@ -58,7 +58,12 @@ def _from_readme(link: re.Match[str]) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Lead links to files outside docs/ to the repository. Raises PluginError if there is no such file."""
+    """Lead links to files outside docs/ to the repository. Raises PluginError if there is no such file.
+
+    The search leaves the lab notebook out: a reader asks what holds today.
+    """
+    if page.file.src_uri.startswith("lab/"):
+        page.meta["search"] = {"exclude": True}
 
     def leads_to(link: re.Match[str]) -> str:
         path = (ROOT / "docs" / page.file.src_uri).parent.joinpath(link[2]).resolve()

@@ -3,12 +3,11 @@
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     workloads     what is measured: one module per workload
-    numerics      rounding: sums in 16 bits, errors against float64, the type of each tensor
     isolation     the processes that trials run in: a server that forks one child per trial
     bench         one trial in this process: its device, its model, its iterations, its fingerprint
     prediction    peak memory without the device: tensors without storage and a simulated allocator
     distributed   several ranks: their processes, their collectives, how they synchronise gradients
-    profiling     which kernels run, for which part of the model, and how long the device is busy
+    profiling     traces of a profiler: how long the device is busy, what collectives it runs
     memory        what memory holds during a step, and for what
     model         the transformer, its attention, precision and compilation, and one training step
     timing        clocks, stopping rules, and the flags that times raise

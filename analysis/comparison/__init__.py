@@ -4,11 +4,4 @@ compare.py            compares two selections cell by cell; the result of `lmswe
 pairing.py            pairs results, and refuses pairs that differ in other conditions
 cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
 claim.py              what cells say together: a number, an interval, a direction; and its words
-explanation.py        what the differences consist of, for `compare --explain`
-step_causes.py        divides the difference of two profiled steps into parts of the model, idle time and the rest
-kernel_changes.py     what changed in one part: operators, kernels, calls or time alone
-pairs.py              a store's results paired with published numbers or another store, and each pair judged
-environment_diff.py   the environments of two stores, side by side
-pairs.py              which published number, or result of another store, stands beside which result
-side_by_side.py       how a store's results are shown beside those numbers
 """

@@ -122,7 +122,7 @@ _OF_CLOCK = (
     *("processes", "p", "p_same", "half", "kind", "itself", "widened", *VARIATION),
 )
 """Columns of `judge` that are about one clock."""
-_PROCESS = ["side", "attempt_id", "workload", "phase"]
+_PROCESS = ["side", "device_name", "attempt_id", "workload", "phase"]
 
 CLOCKS = ("wall", "device")
 CLAIMED = ("ratio", "half", "kind", "verdict")

@@ -23,7 +23,7 @@ from lmsweep.trials.spec.config import (
     TrialConfig,
 )
 from lmsweep.trials.spec.suggestions import choices
-from lmsweep.trials.spec.workloads import BUILT_IN
+from lmsweep.trials.spec.workloads import our_workloads
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
 } | {
     **WORDS,
     **WORDS_OR_NUMBERS,
-    "workload": tuple(BUILT_IN),
+    "workload": tuple(our_workloads()),
     "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES)),
 }
 

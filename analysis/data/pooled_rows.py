@@ -1,7 +1,7 @@
 """Pools the processes that measured the same configuration into one result, for tables, comparisons and the report.
 
 Each successful attempt at a measurement in an environment is one process; a failure counts only if none succeeded
-(docs/intervals.md). `lmsweep.trials.statistics.pooling` has the statistics.
+(docs/comparing.md). `lmsweep.trials.statistics.pooling` has the statistics.
 """
 
 from collections.abc import Collection, Sequence

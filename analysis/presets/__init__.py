@@ -1,32 +1,23 @@
 """Named tables: those of the published reports, and others that each answer one question, for any store.
 
-    timing_tables.py      times of the parts of a training step; warm-up; precision; compilation; releases of software
-    memory_tables.py      peak memory, what makes it up, the largest allocations and residuals
-    numbers_tables.py     reduced precision: sums and dtypes; parameters of the models
-    profile_tables.py     kernel time of a step by phase and by range; PyTorch operators and single kernels
-    ddp_tables.py         data-parallel training: synchronisation, memory of each rank, collectives
-    limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
+    timing_tables.py      times of the parts of a training step; warm-up; precision; compilation
+    memory_tables.py      peak memory, what makes it up, the largest allocations and residuals; parameters
     layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
 
-To add a preset, write a `Pivot`, or a function from `Results` to a table, and add a line to GROUPS.
+To add a preset, write a `Pivot`, or a function from `Results` to a table, and add a line to GROUPS. A feature has its
+presets in GROUPS of its module `presets`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets import ddp_tables as ddp
-from lmsweep.analysis.presets import limits_tables as limits
-from lmsweep.analysis.presets import numbers_tables as numbers
-from lmsweep.analysis.presets import profile_tables as profile
-from lmsweep.analysis.presets.memory_tables import allocations, parts, peaks, residuals
+from lmsweep.analysis.presets.memory_tables import allocations, parameters, parts, peaks, residuals
 from lmsweep.analysis.presets.timing_tables import (
-    attention_compiled,
-    attention_grid,
     compiled,
     end_to_end,
     precisions,
-    upgrade,
     warm_up,
     warm_up_series,
 )
@@ -35,6 +26,7 @@ from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.offered import feature_modules
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.store.store import Store
 
@@ -55,10 +47,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "precision-speed": Preset(precisions, "By how many per cent does reduced precision change the time?"),
         "compile-speed": Preset(compiled, "How much faster are a compiled step and each of its parts?"),
     },
-    "How fast is attention alone?": {
-        "attention": Preset(attention_grid, "How much time and memory does attention alone need?"),
-        "attention-compile": Preset(attention_compiled, "How much faster is attention alone when compiled?"),
-    },
     "What needs the memory?": {
         "memory": Preset(peaks, "How much memory does an iteration need in each mode?"),
         "memory-parts": Preset(parts, "What makes up peak memory?"),
@@ -66,74 +54,28 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "residuals": Preset(
             residuals, "Which tensors of one transformer block need the most memory until its backward?"
         ),
-    },
-    "What do number formats change?": {
         "parameters": Preset(
-            numbers.parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
+            parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
         ),
-        "accumulation": Preset(numbers.accumulation, "How much accuracy does a sum in 16 bits lose?"),
-        "reciprocal-rms": Preset(numbers.reciprocal_rms, "What does normalisation in 16 bits compute?"),
-        "dtypes-toy": Preset(numbers.toy_dtypes, "Which dtype does each tensor of the assignment's toy model have?"),
-        "dtypes": Preset(numbers.transformer_dtypes, "Which dtype does each tensor of a transformer's step have?"),
-    },
-    "Where does the time of a step go?": {
-        "kernels": Preset(
-            profile.longest_kernels_by_phase,
-            "Which kernel takes the most time in forward, backward and optimizer, and how often does it run?",
-        ),
-        "kernels-by-range": Preset(
-            profile.longest_kernels_by_range,
-            "How is the time of a step divided among the parts of the model, and which kernel dominates each?",
-        ),
-        "kernels-all": Preset(profile.every_kernel, "How much time does each kernel take in each range?"),
-        "operators": Preset(profile.operators, "How much time does each PyTorch operator take in a step?"),
-        "matmul-share": Preset(
-            profile.matmul_share, "What share of the kernel time are matrix products, by phase and in total?"
-        ),
-        "softmax-matmul": Preset(
-            profile.softmax_against_matmul,
-            "How do time and FLOPs of attention's softmax compare with those of its matrix products?",
-        ),
-        "profile-time": Preset(
-            profile.profiled_against_timed,
-            "Does the kernel time of the profiled step agree with the timed step and the GPU's busy time?",
-        ),
-    },
-    "What do several GPUs bring?": {
-        "ddp": Preset(
-            ddp.steps, "How much time does each gradient synchronisation take, and how much of it is hidden?"
-        ),
-        "ddp-memory": Preset(ddp.memory, "How much memory does each rank use, and what does ZeRO-1 save?"),
-        "ddp-traffic": Preset(
-            ddp.traffic, "Which collectives does a step run, and how many bytes does each rank send?"
-        ),
-        "ddp-stages": Preset(ddp.stages, "What does a rank hold after init, around a step and at its peak?"),
-        "collectives": Preset(ddp.collectives, "How fast is each collective by itself, for small and large messages?"),
-    },
-    "What is possible, and what does it cost?": {
-        "roofline": Preset(
-            limits.roofline_table, "How close does a step come to the limits of its device?", counts_flops=True
-        ),
-        "scaling": Preset(
-            limits.scaling_table, "How does the time of a step grow with context length and model?", counts_flops=True
-        ),
-        "scaling-limits": Preset(
-            limits.scaling_limits_table, "From how many ranks on does communication take longer than computation?"
-        ),
-        "sharding": Preset(
-            limits.sharding_table, "How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?"
-        ),
-        "frontier": Preset(
-            limits.frontier_table, "What is the largest context length and batch size that fits in memory?"
-        ),
-        "break-even": Preset(limits.break_even_table, "After how many steps has compiling paid?"),
-        "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
-        "cost": Preset(limits.cost_table, "What do a million tokens cost in dollars and joules?"),
     },
 }
-"""Question -> the presets that answer it, by name."""
+"""Question -> the core's presets that answer it, by name."""
 
-PRESETS = {name: preset for group in GROUPS.values() for name, preset in group.items()}
+
+@cache
+def preset_groups() -> Mapping[str, Mapping[str, Preset]]:
+    """Return question -> the presets that answer it, by name: those of features, too."""
+    found = {question: dict(named) for question, named in GROUPS.items()}
+    for module in feature_modules("presets"):
+        for question, named in module.GROUPS.items():
+            found.setdefault(question, {}).update(named)
+    return found
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Return all presets by name."""
+    return {name: preset for named in preset_groups().values() for name, preset in named.items()}
 
 
 def make_preset(
@@ -147,9 +89,10 @@ def make_preset(
     """Return the preset table of a store. where: conditions, as in `lmsweep.analysis.pivot`; flops: None is `model`.
     Raises RequestError for an unknown table, for a convention that changes nothing in it, and if the store has no such
     results."""
-    if name not in PRESETS:
-        raise RequestError(f"--preset {name}: no such table{choices(name, PRESETS)}")
-    if flops and not PRESETS[name].counts_flops:
-        counting = ", ".join(each for each, preset in PRESETS.items() if preset.counts_flops)
+    known = presets()
+    if name not in known:
+        raise RequestError(f"--preset {name}: no such table{choices(name, known)}")
+    if flops and not known[name].counts_flops:
+        counting = ", ".join(each for each, preset in known.items() if preset.counts_flops)
         raise RequestError(f"--flops {flops}: the table {name} shows no rate of FLOPs; these do: {counting}")
-    return PRESETS[name].make(Results(store, where, prices, flops or "model"))
+    return known[name].make(Results(store, where, prices, flops or "model"))

@@ -1,18 +1,21 @@
-"""Presets of memory: the peak of a step, what makes it up, and the largest allocations."""
+"""Presets of memory: the peak of a step, what makes it up, the largest allocations; parameters of the models."""
 
 from math import inf
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import in_order
+from lmsweep.analysis.data.columns import in_order, natural_ranks, size_terms
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets.layout import Pivot
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
+from lmsweep.trials.spec.config import RequestError
 
 _LARGEST = 10
 """Number of allocations listed per trial."""
+_DIMENSIONS = ["d_model", "d_ff", "num_layers", "vocab_size"]
 _MOST_RESIDUALS = 5
 """Kinds of residuals listed per trial."""
 
@@ -92,3 +95,34 @@ def _keys_of(found: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
     trials = found.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
     return keys, common_conditions(trials, keys)
+
+
+def parameters(results: Results) -> Listing:
+    """Parameters and forward FLOPs of every model in the store, from closed formulas."""
+    frame = results.measurements
+    models = frame.dropna(subset=["model", "num_heads", *_DIMENSIONS]).drop_duplicates(["model", *_DIMENSIONS])
+    if models.empty:
+        raise RequestError("the store has no results of a whole model")
+    models = models.iloc[natural_ranks(models, "model").argsort()].reset_index(drop=True)
+    sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
+    terms = size_terms(models)
+    count = pd.Series(parameter_count(**terms)).astype("int64")
+    of_scores = 4 * terms["num_layers"] * terms["query_width"]
+    per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
+    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
+    lines = lines.assign(
+        parameters=count,
+        without_embedding=count - sizes["vocab_size"] * sizes["d_model"],
+        weights=4 * count,
+        flops_per_token=per_token,
+    )
+    return Listing(
+        title="Models",
+        frame=lines,
+        keys=["model", *_DIMENSIONS, "num_heads"],
+        units={"parameters": "1", "without_embedding": "1", "weights": "B", "flops_per_token": "1"},
+        notes=[
+            "without_embedding: parameters minus one vocabulary matrix, as some reports count; weights: in float32",
+            "flops_per_token: forward pass, without attention's scores, whose FLOPs grow with the context length",
+        ],
+    )

@@ -1,23 +1,17 @@
 """Presets of times: the parts of a training step, as the published reports print them."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.compare import Comparison, compare
-from lmsweep.analysis.data.code_states import latest_code
-from lmsweep.analysis.data.columns import PARTS, in_order, is_null, natural_ranks
-from lmsweep.analysis.data.load import of_present_devices
-from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.data.columns import PARTS, in_order
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import ERRORS_OF_OWN, ok_rows, select
+from lmsweep.analysis.data.selection import ok_rows
 from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.presets.layout import Pivot, with_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
-from lmsweep.trials.spec.config import RequestError
 
 _SERIES = ("warmup_samples", "samples")
 
@@ -107,93 +101,4 @@ def warm_up_series(results: Results) -> Listing:
         units=dict.fromkeys(phases.values(), "s"),
         conditions=common_conditions(frame, keys),
         notes=["measured: no for a warm-up iteration"],
-    )
-
-
-def _of_compiled(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the implementations that were compiled; all if none was."""
-    compiled = frame.loc[frame["compile"] != "none", "attention"].unique()
-    return frame[frame["attention"].isin(compiled)] if len(compiled) else frame
-
-
-_MEMORY = ("before_backward.allocated", "forward.peak_allocated", "backward.peak_allocated")
-_BOTH = ("forward.time", "backward.time")
-
-attention_grid = Pivot("attention", (*_BOTH, *_MEMORY, *ERRORS_OF_OWN), "Attention alone")
-attention_compiled = Pivot(
-    "attention",
-    _BOTH,
-    "Attention alone, eager vs compiled",
-    parts=True,
-    cols=("compile",),
-    against=("none",),
-    of=_of_compiled,
-)
-
-
-def upgrade(results: Results) -> Listing:
-    """Each other software, else each other version of torch, against the oldest: times, ratio and verdict."""
-    every = latest_code(of_present_devices(results.attempts, results.where), results.where)
-    frame = select(every, results.where)
-    key = "software" if frame["software"].notna().any() else "torch_version"
-    first = frame.drop_duplicates(key)
-    order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
-    first = first.iloc[order.argsort(kind="stable")]
-    names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}
-    if len(names) < 2:
-        raise RequestError(
-            f"the store has results with one software only ({', '.join(names.values())}); a sweep with "
-            "`software: [installed, {torch: 2.12.0}]` measures others"
-        )
-    (oldest, before), *others = names.items()
-    known = known_variation(every)
-    baseline = _with(frame, key, oldest)
-    releases = {
-        after: compare(baseline, _with(frame, key, value), between={key: (before, after)}, variation=known)
-        for value, after in others
-    }
-    return _together(releases, before)
-
-
-def _software_name(row: pd.Series, key: str) -> str:
-    return f"installed (torch {row['torch_version']})" if is_null(row[key]) else str(row[key])
-
-
-def _with(frame: pd.DataFrame, key: str, value: object) -> pd.DataFrame:
-    return frame[frame[key].isna() if is_null(value) else frame[key].isin([value])]
-
-
-def _together(releases: dict[str, Comparison], before: str) -> Listing:
-    """Return the lines of all comparisons, one release after the other: the columns of `Comparison.listing` and, if
-    there are several, the key `software` before the last one.
-    """
-    listings = {name: comparison.listing() for name, comparison in releases.items()}
-    widest = max(listings.values(), key=lambda listing: len(listing.keys))
-    frames = []
-    for name, listing in listings.items():
-        # A key that all results of this release share is a condition there, and a column beside other releases.
-        lacking = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
-        frames.append(listing.frame.assign(**lacking, software=name))
-    columns = list(dict.fromkeys(column for frame in frames for column in frame))
-    several = len(listings) > 1
-    keys = [*widest.keys[:-1], "software", widest.keys[-1]] if several else widest.keys
-    whole = pd.concat([frame.reindex(columns=columns) for frame in frames], ignore_index=True)
-    rest = [column for column in columns if column not in (*keys, "software")]
-    summaries = [
-        f"{name}: {comparison.summary}" if several else comparison.summary
-        for name, comparison in releases.items()
-        if comparison.summary
-    ]
-    notes: dict[str, list[str]] = {}
-    for name, listing in listings.items():
-        for note in listing.notes:
-            notes.setdefault(note, []).append(name)
-    what = "each release" if several else next(iter(releases))
-    return replace(
-        widest,
-        title="\n".join([f"{what} (contrast) against {before} (baseline): ratio and 95 % interval", *summaries]),
-        frame=whole[[*keys, *rest]],
-        keys=keys,
-        units={name: unit for listing in listings.values() for name, unit in listing.units.items()},
-        notes=[note if len(names) == len(listings) else f"{', '.join(names)}: {note}" for note, names in notes.items()],
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lmsweep.analysis.data.columns import in_order, label, labels
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.roles import JOB
-from lmsweep.trials.spec.workloads import BUILT_IN
+from lmsweep.trials.spec.workloads import our_workloads
 
 LEAST_FILLED = 0.7
 """Share of the combinations of a grid that must be measured."""
@@ -48,7 +48,8 @@ def grids_of(results: pd.DataFrame) -> list[MeasuredGrid]:
 
 
 def in_usual_order(workloads: Iterable[str]) -> list[str]:
-    return sorted({*workloads}, key=[*BUILT_IN, *sorted({*workloads} - {*BUILT_IN})].index)
+    ours = our_workloads()
+    return sorted({*workloads}, key=[*ours, *sorted({*workloads} - {*ours})].index)
 
 
 def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, known: dict[str, str] | None = None) -> MeasuredGrid:

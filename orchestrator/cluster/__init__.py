@@ -8,7 +8,6 @@
     ray_session.py      starts, joins and stops Ray
     ray_private.py      everything that relies on names private to Ray and Tune
     guard.py            kills what is left of Ray when the command has ended, however it ended
-    machine_checks.py   what would distort measurements on the cores and GPUs of a machine
 
 Planning runs a small task on each node, which reports its environment, code and versions. A trial asks Ray for a bundle
 of resources and, if these alone do not decide, names the nodes. One that no live node can hold ends as `lost`.

@@ -3,6 +3,7 @@
 import shlex
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ import typer
 from typer import Option
 
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices
-from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, command_on, resume_command, takes_request
+from lmsweep.orchestrator.plan_request import How, Texts, What, Where, command_on, resume_command, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.environment import is_absent
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @takes_request(
     "sweep store grids overrides address cluster_file retry fresh predict on max_batch max_context price code trusted "
-    "shard nodes network explain all format"
+    "shard nodes network all format"
 )
 def plan(
     what: What,
@@ -43,7 +44,6 @@ def plan(
     max_batch: Annotated[bool, Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, Option("--max-context", help="Show the longest context that fits.")] = False,
     price: Prices = [],
-    explain: Annotated[Text, Option(metavar="TRIAL", help="Show where the predicted step of a trial goes.")] = None,
     all: Annotated[bool, Option("--all", help="List all trials of a long plan.")] = False,
     format: JsonFormat = "text",
 ) -> None:
@@ -55,12 +55,7 @@ def plan(
     """
     if price and (max_batch or max_context):
         raise RequestError("--price cannot be combined with --max-batch or --max-context")
-    plan_for = f"lmsweep plan {shlex.quote(what.sweep)} --for"
-    if len(on) > 1:
-        raise RequestError(
-            f"--for is given {len(on)} times; a plan is for one kind of GPU: {plan_for} {shlex.quote(on[0])}"
-        )
-    where = replace(where, device=on[0] if on else None)
+    where = with_device(where, what.sweep, on)
     from lmsweep.orchestrator.api import make_planned
 
     if max_batch or max_context:
@@ -70,9 +65,6 @@ def plan(
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
 
     planned = make_planned(what, where, how, prices=(prices := parse_prices(price)))
-    if explain is not None:
-        _explain(planned, explain, format)
-        return
     estimate, steps = estimate_planned(planned, prices)
     if format == "json":
         from lmsweep.orchestrator.commands.text.plan_output import plan_output
@@ -93,24 +85,15 @@ def plan(
     if not on and any(
         one.trial.config.takes_gpus and is_absent(one.environment.device_name) for one in planned.plan.trials
     ):
-        say(f"To plan for a GPU that is not there: {plan_for} H100")
+        say(f"To plan for a GPU that is not there: lmsweep plan {shlex.quote(what.sweep)} --for H100")
 
 
-def _explain(planned: "Planned", trial: str, format: str) -> None:
-    from lmsweep.orchestrator.cluster.nodes import Refusal
-    from lmsweep.orchestrator.commands.text.show_table import show_table
-    from lmsweep.orchestrator.commands.text.step_text import chosen, step_listing, step_output
-    from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
-
-    one = chosen(planned.plan, trial)
-    _, steps = estimate_planned(planned)
-    found = steps.estimate(one)
-    if isinstance(found, Refusal):
-        raise RequestError(f"--explain {trial}: its step is not predicted: {found.reason}")
-    if format == "json":
-        say_data(json_of(step_output(one, found)))
-    else:
-        show_table(step_listing(one, found))
+def with_device(where: Where, sweep: str, on: Sequence[str]) -> Where:
+    """Return where a plan is for, with the GPU of --for. Raises RequestError if there are several."""
+    if len(on) > 1:
+        command = f"lmsweep plan {shlex.quote(sweep)} --for {shlex.quote(on[0])}"
+        raise RequestError(f"--for is given {len(on)} times; a plan is for one kind of GPU: {command}")
+    return replace(where, device=on[0] if on else None)
 
 
 def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_context: bool) -> None:

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Rare, Text, Texts
-from lmsweep.orchestrator.terminal import say, show_groups
+from lmsweep.orchestrator.terminal import show_groups
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -44,14 +44,15 @@ def table(
       lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis import api
-    from lmsweep.analysis.presets import GROUPS
+    from lmsweep.analysis.presets import preset_groups
     from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
     from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_parts
 
     if list_presets:
-        show_groups({group: {name: one.question for name, one in made.items()} for group, made in GROUPS.items()})
+        groups = preset_groups().items()
+        show_groups({question: {name: one.question for name, one in made.items()} for question, made in groups})
         return
     conditions = pairs(where, "--where")
     found: Sequence[str | Table | Listing]
@@ -101,13 +102,6 @@ def compare(
         Text,
         Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
     ] = None,
-    beside: Annotated[
-        Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
-    ] = None,
-    explain: Annotated[bool, Option("--explain", help="Show what the differences consist of, from profiles.")] = False,
-    environment: Annotated[
-        bool, Option("--environment", help="Show in which hardware and software two stores differ.")
-    ] = False,
     fail_on: Annotated[
         Texts, Rare(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
@@ -124,54 +118,14 @@ def compare(
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    judged = first or second or fail_on or across or value or min_effect or same_within or explain
-    if beside and (other or environment or judged):
-        raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
-    if environment and (judged or not other):
-        raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
-    if explain and (value or fail_on or min_effect or same_within):
-        others = "--value, --min-effect, --same-within and --fail-on"
-        raise RequestError(f"--explain is about whole steps; leave out {others}")
     from lmsweep.analysis.comparison.compare import VERDICTS
-    from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_table
 
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    from lmsweep.analysis import load
-    from lmsweep.analysis.data.selection import select
-
-    if environment:
-        from lmsweep.analysis.comparison.environment_diff import environment_diff
-
-        names = store, str(other)
-        one, two = (select(load(location, pooled=False), conditions) for location in names)
-        differing = environment_diff(one, two, names)
-        if differing.frame.empty and format == "text":
-            say(differing.notes[0])
-        else:
-            show_table(differing, format)
-        return
-    if beside:
-        from lmsweep.analysis.comparison.side_by_side import beside as place_beside
-        from lmsweep.analysis.data.pooled_rows import pool
-
-        attempts = load(store, pooled=False)
-        shown = place_beside(attempts, beside, select(pool(attempts), conditions))
-        if format in ("csv", "json"):
-            show_table(shown.long(), format)
-        else:
-            show_parts(shown.cells() if verbose else shown.brief(), format)
-        return
     from lmsweep.analysis.api import compare as compare_results
-    from lmsweep.analysis.api import explain as explain_results
 
-    if explain:
-        causes = explain_results(
-            store, other, baseline=first, contrast=second, where=conditions, across=names_of(across)
-        )
-        show_table(causes.listing(), format)
-        return
     found = compare_results(
         store,
         other,

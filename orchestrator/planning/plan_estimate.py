@@ -33,7 +33,7 @@ class Range(NamedTuple):
 
 
 MEASURED_RANGE = Range(0.8, 1.3)
-"""Actual over estimated time of the runs in docs/performance.md, if all estimates rest on results."""
+"""Actual over estimated time of the runs in docs/validation.md, if all estimates rest on results."""
 MODELLED_RANGE = Range(1 / 1.5, 1.5)
 """The same if some estimates rest on the time model alone: nine of ten sets that it was not fitted to lie within."""
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from lmsweep.orchestrator.features.explain.step_text import explained
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, Cost, explained, in_tf32, step_time
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, Cost, in_tf32, step_time
 
 
 class Rates:

@@ -20,7 +20,7 @@ import torch
 import triton
 import triton.language as tl
 from torch.nn import functional as F
-from lmsweep.trials.workloads.ceiling import time_phases
+from lmsweep import time_phases
 
 
 def loss(logits, targets):

@@ -15,7 +15,7 @@ from tests.support.trial_here import run_here
 pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
 
 BENCH = """
-from lmsweep.trials.workloads.ceiling import time_phases
+from lmsweep import time_phases
 from lmsweep.trials.results.measurement import Measurement
 
 

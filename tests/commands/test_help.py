@@ -61,7 +61,7 @@ def test_help_names_rare_options_below_the_others() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
-    tables = (ROOT / "docs/tutorial.md").read_text("utf-8").partition("## All commands")[2]
+    tables = (ROOT / "docs/install.md").read_text("utf-8").partition("## All commands")[2]
     assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE)
 
 

@@ -17,9 +17,9 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.comparison.claim import claim_of
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
-from lmsweep.analysis.comparison.side_by_side import beside
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.cli import main
+from lmsweep.orchestrator.features.beside.side_by_side import beside
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT

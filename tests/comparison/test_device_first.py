@@ -10,8 +10,8 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
-from lmsweep.analysis.comparison.side_by_side import beside
 from lmsweep.analysis.tables.render import render
+from lmsweep.orchestrator.features.beside.side_by_side import beside
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here

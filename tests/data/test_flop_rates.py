@@ -7,7 +7,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.data.selection import how_counted
-from lmsweep.analysis.presets import PRESETS, make_preset
+from lmsweep.analysis.presets import make_preset, presets
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from tests.support.command import answer_here, lmsweep_here
@@ -59,7 +59,7 @@ def test_the_title_says_how_flops_are_counted(attempts: Attempts) -> None:
     assert "FLOPs: hardware convention (causal attention counted as half" in shown
     assert "FLOPs:" not in lmsweep_here("table", location)
     for name in ("roofline", "scaling"):
-        assert PRESETS[name].counts_flops
+        assert presets()[name].counts_flops
     assert "hardware convention" in lmsweep_here("table", location, "--preset", "roofline", "--flops", "hardware")
 
 

@@ -18,7 +18,7 @@ from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
-from tests.distributed.test_sharding import SMALL, in_ranks
+from tests.features.ddp.test_sharding import SMALL, in_ranks
 
 pytest.importorskip("peft")
 

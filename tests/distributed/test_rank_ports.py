@@ -19,7 +19,7 @@ from lmsweep.trials.distributed.ranks.coordinator import ADDRESS, Team
 from lmsweep.trials.distributed.ranks.process_group import StrangerError, refuse_others
 from lmsweep.trials.machine.torch_private import default_store
 from lmsweep.trials.spec.config import TrialConfig
-from tests.distributed.test_sharding import SMALL, in_ranks
+from tests.features.ddp.test_sharding import SMALL, in_ranks
 
 CONNECT = """
 import socket, sys

@@ -14,11 +14,11 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
-from lmsweep.trials.distributed.traffic.comm_count import COMMUNICATES, message_of
+from lmsweep.trials.distributed.ranks.comm_count import message_of
 from lmsweep.trials.machine.torch_private import TorchDispatchMode
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
-from tests.distributed.test_sharding import SMALL, check, in_ranks
+from tests.features.ddp.test_sharding import SMALL, check, in_ranks
 from tests.support.command import ROOT
 
 DIVIDED = replace(SMALL, tp=2, ddp="naive", timeout_seconds=300.0)
@@ -64,7 +64,7 @@ class Messages(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        message = message_of(func, args, result) if func.namespace in COMMUNICATES else None
+        message = message_of(func, args, result)
         if message:
             first = args[0][0] if isinstance(args[0], list) else args[0]
             self.sent[self.phase, message.kind, str(first.dtype).removeprefix("torch."), message.size] += 1

@@ -28,7 +28,7 @@ REASONS = {
     r"--tracker|lmsweep\.track": "needs `.[trackers]` or mlflow; tests/features/trackers/test_trackers.py",
     r"import load_dataset": "needs datasets; tests/features/report/test_share.py",
     r"import flash_attn_func": "needs FlashAttention-3 and a GPU",
-    r"runs-on:": "needs a runner; the last test here runs the steps of sharing.md",
+    r"runs-on:": "needs a runner; the last test here runs the steps of comparing.md",
     r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",
     r"--history": "needs results of two days or states; tests/features/report/test_history.py",
     r"lmsweep audit benchmarks/claims.csv|audit\.json": "needs a file of the reader; tests/features/audit",
@@ -37,17 +37,9 @@ REASONS = {
 """What is not run: a part of its text, and why. Nor is what needs a GPU (`needs_a_gpu`). Mentions are parsed."""
 
 RESULTS = {
-    "attention.md": ("h200-attention",),
     "clusters.md": ("h200-devices",),
     "comparing.md": ("h200-end-to-end",),
-    "ddp.md": ("h200-x2-ddp",),
-    "memory.md": ("h200-memory",),
-    "precision.md": ("h100-fp8",),
-    "profile.md": ("h200-profile",),
     "report.md": ("h100-devices",),
-    "sharding.md": ("h200-x2-fsdp",),
-    "sharing.md": ("h200-devices",),
-    "tables.md": ("h200-end-to-end",),
 }
 """Page -> shipped sets that stand for its `results`, as a GPU would measure them. On other pages commands make them."""
 PROGRAMS = "lmsweep|ray|uv|uvx|pip|pipx|make|docker|kubectl|cd|for"

@@ -1,5 +1,6 @@
 """The documentation as a site: it builds without a warning, and its reference says what the code says."""
 
+import json
 import os
 import subprocess
 import sys
@@ -81,9 +82,25 @@ def test_the_gallery_has_the_report_the_chart_and_the_headline_of_every_shipped_
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+def test_the_search_leaves_out_the_lab_notebook(site: tuple[str, Path]) -> None:
+    index = json.loads((site[1] / "search" / "search_index.json").read_text("utf-8"))
+    places = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert "memory/" in places and not [place for place in places if place.startswith("lab/")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("words", "page"),
-    [("oom", "failures/"), ("batch size", "performance/"), ("W&B", "sharing/"), ("RayJob", "clusters/")],
+    [
+        ("oom", "failures/"),
+        ("batch size", "memory/"),
+        ("mixed precision", "performance/"),
+        ("FSDP", "ddp/"),
+        ("LoRA", "performance/"),
+        ("W&B", "report/"),
+        ("RayJob", "clusters/"),
+    ],
 )
 def test_the_search_finds_the_words_of_a_reader(site: tuple[str, Path], words: str, page: str) -> None:
     """By the site's own script, in a browser."""

@@ -135,22 +135,25 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_workload_and_the_sweep_of_a_feature_go_with_its_folder(
+def test_the_workload_the_sweep_the_tables_and_the_grids_of_a_feature_go_with_its_folder(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a script's own folder comes first on the search path
-    names = "workloads() and {'operators', 'accept', 'cs336-2026'} <= {*packaged_sweeps()}"
     asked = "from lmsweep.orchestrator.feature import packaged_sweeps\n"
-    asked += f"from lmsweep.trials.spec.workloads import workloads; print('operators' in {names})"
-    folder = copy / "orchestrator/features/operators"
-    assert python(asked, str(copy)) == "True"
-    folder.rename(tmp_path / "operators")
+    asked += "from lmsweep.trials.spec.workloads import workloads\nfrom lmsweep.analysis.presets import presets\n"
+    asked += "from lmsweep.orchestrator.sweep.sweep import load_sweep\n"
+    asked += "ours = {'accept', 'cs336-2026'} <= {*packaged_sweeps()} and 'parameters' in presets()\n"
+    asked += "grids = any('precision' in one.workloads for one in load_sweep('full').trials)\n"
+    asked += "print(ours, 'precision' in workloads(), 'accumulation' in presets(), grids)"
+    folder = copy / "orchestrator/features/precision"
+    assert python(asked, str(copy)) == "True True True True"
+    folder.rename(tmp_path / "precision")
     try:
-        assert python(asked, str(copy)) == "False"
+        assert python(asked, str(copy)) == "True False False False"
         listed = lmsweep("sweeps", PYTHONPATH=str(copy)).stdout
-        assert "  quick " in listed and "  operators " not in listed
+        assert "  quick " in listed and "  precision " not in listed
     finally:
-        (tmp_path / "operators").rename(folder)
+        (tmp_path / "precision").rename(folder)
 
 
 @pytest.mark.slow

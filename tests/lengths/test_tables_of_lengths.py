@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.cells.cells import cells_of
-from lmsweep.analysis.cells.goal import parse_aim
+from lmsweep.orchestrator.features.best.cells.cells import cells_of
+from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from lmsweep.trials.bench.varied_steps import BatchesTaken
 from lmsweep.trials.code.digest import code_folder
@@ -16,6 +17,7 @@ from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_functions import naive
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.rules.combination_rules import why_not
@@ -42,12 +44,21 @@ def records_of_trial(config: TrialConfig, workload: str) -> dict[tuple[Any, Any]
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
 
 
-@pytest.mark.parametrize("attention", ["naive", "naive_softmax", "sdpa"])
-def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str) -> None:
+def one_after_the_other(q: Tensor, k: Tensor, v: Tensor, borders: Tensor, *_: Any, **__: Any) -> Tensor:
+    """A stand-in for PyTorch's varlen_attn, which needs a GPU: attends to one document after the other."""
+    pieces = zip(*(one.split(borders.diff().tolist()) for one in (q, k, v)), strict=True)
+    documents = [[one.transpose(0, 1) for one in piece] for piece in pieces if len(piece[0])]
+    return torch.cat([naive(*document).transpose(0, 1) for document in documents])
+
+
+@pytest.mark.parametrize("attention", ["naive", "naive_softmax", "sdpa", "flex", "varlen"])
+def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", one_after_the_other)
     torch.manual_seed(0)
-    packed = replace(TINY, batching="packed", attention=attention, mode="train_forward")
-    step = TrainingStep(packed, MATH_MODES["fp32"])
-    alone = TrainingStep(replace(packed, lengths=None, batching="padded", batch_size=1), MATH_MODES["fp32"])
+    packed = replace(TINY, batching="packed", attention=attention, mode="forward")
+    step = TrainingStep(packed, MATH_MODES["fp32"], backend="eager")
+    plain = replace(packed, lengths=None, batching="padded", batch_size=1, attention="naive")
+    alone = TrainingStep(plain, MATH_MODES["fp32"])
     alone.model.load_state_dict(step.model.state_dict())
     batch_of_step = step.advance()[0]
     assert any(len(row) > 1 for row in batch_of_step.rows)

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lmsweep.orchestrator.features.doctor import machine_checks
 from lmsweep.orchestrator.planning.memory_budget import HOST_RESERVE, budget
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.machine import cgroups
@@ -74,7 +75,7 @@ def test_the_limits_of_a_container_are_those_of_its_group_and_of_those_above_it(
         path.write_text(text + "\n")
     monkeypatch.setattr(cgroups, "GROUPS", tmp_path / "groups")
     monkeypatch.setattr(cgroups, "MOUNT", tmp_path / "mount")
-    assert (cgroups.memory_limits(), cgroups.cpu_quotas()) == (memory, cores)
+    assert (cgroups.memory_limits(), machine_checks.cpu_quotas()) == (memory, cores)
 
 
 def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._inductor.utils import fresh_cache
 
 from lmsweep import analysis
+from lmsweep.orchestrator.features.alone.attention_alone import flags_of_phase
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.formulas import attention_flops
 from lmsweep.trials.isolation.precompile import graphs_of, precompile
@@ -34,7 +35,6 @@ from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.command import lmsweep
 from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmsweep.orchestrator.features.ddp import timed_rank
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.distributed.parallel import sharded_optimizer
 from lmsweep.trials.memory.labels import lasting_labels
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
@@ -152,7 +152,7 @@ def test_weights_of_16_bits_are_updated_through_copies_of_32_and_not_where_a_gra
             torch.testing.assert_close(weight, copy.half(), rtol=2e-3, atol=1e-6)
     assert {one.dtype for state in step.optimizer.state.values() for one in state.values()} == {torch.float32}
     counts = [one.numel() for one in step.model.parameters()]
-    assert sharded_optimizer.state_bytes(step.optimizer) == 12 * sum(counts) + 4 * len(counts), (
+    assert timed_rank.state_bytes(step.optimizer) == 12 * sum(counts) + 4 * len(counts), (
         "a copy, two moments, a count of steps"
     )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
 from lmsweep import analysis
+from lmsweep.orchestrator.features.alone.attention_alone import flags_of_phase
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
@@ -29,7 +30,6 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules.step_rules import WITH_WINDOW
 from lmsweep.trials.timing.validity_flags import least_forward_flops
-from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here

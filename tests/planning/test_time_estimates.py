@@ -83,7 +83,7 @@ def plan_of(sweep: str | Path, store: Path, **overrides: list[str]) -> Plan:
 
 @pytest.mark.parametrize(
     ("compiled", "measured"),
-    [("block", 74.4), ("model", 172.0)],  # whole commands with an empty compile cache: docs/performance.md
+    [("block", 74.4), ("model", 172.0)],  # with an empty compile cache: docs/lab/2026-11-21-end-to-end-grid.md
 )
 def test_the_estimate_for_the_published_grid_is_within_30_percent_of_what_it_took(tmp_path, compiled, measured):
     plan = plan_of(GRID, tmp_path, compile=["none", compiled])

@@ -108,9 +108,10 @@ def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching
     tokens = {"batch_tokens": 4096} if batching == "token_budget" else {}
     config = on_gpu(batching=batching, **tokens)
     room = ROOM._replace(bytes=lasting_memory.run_memory(config).on(ROOM.device_name).reserved + 2**28)
-    largest = lasting_memory.largest_lasting(config, room, steps=40, runs=3)
+    sized, runs = lasting_memory.with_size, {"steps": 40, "runs": 3}
+    largest = lasting_memory.largest_lasting(config, room, **runs)
     assert largest.sure > (config.batch_tokens or config.batch_size)
-    assert lasting_memory.many_steps(lasting_memory.with_size(config, largest.sure), room, steps=40, runs=3).failed == 0
+    assert lasting_memory.many_steps(sized(config, largest.sure), room, **runs).failed == 0
     unit = lasting_memory.varied_steps(config).unit
     beyond = lasting_memory.many_steps(
         lasting_memory.with_size(config, largest.possible + unit), room, steps=40, runs=3

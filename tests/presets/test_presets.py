@@ -22,7 +22,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets import PRESETS, make_preset
+from lmsweep.analysis.presets import make_preset, presets
 from lmsweep.analysis.reference import published
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
@@ -112,7 +112,7 @@ def preset(name: str, **where: str) -> Table | Listing:
     store, _ = SOURCES[name]
     chosen = Results(str(store), where, parse_prices(["H200=3.5"]) if name == "cost" else ())
     chosen.everything = results(store).everything  # read once for all
-    table = PRESETS[name].make(chosen)
+    table = presets()[name].make(chosen)
     return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
 
 
@@ -121,9 +121,9 @@ def gpu(model: str = "small", **fields: Any) -> Any:
 
 
 def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_of_table() -> None:
-    assert set(SOURCES) == set(PRESETS)
+    assert set(SOURCES) == set(presets())
     assert {*SUFFIXES, "json"} == set(FORMATS)  # JSON has what CSV has: tests/tables/test_terminal.py
-    texts = {f"{name}.txt" for name in PRESETS}
+    texts = {f"{name}.txt" for name in presets()}
     formats = {f"{name}.{suffix}" for name in EVERY_FORMAT for suffix in SUFFIXES.values()}
     assert {path.name for path in GOLDEN.iterdir()} == texts | formats
 
@@ -163,7 +163,7 @@ def test_no_preset_stumbles_over_a_trial_that_was_predicted_not_to_fit(tmp_path:
     answered = set()
     for name in sorted(set(SOURCES) - {"upgrade"}):  # which compares two sides
         with suppress(RequestError):
-            PRESETS[name].make(results)
+            presets()[name].make(results)
             answered.add(name)
     assert {"warm-up", "warm-up-series", "end-to-end", "memory", "ddp", "attention", "dtypes"} <= answered
 
@@ -300,7 +300,7 @@ def test_the_csv_of_a_listing_gives_back_every_number() -> None:
 def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
     listed = answer_here("table", "--list-presets")
     lines = listed.stdout.splitlines()
-    assert [line.split()[0] for line in lines if line.startswith("  ")] == list(PRESETS)
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == list(presets())
     assert lines[0] == "How long does a step take?"
     done = answer_here("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
     assert done.stdout.rstrip() == (GOLDEN / "cost.txt").read_text().rstrip()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 from torch.autograd import DeviceType
 
+from lmsweep.orchestrator.features.explain.attribution import Piece, device_pieces, surroundings
 from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.profiling.attribution import Piece, device_pieces, surroundings
 from lmsweep.trials.profiling.device_time import device_rows, device_times, union_length
 from lmsweep.trials.profiling.events import HostEvent
 from lmsweep.trials.results.outcome import Flag

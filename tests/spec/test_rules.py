@@ -11,7 +11,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import Capabilities, why_not_on
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
-from lmsweep.trials.spec.workloads import BUILT_IN
+from lmsweep.trials.spec.workloads import our_workloads
 
 MODEL = TrialConfig(
     d_model=64, d_ff=128, num_layers=2, num_heads=4, context_length=16, batch_size=4, vocab_size=100, device="cuda"
@@ -192,10 +192,10 @@ def test_a_combination_that_no_machine_runs_is_unsupported_with_the_reason(
     assert re.search(re.escape(reason), why_not(config, workload) or "")
 
 
-@pytest.mark.parametrize("workload", BUILT_IN)
+@pytest.mark.parametrize("workload", our_workloads())
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps", "xpu"])
 def test_a_plain_configuration_runs_every_workload(workload: str, device: str) -> None:
-    if BUILT_IN[workload].has_ranks:
+    if our_workloads()[workload].has_ranks:
         device = "cpu" if device in ("mps", "xpu") else device
         config = replace(MODEL, world_size=2, ddp="none" if workload == "collectives" else "bucketed", device=device)
     else:

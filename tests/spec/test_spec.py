@@ -10,7 +10,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.workloads import BUILT_IN
+from lmsweep.trials.spec.workloads import our_workloads
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
 ON_A_GPU = TrialConfig(
@@ -105,7 +105,7 @@ def test_an_impossible_configuration_is_refused_with_the_reason(change, message)
 
 
 def test_every_workload_names_protocol_fields_that_exist():
-    for workload in BUILT_IN.values():
+    for workload in our_workloads().values():
         assert all(hasattr(TINY, name) and name not in COMBINATION_FIELDS for name in workload.protocol)
 
 

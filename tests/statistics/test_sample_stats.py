@@ -99,7 +99,7 @@ def test_one_wild_sample_moves_the_median_by_at_most_one_order_statistic() -> No
     assert abs(after - before) <= np.diff(np.sort(calm)).max()
 
 
-# The figures are in docs/intervals.md.
+# The figures are in docs/lab/2026-11-27-tables-of-the-pages.md.
 
 
 @pytest.mark.parametrize(("n", "least"), [(6, 0.4), (10, 0.94), (15, 0.98), (25, 0.99), (50, 1), (100, 1), (200, 1)])

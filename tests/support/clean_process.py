@@ -18,7 +18,7 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pin
 
 PRELOADED = [
-    "lmsweep.trials.workloads.ddp",
+    "lmsweep.orchestrator.features.ddp.rank_steps",
     "lmsweep.orchestrator.features.check.check_code",
     "lmsweep.orchestrator.features.trial.watchdog",
     "tests.support.clean_process",

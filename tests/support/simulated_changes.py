@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.step_causes import COLUMNS, ProfiledStep, cause_of_each, causes
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.orchestrator.features.explain.step_causes import COLUMNS, ProfiledStep, cause_of_each, causes
 from lmsweep.trials.statistics.variation import PRIORS
 
 KNOWN = PRIORS["device"]

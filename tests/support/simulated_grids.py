@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmsweep.analysis.cells.cells import Processes
+from lmsweep.orchestrator.features.best.cells.cells import Processes
 from lmsweep.orchestrator.features.best.searching.beliefs import BETTER_MARGIN
 from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
@@ -38,7 +38,7 @@ AXES: dict[str, tuple[object, ...]] = {
 BETWEEN_PROCESSES = 0.01
 """Standard deviation between processes; best_reliability.py draws others, and lets the search repeat."""
 MEASURED: dict[Kind, float] = {"wall": 0.0038, "wall_waits": 0.026, "host": 0.1}
-"""That of the repeated cells of the shipped stores (docs/variation.md)."""
+"""That of the repeated cells of the shipped stores (docs/comparing.md)."""
 INTERACTION, REST = 0.03, 0.015
 """Standard deviations of the logarithm."""
 LAYERS, ITERATIONS, START_SECONDS = 24, 60, 3.0

@@ -14,7 +14,7 @@ from lmsweep.trials.statistics.significance import differences, direction, holm
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, Repeats, centre, reach
 
 MEASURED: dict[Kind, float] = {"device": 0.0013, "device_capped": 0.0049, "wall": 0.0035}
-"""Standard deviation between processes, from the repeated cells of the shipped stores (docs/variation.md)."""
+"""Standard deviation between processes, from the repeated cells of the shipped stores (docs/comparing.md)."""
 
 Noise = Literal["normal", "t of 3", "bimodal", "by a factor of 2", "lognormal"]
 """Of processes: of cells whose standard deviations differ by a factor of 2, or lognormally by so much; a fifth slow."""

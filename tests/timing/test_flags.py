@@ -15,15 +15,16 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.render import FORMATS
+from lmsweep.orchestrator.features.limits.ceiling import above_bandwidth
+from lmsweep.orchestrator.features.limits.energy import ENERGY_SECONDS, counts_energy, energy_row
 from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.rate_data import FastestProduct, fastest_products
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
-from lmsweep.trials.machine.gpu.telemetry import ENERGY_SECONDS, Watch, energy_row, gpu_flags, telemetry_rows
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.validity_flags import (
-    above_bandwidth,
     above_peak,
     exceeds_peak,
     flags_of_times,
@@ -129,7 +130,7 @@ def test_energy_of_too_short_a_time_is_unknown(since: float, until: float):
 
 def test_a_gpu_that_counts_no_energy_has_none():
     watch = watched(*({"energy": None} for _ in range(40)))
-    assert not watch.counts_energy
+    assert not counts_energy(watch)
     row = energy_row(watch, since=0.0, until=3.0, iterations=10)
     assert (row.samples, row.reason) == (None, "this driver does not count energy")
 
@@ -294,8 +295,8 @@ def test_energy_per_token_follows_from_the_energy_of_a_step(attempts: Attempts):
     assert "100" in analysis.render(table, "text") and "(mJ)" in analysis.render(table, "text")
 
 
-def test_the_page_about_measuring_says_when_each_flag_is_set():
-    page = (ROOT / "docs" / "intervals.md").read_text("utf-8")
+def test_the_page_about_failures_says_when_each_flag_is_set():
+    page = (ROOT / "docs" / "failures.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .+ \|$", page, flags=re.MULTILINE)
     assert not [flag for flag in Flag if rows.count(flag.value) != 1]
 

@@ -186,7 +186,7 @@ def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
     assert least <= share <= most
 
 
-# Whether the pace changes: simulated, the figures are in docs/intervals.md
+# Whether the pace changes: simulated, the figures are in docs/lab/2026-11-27-tables-of-the-pages.md
 
 PACES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "even": lambda i, warm: np.ones(len(i)),

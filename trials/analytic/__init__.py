@@ -4,8 +4,6 @@ flop_conventions.py    the two ways to count attention's FLOPs: as the model def
 packed_scores.py       the scores that the mask of packed documents leaves
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
-scaling_limits.py      the number of ranks above which communication takes longer than computation
-sharded_state.py       what a rank holds of weights, gradients and optimizer state, by how they are shared
 prices.py              dollars per hour of a device, from the option --price
 memory_prediction.py   the result of a memory prediction, and which trials share one
 prediction_question.py  what is asked about a step, and what is answered, as records

@@ -89,11 +89,6 @@ def attention_flops(*, phase: str, d_model: Number, context_length: Number, batc
     return PHASE_PASSES[phase] * (4 * batch_size * context_length**2 * d_model)
 
 
-def softmax_flops(*, num_heads: Number, context_length: Number, batch_size: Number) -> Number:
-    """Return the operations of the written-out softmax in forward, 5Bhs²: maximum, subtract, exp, sum, divide."""
-    return 5 * batch_size * num_heads * context_length**2
-
-
 def saved_bytes(
     *,
     d_model: Number,

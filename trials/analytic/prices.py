@@ -4,7 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lmsweep.trials.analytic.formulas import Number
 from lmsweep.trials.spec.config import RequestError
+
+MILLION = 1e6
+HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +52,8 @@ def hourly_dollars(
                 raise RequestError(f"--price {price.device}: another price also applies to {device[0]}")
             found[device] = price.dollars
     return found
+
+
+def dollars_per_million(seconds: Number, tokens: Number, hourly: Number) -> Number:
+    """Return dollars per million tokens at `hourly` dollars an hour, where `tokens` take `seconds`."""
+    return seconds / HOUR * hourly / tokens * MILLION

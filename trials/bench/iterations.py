@@ -3,13 +3,11 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from operator import attrgetter
 from statistics import median
 from typing import Generic, TypeVar
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.ranks.coordinator import Team, WatchedRank
 from lmsweep.trials.machine.cpu_time import is_host_busy, read_cpu_time
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.gpu.telemetry import Watch
@@ -23,7 +21,6 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
 
 Taken = TypeVar("Taken")
-Watched = TypeVar("Watched", bound=WatchedRank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,22 +84,6 @@ def take_series(
         since=since,
         until=until,
     )
-
-
-def take_series_of_ranks(
-    bench: Workbench,
-    team: Team[Watched],
-    run: Callable[[], Taken],
-    seconds: Callable[[Taken], float],
-    *,
-    before_measuring: Callable[[], object] = lambda: None,
-) -> Series[Taken]:
-    """Run iterations of a team whose ranks watch their GPUs; the flags are also those of the GPUs."""
-    team.all(WatchedRank.watch)
-    series = take_series(bench, run, seconds, before_measuring=before_measuring)
-    now = time.monotonic()
-    doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
-    return replace(series, flags=tuple(dict.fromkeys(chain(series.flags, *doubtful))))
 
 
 def compile_rows(

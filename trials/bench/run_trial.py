@@ -33,7 +33,7 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedErr
 from lmsweep.trials.spec.reference import Code, is_reference
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import why_not_on
-from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
+from lmsweep.trials.spec.workloads import our_workloads, workload_named
 
 
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
@@ -44,7 +44,7 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     before = dict(bench.seconds)
     if is_reference(workload):
         yield from measure_own(workload, bench)
-    elif workload in BUILT_IN:
+    elif workload in our_workloads():
         yield from import_module(record.module).measure(bench)
     else:
         yield from measure_outside(record, bench)

@@ -33,10 +33,10 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
-from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
+from lmsweep.trials.spec.workloads import our_workloads, workload_named
 
 # Modules that trials import are imported here once.
-PRELOAD = ("torch", COMPILER, *(workload.module for workload in BUILT_IN.values() if workload.preloads))
+PRELOAD = ("torch", COMPILER, *(workload.module for workload in our_workloads().values() if workload.preloads))
 LAST_WORDS_SECONDS = 0.5
 """Time for a hung child to write its stack."""
 PARENT_SECONDS = 1.0

@@ -37,7 +37,8 @@ def stream(lengths: str, seed: int) -> Iterator[Lengths]:
         if read.digest and digest_of(read.path) != read.digest:
             raise RequestError(f"lengths: {read.path} has changed since the trial was planned; plan it again")
         for epoch in count():
-            yield np.random.default_rng((seed, epoch)).permutation(counts)
+            shuffled = np.random.default_rng((seed, epoch)).permutation(counts)
+            yield from (shuffled[i : i + DRAWN_AT_ONCE] for i in range(0, len(shuffled), DRAWN_AT_ONCE))
         return
     source = np.random.default_rng(seed)
     while True:

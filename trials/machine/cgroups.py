@@ -9,18 +9,14 @@ MOUNT = Path("/sys/fs/cgroup")
 
 def memory_limits() -> list[int]:
     """Return the limits in bytes."""
-    texts = [*_texts("memory", "memory.max", version=2), *_texts("memory", "memory.limit_in_bytes", version=1)]
+    texts = [
+        *limits_of_groups("memory", "memory.max", version=2),
+        *limits_of_groups("memory", "memory.limit_in_bytes", version=1),
+    ]
     return [int(text) for text in texts if text.isdecimal()]
 
 
-def cpu_quotas() -> list[float]:
-    """Return the limits in cores."""
-    both = (_texts("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
-    texts = [*_texts("cpu", "cpu.max", version=2), *(" ".join(each) for each in zip(*both, strict=True))]
-    return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]
-
-
-def _texts(controller: str, file: str, *, version: int) -> Iterator[str]:
+def limits_of_groups(controller: str, file: str, *, version: int) -> Iterator[str]:
     """Yield what a file says in each group that has it."""
     lines = GROUPS.read_text().splitlines() if GROUPS.exists() else ["0::/"]
     for line in lines:

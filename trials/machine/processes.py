@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import signal
 import sys
@@ -10,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import NoReturn
 
 import psutil
@@ -32,17 +30,6 @@ def die_with_parent(parent_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before the call
         os._exit(1)
-
-
-def die_when_free(lock: Path) -> None:
-    """End this process, from a sleeping thread, as soon as the lock on this file is free: its holder has died."""
-
-    def watch() -> None:
-        with lock.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def kill_group(pid: int) -> None:

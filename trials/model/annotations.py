@@ -13,8 +13,7 @@ _on = False
 
 class Range:
     """A context that names the work launched inside it, while `ranges_on` is active; otherwise it costs 0.3 µs. It does
-    nothing in compiled graphs, whose fused kernels belong to no single range. Names: RANGES in
-    `lmsweep.trials.results.measurement`."""
+    nothing in compiled graphs, whose fused kernels belong to no single range."""
 
     __slots__ = ("_name", "_record")
 

@@ -6,7 +6,7 @@ metrics.py        the registry of metrics: units, who stores them, how they are 
 outcome.py        the status words of a workload, and the flags that question a measurement
 flag_meanings.py  what each flag means, those of published numbers, too
 roles.py          what each field of a configuration means
-stored_config.py  a configuration and an environment, rebuilt from a stored row
+stored_config.py  a configuration, rebuilt from a stored row
 record.py         an attempt, and its rows: records of the table `measurements`, and rows of the detail tables
 arrow_schema.py   the Arrow schemas, derived from the row dataclasses
 record_json.py    a record of any kind as JSON

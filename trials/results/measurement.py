@@ -111,19 +111,13 @@ class TensorDtype:
     """Kind of device whose autocast rules apply; they are emulated if it is not the trial's."""
 
 
-RANGES = (
-    *("forward", "loss", "backward", "optimizer"),
-    *("attention", "scores", "softmax", "value_matmul", "fused_attention", "feed_forward", "norm"),
-)
-"""The named ranges of a step. Those of the second line are nested in forward."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
     """Detail row: all calls of a kernel (on a CPU, an operator) with one launch shape, in one range."""
 
     range: str | None
-    """One of RANGES, a module of the user's model, `graph 0/0`, `backward of ...`, accumulate_grad or collectives."""
+    """A range of a step, such as softmax; a module of the user's model, `graph 0/0`, `backward of ...`, accumulate_grad
+    or collectives."""
     kernel: str
     operator: str | None
     """PyTorch's operator that launched it."""

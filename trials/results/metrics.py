@@ -5,10 +5,14 @@ A value is `phase.metric`, such as `step.time`. Workloads of the user's may stor
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 ITERATED = ("timing", "attention", "loss", "ddp", "collectives", "ceiling", "energy", "memory", "profile", "busy")
 MEMORY_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other")
 RANK_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "communication", "other")
+Stage = Literal["init", "before_step", "after_step", "peak"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""Moments at which a rank's memory is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +77,7 @@ METRICS: Mapping[str, Metric] = {
     **_stored("B", ["allocated", "peak_allocated"], "memory", "attention", "loss", "ddp"),
     **_stored("B", ["requested", "reserved", "tensors", "resident"], "memory", "loss"),
     **_stored("B", ["peak_requested", "peak_reserved", "peak_tensors", "peak_resident"], "memory", "loss"),
-    **_stored("B", [f"{at}_{part}" for at in ("init", "before_step", "after_step", "peak")
+    **_stored("B", [f"{at}_{part}" for at in STAGES
                     for part in ("memory", *RANK_PARTS)], "ddp"),
     **_stored("B", MEMORY_PARTS, "memory", "ddp"),
     "tokens_per_second": Metric(unit="tokens/s", derived_from="time", is_rate=True),

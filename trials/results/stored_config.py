@@ -1,10 +1,8 @@
-"""Rebuilds configurations and environments from stored rows."""
+"""Rebuilds configurations from stored rows."""
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
-from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
 
 StoredRow = Mapping[str, object] | Mapping[Hashable, object]
@@ -13,19 +11,12 @@ StoredRow = Mapping[str, object] | Mapping[Hashable, object]
 
 def config_of(row: StoredRow) -> TrialConfig:
     """Return the configuration in a row of any table; a field that is null or without a column has its default."""
-    found = _known(row, STORED_FIELDS)
+    found = known_values(row, STORED_FIELDS)
     return TrialConfig(**{name: "auto" for name in AUTO_FIELDS if name in row} | found)
 
 
-def environment_of(row: StoredRow) -> Fingerprint:
-    """Return the hardware and software in a row of any table."""
-    names = [one.name for one in fields(Fingerprint) if one.name in row]
-    found: dict[str, Any] = dict.fromkeys(names)
-    return Fingerprint(**found | _known(row, names))
-
-
-def _known(row: StoredRow, names: Iterable[str]) -> dict[str, Any]:
-    """The values that are not null, as Python's own types."""
+def known_values(row: StoredRow, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values that are not null, as Python's own types."""
     stored: Mapping[str, Any] = dict(row)  # type: ignore[arg-type]
     values = {name: stored[name] for name in names if name in stored}
     plain = {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}

@@ -103,7 +103,7 @@ class TrialConfig:
     capture: Capture = _combination("none")
     """Whether CUDA graphs of the step are replayed, on one batch, so that no kernel waits for the host."""
     checkpointing: str = _combination("none")
-    """Blocks whose activations are recomputed: a number for groups of that many, or a word (docs/measuring.md)."""
+    """Blocks whose activations are recomputed: a number for groups of that many, or a word (docs/performance.md)."""
     offload: Offload = _combination("none")
     """What waits in the host's memory: what forward saves, the inputs of blocks alone, or the optimizer's state."""
     memory_budget: int | None = _combination(None)
@@ -133,7 +133,7 @@ class TrialConfig:
     loss: str = _combination("eager")
     """A word or a reference to a function of logits and targets, or of hidden states, head and targets."""
     adapter: AdapterWord = _combination("none")
-    """What is trained in place of the model's own weights (docs/finetuning.md); none: these."""
+    """What is trained in place of the model's own weights (docs/performance.md); none: these."""
     adapter_args: str | None = _combination(None)
     """JSON mapping: rank, alpha, targets, dropout."""
     zero_grad: ZeroGrad = _combination("after_step")

@@ -1,9 +1,11 @@
-"""Records that installed packages add to ours, by an entry point that names each."""
+"""What features add to ours: modules in their folders; and packages: records that entry points name."""
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lmsweep.trials.spec.errors import RequestError
@@ -18,6 +20,12 @@ class Named(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Named)
+
+
+def feature_modules(name: str) -> Iterator[ModuleType]:
+    """Yield the module of this name of each of lmsweep's features that has one. No import leads up to them."""
+    for path in sorted(Path(__file__).parents[2].glob(f"orchestrator/features/*/{name}.py")):
+        yield import_module(f"lmsweep.orchestrator.features.{path.parent.name}.{name}")
 
 
 def with_offered(ours: Mapping[str, Kind], group: str, kind: type[Kind]) -> dict[str, Kind]:

@@ -3,13 +3,11 @@
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Literal
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
-from lmsweep.trials.spec.offered import with_offered
+from lmsweep.trials.spec.offered import feature_modules, with_offered
 from lmsweep.trials.spec.reference import is_reference, parse_reference
 
 ENTRY_POINTS = "lmsweep.workloads"
@@ -61,26 +59,17 @@ class Workload:
             raise RequestError(f"the workload {self.name} reads {unknown[0]}, which is not a field of a configuration")
 
 
-_STEPS = ("warmup_steps", "measure_steps", "max_seconds")
+STEPS = ("warmup_steps", "measure_steps", "max_seconds")
 _ROOM = "lmsweep.trials.workloads"
 
 BUILT_IN: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
-        Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=_STEPS, autocasts=False),
-        Workload(
-            name="collectives",
-            module=f"{_ROOM}.collectives",
-            needs="nothing",
-            protocol=_STEPS,
-            has_ranks=True,
-            autocasts=False,
-        ),
         Workload(
             name="timing",
             module=f"{_ROOM}.timing",
-            protocol=("mode", *_STEPS, "batches"),
+            protocol=("mode", *STEPS, "batches"),
             holds="model",
             may_follow=True,
             accumulates=True,
@@ -88,17 +77,6 @@ BUILT_IN: dict[str, Workload] = {
             takes_own_step=True,
             preloads=True,
             varies=True,
-        ),
-        Workload(
-            name="energy",
-            module=f"{_ROOM}.energy",
-            protocol=("mode",),
-            holds="model",
-            may_follow=True,
-            accumulates=True,
-            takes_own_step=True,
-            iterations=10,
-            least_seconds=2.0,
         ),
         Workload(
             name="memory",
@@ -112,60 +90,27 @@ BUILT_IN: dict[str, Workload] = {
             tables=("allocations", "timelines", "residuals"),
             varies=True,
         ),
-        Workload(
-            name="profile",
-            module=f"{_ROOM}.profile",
-            protocol=("mode", "profiler"),
-            holds="model",
-            may_follow=True,
-            preloads=True,
-            iterations=7,
-            least_seconds=1.0,
-            tables=("kernels", "operators"),
-        ),
-        Workload(
-            name="attention",
-            module=f"{_ROOM}.attention",
-            needs="width",
-            protocol=("mode", *_STEPS, "cold_l2"),
-            holds="attention",
-            autocasts=False,
-            may_follow=True,
-            preloads=True,
-        ),
-        Workload(name="loss", module=f"{_ROOM}.loss", needs="width", protocol=_STEPS, autocasts=False),
-        Workload(name="precision", module=f"{_ROOM}.precision", iterations=6, tables=("dtypes",)),
-        Workload(
-            name="ddp",
-            module=f"{_ROOM}.ddp",
-            protocol=("mode", *_STEPS, "batches"),
-            holds="model",
-            has_ranks=True,
-            accumulates=True,
-            preloads=True,
-            runs_per_step=2,
-            varies=True,
-        ),
     )
 }
-"""The workloads of lmsweep, by name, in the order in which a trial runs them: the least disturbing first."""
+"""The workloads of the core, by name, in the order in which a trial runs them: the least disturbing first."""
+
+
+@cache
+def our_workloads() -> dict[str, Workload]:
+    """Return lmsweep's workloads, those of its features last, by name."""
+    return BUILT_IN | {one.name: one for module in feature_modules("workload") for one in module.records}
 
 
 @cache
 def workloads() -> dict[str, Workload]:
-    """Return lmsweep's workloads, those of its features and those of installed packages, by name. Raises RequestError
-    if one is wrong."""
-    folders = [
-        path.parent.name for path in sorted(Path(__file__).parents[2].glob("orchestrator/features/*/workload.py"))
-    ]
-    records = [import_module(f"lmsweep.orchestrator.features.{name}.workload").record for name in folders]
-    return with_offered(BUILT_IN | {one.name: one for one in records}, ENTRY_POINTS, Workload)
+    """Return all workloads, those of installed packages last, by name. Raises RequestError if one is wrong."""
+    return with_offered(our_workloads(), ENTRY_POINTS, Workload)
 
 
 def workload_named(name: str) -> Workload:
     """Return a workload's record; of a reference, one that depends on all protocol fields."""
     if is_reference(name):
-        return Workload(name=name, module=parse_reference(name).where, needs="nothing", protocol=("mode", *_STEPS))
+        return Workload(name=name, module=parse_reference(name).where, needs="nothing", protocol=("mode", *STEPS))
     return workloads()[name]
 
 

@@ -12,7 +12,7 @@ from only n samples. The ranks are therefore moved outwards for each possible rh
 No interval reaches beyond the samples. Where even their range would say too little, there is none: with fewer than
 FEWEST_BOUNDED samples, and with an effective sample size below LEAST_WORTH.
 
-The coverage is simulated in tests/statistics/test_sample_stats.py and tabulated in docs/intervals.md.
+The coverage is simulated in tests/statistics/test_sample_stats.py; docs/validation.md has the figures.
 
 Functions that take a (rows, n) matrix handle many series of one length. Functions of one series come last.
 """

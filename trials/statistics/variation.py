@@ -70,7 +70,7 @@ PRIORS: dict[Kind, Variation] = {
     "exact": Variation(scale=0.0, freedom=0),
 }
 """Rounded up from the cells of the shipped stores that several processes measured: `python -m benchmarks.verdicts`,
-docs/variation.md. The few that were measured again on a CPU were on a busy host."""
+docs/comparing.md. The few that were measured again on a CPU were on a busy host."""
 
 BETWEEN_MACHINES: dict[Kind, float] = {
     "device": 0.0025,

@@ -44,14 +44,6 @@ def above_peak(flops: float, seconds: float, device: Device | None, config: Tria
     return device is not None and peak is not None and flops > boost_of(device) * peak * seconds
 
 
-def above_bandwidth(moved: float, seconds: float, device: Device | None) -> bool:
-    """Return whether the device's memory moves fewer bytes in this time than its cache cannot hold of these; False
-    without a datasheet."""
-    if device is None:
-        return False
-    return moved - device.chip.cache_mib * 2**20 > boost_of(device) * device.bytes_per_second * seconds
-
-
 def least_forward_flops(config: TrialConfig) -> float:
     """Return the minimum FLOPs of a forward pass: attention's products that a causal mask, and a window, leave."""
     batch = {"context_length": config.context_length, "batch_size": config.batch_size}

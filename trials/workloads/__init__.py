@@ -2,16 +2,7 @@
 
     timing.py        how long each phase of a training iteration takes
     memory.py        memory of a training iteration by phase and category
-    attention.py     time and memory of attention alone
-    loss.py          time and memory of the output head and the loss alone
-    profile.py       which kernels a step runs, and for which part of the model
-    ddp.py           a data-parallel step on several ranks, and its exposed communication
-    collectives.py   latency and bandwidth of one collective between ranks
-    precision.py     effects of number formats on sums, types and results
-    energy.py        joules per training iteration
-    ceiling.py       the rates of a large matrix product and of a large copy
     noop.py          nothing: the overhead of a trial
-    nsys_target.py   not a workload: the process that `profile` runs under nsys
 
 To add one, write a module here and its record in `lmsweep.trials.spec.workloads`. A feature can add one, by a module
 `workload` with its record, and another package, by an entry point of the group `lmsweep.workloads` that names it.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
+from lmsweep.trials.bench.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.bench.iterations import Series, compile_rows, host_bound_flags, take_series, time_rows
 from lmsweep.trials.bench.varied_steps import BatchesTaken, token_rows
 from lmsweep.trials.bench.workbench import Workbench
@@ -15,7 +16,6 @@ from lmsweep.trials.model.compiler import CompileCounts, compile_counts
 from lmsweep.trials.model.trained_weights import flags_of_training
 from lmsweep.trials.model.training_step import PHASES, TrainingStep, capture_phases
 from lmsweep.trials.model.users.users_step import UsersStep
-from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, trace_device
 from lmsweep.trials.results.measurement import Measurement, one_number

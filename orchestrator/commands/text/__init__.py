@@ -2,7 +2,6 @@
 
 plan_text.py     a plan as text
 plan_output.py   a plan for programs
-step_text.py     where the predicted time of a step goes
 show_table.py    prints a table, or what the doctor found: fitted to a terminal, or in another format
 run_summary.py   what `run` prints at its end
 """

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from lmsweep.orchestrator.cluster.machine_checks import cores, gpu_findings
+import lmsweep
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.features.accept.acceptance import Condition, NodeSeen
 from lmsweep.trials.isolation.client import IsolatedRunner
@@ -18,7 +18,6 @@ from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.isolation.standby import Standby, slot_name, visible_gpus
 from lmsweep.trials.machine.cpu_affinity import cores_of, find_cores, find_gpus, usable_cores
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
-from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import Trial
@@ -130,12 +129,9 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
 def _disturbances(gpus: Collection[str]) -> list[Condition]:
     """Return what is wrong here while nothing of ours runs. gpus: units that will be measured."""
     known = HOST_CONDITIONS if gpus else {name: words for name, words in HOST_CONDITIONS.items() if name != "cores"}
-    checks = [("host", one, known) for one in cores()]
-    checks += [
-        (f"GPU {i}", one, GPU_CONDITIONS) for i, state in enumerate(gpu_states().gpus) for one in gpu_findings(state)
-    ]
     found = []
-    for unit, one, words in checks:
+    for unit, one in lmsweep.machine_findings() if hasattr(lmsweep, "machine_findings") else ():
+        words = known if unit == "host" else GPU_CONDITIONS
         if one.advice and one.check in words and unit in ("host", *gpus):
             # A container hides the number of processes.
             shown = one.found.partition(", ")[2] if one.check == "other processes" else one.found

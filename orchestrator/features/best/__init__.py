@@ -12,7 +12,8 @@ best_output.py     the answer as a record
 stored_answers.py  the answers in stores; `lmsweep.best`
 surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
 
-`searching` chooses the trials of a sweep, `recipes` has what a winner is set up by.
+`cells` has what was measured of a job, `searching` chooses the trials of a sweep, `recipes` has what a winner is set up
+by.
 """
 
 import os
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices, paired, pairs
-from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.feature import Feature, check_function
 from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.results.record_json import json_of
@@ -74,9 +75,11 @@ def best(
       lmsweep best h200-best-2.7b --subject-to 'peak < 100GB'
     """
     began = time.monotonic()
+    if explain:
+        check_function("explain_steps", "--explain")
     how = replace(how, budget=budget)
     _keep_arithmetic_to_one_core()
-    from lmsweep.analysis.cells.goal import parse_aim
+    from lmsweep.orchestrator.features.best.cells.goal import parse_aim
     from lmsweep.orchestrator.features.best.stored_answers import is_store, stored_answers
     from lmsweep.trials.analytic.prices import parse_prices
 
@@ -148,10 +151,10 @@ def _keep_arithmetic_to_one_core() -> None:
 
 
 def _show_answers(found: "StoredAnswers", stores: list[str], *, recipe: bool, explain: bool) -> None:
-    from lmsweep.analysis.cells.cell_axes import job_words
     from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.features.best.answer import explain_lead
     from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts, winner_words
+    from lmsweep.orchestrator.features.best.cells.cell_axes import job_words
 
     answers = found.answers
     parts: list[str | Listing] = [
@@ -169,7 +172,7 @@ def _show_answers(found: "StoredAnswers", stores: list[str], *, recipe: bool, ex
     advice += "Plain PyTorch, and the command that measures it again: --recipe"
     parts += recipe_parts(only) if recipe else [advice]
     if explain:
-        parts.append(explain_lead(only, stores).listing())
+        parts.append(explain_lead(only, stores))
     show_parts(parts)
 
 
@@ -178,5 +181,5 @@ feature = Feature(
     place=7,
     verbs=(best,),
     outputs={"best": f"{__name__}.best_output:BestOutput"},
-    functions={"best": f"{__name__}.stored_answers:best"},
+    functions={"best": f"{__name__}.stored_answers:best", "fronts": f"{__name__}.cells.fronts:fronts"},
 )

@@ -8,15 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, value_of
-from lmsweep.analysis.cells.cells import Cell, Error, Value
-from lmsweep.analysis.cells.front import pareto_front
-from lmsweep.analysis.cells.goal import Aim, Goal
-from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
+import lmsweep
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.features.best.cell_costs import error_of, keeps_limit, key_of, known_cost
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, axes_of, value_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell, Error, Value
+from lmsweep.orchestrator.features.best.cells.front import pareto_front
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.standing import (
     FEWEST_CELLS,
     MOST_WRONG,
@@ -164,7 +165,7 @@ def answer(
     )
 
 
-def explain_lead(found: Answer, stores: Sequence[str]) -> Explanation:
+def explain_lead(found: Answer, stores: Sequence[str]) -> Listing:
     """Explain the winner's step against that of the next cell with as many tokens a step in the same environment.
 
     stores: the locations that the answer is from. Raises RequestError if there is no such cell, and without profiles.
@@ -178,19 +179,20 @@ def explain_lead(found: Answer, stores: Sequence[str]) -> Explanation:
     if not alike:
         raise RequestError("--explain: no other cell was measured with as many tokens a step in the same environment")
     frames = {location: load(location, pooled=False) for location in stores}
-    sides = [_side(cell, frames) for cell in (alike[0], winner)]
+    (lead, lead_store), (won, won_store) = (_rows_of(cell, frames) for cell in (alike[0], winner))
     names = [name for name in found.names if value_of(alike[0], name) != value_of(winner, name)]
     between = {name: (label(value_of(alike[0], name)), label(value_of(winner, name))) for name in names}
-    return explain(*sides, between=between, known=known_variation(*frames.values()))
+    known = known_variation(*frames.values())
+    return lmsweep.explain_steps((lead, won), (lead_store, won_store), between=between, known=known).listing()
 
 
-def _side(cell: Cell, frames: dict[str, pd.DataFrame]) -> Side:
-    """Return the rows of a cell, of the first store that has it."""
+def _rows_of(cell: Cell, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, str]:
+    """Return the rows of a cell, of the first store that has it, and the store's location."""
     for location, frame in frames.items():
         is_cell = (frame["trial_id"] == trial_id(cell.config)) & (frame["environment_id"] == cell.environment_id)
         rows = frame[is_cell & (frame["mode"] == cell.config.mode)]
         if len(rows):
-            return Side(rows, kernels_of(location), location)
+            return rows, location
     raise AssertionError("a cell is from a store")
 
 

@@ -1,12 +1,12 @@
 """The answer of `lmsweep best` in words, short enough for a terminal."""
 
-from lmsweep.analysis.cells.cell_axes import DEVICE, cell_words, value_of
-from lmsweep.analysis.cells.cells import Cell
-from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.number_format import choose_unit, number_text, two_digits
 from lmsweep.orchestrator.features.best.answer import Answer, Beaten, LargestBatch
 from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, known_cost, workloads_of
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, cell_words, value_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.recipes.recipe import pytorch_snippet, trial_command
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lmsweep.analysis.cells.cell_axes import DEVICE, job_words, value_of
-from lmsweep.analysis.cells.cells import Cell
-from lmsweep.analysis.cells.goal import Aim
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch
 from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, workloads_of
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, job_words, value_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell
+from lmsweep.orchestrator.features.best.cells.goal import Aim
 from lmsweep.orchestrator.features.best.recipes.recipe import pytorch_snippet, trial_command
 from lmsweep.trials.results.metrics import WALL_TIME
 from lmsweep.trials.spec.identity import trial_id

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import typer
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cells import Cell, cells_of
-from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.orchestrator.api import find_sweep, plan_sweep
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
@@ -18,6 +16,8 @@ from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch, NoAnswer, answer, explain_lead
 from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts
 from lmsweep.orchestrator.features.best.cell_costs import key_of, with_predicted_peaks
+from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.largest_batch import largest_of
 from lmsweep.orchestrator.features.best.searching.beliefs import BETTER_MARGIN
 from lmsweep.orchestrator.features.best.searching.candidates import (
@@ -94,7 +94,7 @@ def say_best_of_sweep(
         say(f"To resume: {resume}")
     if what.profile:
         say("")
-        show_table(explain_lead(found, [where.store]).listing(), pages=False)
+        show_table(explain_lead(found, [where.store]), pages=False)
     exit_if_failed(done.run)
 
 

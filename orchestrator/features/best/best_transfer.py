@@ -7,12 +7,12 @@ from math import exp, hypot
 from typing import Literal
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cell_axes import job_of, job_words
-from lmsweep.analysis.cells.cells import Cell, cells_of
-from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.commands.text.show_table import show_parts
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
+from lmsweep.orchestrator.features.best.cells.cell_axes import job_of, job_words
+from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.stored_answers import stored_cells, with_predicted
 from lmsweep.orchestrator.features.best.transfer import Predicted, Ratio, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lmsweep.analysis.cells.cells import Cell, Error
-from lmsweep.analysis.cells.goal import Aim
+from lmsweep.orchestrator.features.best.cells.cells import Cell, Error
+from lmsweep.orchestrator.features.best.cells.goal import Aim
 from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id

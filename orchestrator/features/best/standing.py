@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from lmsweep.analysis.cells.cells import Error
+from lmsweep.orchestrator.features.best.cells.cells import Error
 from lmsweep.orchestrator.features.best.surrogate import Belief, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import reach

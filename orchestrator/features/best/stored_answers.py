@@ -7,9 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cell_axes import job_of
-from lmsweep.analysis.cells.cells import Cell, cells_of
-from lmsweep.analysis.cells.goal import Aim, parse_aim
 from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.selection import select
@@ -17,6 +14,9 @@ from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch, NoAnswer, answer
 from lmsweep.orchestrator.features.best.best_output import BestOutput, best_output
 from lmsweep.orchestrator.features.best.cell_costs import with_predicted_peaks
+from lmsweep.orchestrator.features.best.cells.cell_axes import job_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
+from lmsweep.orchestrator.features.best.cells.goal import Aim, parse_aim
 from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars, parse_prices

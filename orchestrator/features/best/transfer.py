@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, cell_words, value_of
-from lmsweep.analysis.cells.cells import Cell, Value
-from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.features.best.cell_costs import key_of
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, axes_of, cell_words, value_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell, Value
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.results.metrics import DEVICE_TIME
 from lmsweep.trials.statistics.pooling import student

@@ -1,6 +1,7 @@
 """`bisect`: finds the release of a package in which a cell of a sweep changed.
 
 bisect_sweep.py  the search through releases, and what it says at its end
+presets.py       the table `upgrade`: each release against the oldest
 """
 
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.feature import Feature, check_function
 from lmsweep.orchestrator.plan_request import How, Rare, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.trials.spec.config import RequestError
 
@@ -40,6 +41,8 @@ def bisect(
     Example:
       lmsweep bisect quick --good 2.11.0 --bad 2.13.0
     """
+    if explain:
+        check_function("explain_steps", "--explain")
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
     found = releases.split(",") if releases else [str(good), str(bad)]

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import pandas as pd
 from packaging.version import InvalidVersion, Version
 
+import lmsweep
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.comparison.compare import Comparison, compare
-from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.process_variation import Known, known_variation
+from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.api import make_ready
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.text.show_table import show_table
@@ -155,10 +156,9 @@ class Measured(NamedTuple):
         between = {"software": self.names}
         return compare(*self.rows, between=between, values=list(values) or None, variation=self.known)
 
-    def explain(self, location: str) -> Explanation:
-        kernels = kernels_of(location)
-        one, two = (Side(rows, kernels, location) for rows in self.rows)
-        return explain(one, two, between={"software": self.names}, known=self.known)
+    def explain(self, location: str) -> Listing:
+        between = {"software": self.names}
+        return lmsweep.explain_steps(self.rows, (location, location), between=between, known=self.known).listing()
 
 
 def _measured(question: Question, first: int, second: int) -> Measured:
@@ -238,4 +238,4 @@ def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -
     say(said)
     if question.what.profile:
         say("")
-        show_table(measured.explain(question.where.store).listing())
+        show_table(measured.explain(question.where.store))

@@ -12,6 +12,7 @@ from lmsweep.orchestrator.features.check.check_model import SMALL_TOKENS
 from lmsweep.orchestrator.features.check.check_ranks import check_in_ranks
 from lmsweep.orchestrator.features.check.finding import Finding, Question, cannot
 from lmsweep.trials.analytic.formulas import PASSES
+from lmsweep.trials.bench.attention_error import compare_attention, error_of, random_inputs, tolerance
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.sharded_optimizer import shards_state
 from lmsweep.trials.model.adapted_layers import trainable
@@ -21,7 +22,6 @@ from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.transformer.attention_functions import naive, sdpa
 from lmsweep.trials.model.users.users_attention import with_mask
 from lmsweep.trials.model.users.users_step import UsersStep
-from lmsweep.trials.numerics.attention_error import compare_attention, error_of, random_inputs, tolerance
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 MOST_LOGITS = 10**7

@@ -10,13 +10,12 @@ from lmsweep.analysis.data.columns import DDP_TIMES
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import ERRORS_OF_OWN, cells_of, values_in
-from lmsweep.analysis.presets import PRESETS
-from lmsweep.analysis.presets.ddp_tables import STAGES, STAGES_TITLE
+from lmsweep.analysis.presets import presets
 from lmsweep.analysis.presets.layout import Pivot, device_columns
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, arrange, varying_keys
 from lmsweep.orchestrator.features.course.chosen import SomeResults
-from lmsweep.trials.results.metrics import PEAKS
+from lmsweep.trials.results.metrics import PEAKS, STAGES
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Mode
 
@@ -25,7 +24,7 @@ Make = Callable[[Results], Table | Listing]
 
 
 def preset(name: str, choose: Callable[[Results], Results] = lambda results: results) -> Make:
-    return lambda results: PRESETS[name].make(choose(results))
+    return lambda results: presets()[name].make(choose(results))
 
 
 def _chosen(choose: Callable[[Results], Results], make: Callable[[Results], Table]) -> Callable[[Results], Table]:
@@ -130,7 +129,12 @@ def stages(results: Results) -> Table:
     cols = device_columns(cells)
     rows = [*varying_keys(cells, ["ddp"], cols), "moment"]
     table = arrange(cells, rows=rows, cols=cols, values=known)
-    return replace(table, title=STAGES_TITLE, together=tuple(known), notes=())
+    return replace(
+        table,
+        title="Rank 0 memory by category: after init, before and after a step, at its peak",
+        together=tuple(known),
+        notes=(),
+    )
 
 
 _HELD = ("weights", "gradients", "optimizer_state", "communication", "activations", "inputs", "other")

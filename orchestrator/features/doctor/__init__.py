@@ -1,6 +1,7 @@
 """`doctor`: what this machine, or each node of a cluster, can measure, and what distorts results; what a flag means.
 
-examination.py     the checks
+examination.py     the checks of a machine, or of the nodes of a cluster
+machine_checks.py  those of the cores and GPUs of a machine
 doctor_output.py   what they found, as a record
 """
 
@@ -17,7 +18,9 @@ from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.errors import RequestError
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.cluster.machine_checks import Finding  # it imports psutil, which reading does not need
+    from lmsweep.orchestrator.features.doctor.machine_checks import (
+        Finding,  # it imports psutil, which reading does not need
+    )
 
 
 @takes_request("flag address format")
@@ -77,4 +80,10 @@ def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
     show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])
 
 
-feature = Feature(name="doctor", place=5, verbs=(doctor,), outputs={"doctor": f"{__name__}.doctor_output:DoctorOutput"})
+feature = Feature(
+    name="doctor",
+    place=5,
+    verbs=(doctor,),
+    outputs={"doctor": f"{__name__}.doctor_output:DoctorOutput"},
+    functions={"machine_findings": f"{__name__}.machine_checks:machine_findings"},
+)

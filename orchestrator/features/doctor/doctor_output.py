@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from lmsweep.orchestrator.cluster.machine_checks import Finding
+from lmsweep.orchestrator.features.doctor.machine_checks import Finding
 
 State = Literal["ok", "warning", "fails"]
 

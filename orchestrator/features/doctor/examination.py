@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 
 from lmsweep.orchestrator.cluster.joining import connect
-from lmsweep.orchestrator.cluster.machine_checks import Finding, cores, gpu_findings, unless
 from lmsweep.orchestrator.cluster.node_discovery import ask_nodes
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
 from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.orchestrator.features.doctor.machine_checks import Finding, cores, gpu_findings, unless
 from lmsweep.trials.machine.cgroups import memory_limits
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.spec.quantities import gib

@@ -2,12 +2,14 @@
 
 from lmsweep.trials.spec.workloads import Workload
 
-record = Workload(
-    name="operators",
-    module=f"{__package__}.operator_times",
-    needs="width",
-    autocasts=False,
-    iterations=0,
-    least_seconds=60.0,
-    tables=("operator_times",),
+records = (
+    Workload(
+        name="operators",
+        module=f"{__package__}.operator_times",
+        needs="width",
+        autocasts=False,
+        iterations=0,
+        least_seconds=60.0,
+        tables=("operator_times",),
+    ),
 )

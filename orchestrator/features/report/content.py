@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+import lmsweep
 from lmsweep.analysis.answers.headline import headline_of
 from lmsweep.analysis.answers.question import Asked, asked_in
 from lmsweep.analysis.answers.store_answers import MOST_ANSWERS, SOFTWARE, answers_of, range_headline
 from lmsweep.analysis.answers.verdicts import Answer
-from lmsweep.analysis.comparison.pairs import NoCounterpartError
-from lmsweep.analysis.comparison.side_by_side import SideBySide, beside
 from lmsweep.analysis.data.columns import check_key
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.reference import PUBLISHED
+from lmsweep.orchestrator.feature import check_function
 from lmsweep.orchestrator.features.report.drilled import result_numbers
 from lmsweep.orchestrator.features.report.history import headline_of_history, histories
 from lmsweep.orchestrator.features.report.joined import Joined, joined
-from lmsweep.orchestrator.features.report.sections import Section, sections_of
+from lmsweep.orchestrator.features.report.sections import Beside, Section, sections_of
 from lmsweep.orchestrator.features.report.summary import Summary, summarize
 from lmsweep.orchestrator.features.report.views import View, views_of_answer
 from lmsweep.orchestrator.features.report.workload_views import QUESTIONS, views_of_workloads
@@ -102,9 +102,11 @@ def content_of(
     )  # fmt: skip
 
 
-def _beside_published(attempts: pd.DataFrame) -> SideBySide | None:
-    with suppress(NoCounterpartError):
-        return beside(attempts, PUBLISHED)
+def _beside_published(attempts: pd.DataFrame) -> Beside | None:
+    check_function("beside", f"a page beside {PUBLISHED}")
+    with suppress(RequestError):  # no result has a counterpart
+        found = lmsweep.beside(attempts, PUBLISHED)
+        return Beside(found.summary, found.brief(), found.cells())
     return None
 
 

@@ -4,14 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import lmsweep
 from lmsweep.analysis.answers.question import DEVICE, Option
 from lmsweep.analysis.answers.verdicts import Answer
-from lmsweep.analysis.comparison.environment_diff import environment_diff
-from lmsweep.analysis.comparison.explanation import PROFILE, Side, explain
-from lmsweep.analysis.comparison.side_by_side import SideBySide
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets import PRESETS
-from lmsweep.analysis.presets.limits_tables import sizes_that_fit
+from lmsweep.analysis.presets import presets
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table
@@ -82,10 +79,18 @@ class Section(NamedTuple):
     tables: Sequence[NamedTable] = ()
 
 
+class Beside(NamedTuple):
+    """A store's results beside published numbers: what `lmsweep.beside` says, by table, and cell by cell."""
+
+    summary: str
+    brief: Sequence[Listing]
+    cells: Sequence[Listing]
+
+
 BESIDE = "As printed by lmsweep compare --with published."
 
 
-def sections_of(results: Results, published: SideBySide | None, found: Answer | None) -> list[Section]:
+def sections_of(results: Results, published: Beside | None, found: Answer | None) -> list[Section]:
     """Return the sections for which these results have data, in the order of the page.
 
     published: the results beside published numbers, if they were asked for and have counterparts.
@@ -107,7 +112,7 @@ def sections_of(results: Results, published: SideBySide | None, found: Answer | 
 def _causes(results: Results, found: Answer | None) -> Section:
     """What the difference of a step consists of, for the first options of the headline that were profiled."""
     tables: list[NamedTable] = []
-    if found:
+    if found and hasattr(lmsweep, "explain_steps"):
         for option in found.question.options[1:][:MOST_EXPLAINED]:
             with suppress(RequestError):  # the store lacks profiles of this option, or of the baseline
                 causes = _explained(results, found, option)
@@ -119,21 +124,24 @@ def _causes(results: Results, found: Answer | None) -> Section:
 
 
 def _explained(results: Results, found: Answer, option: Option) -> Listing:
-    question, kernels = found.question, results.details("kernels", PROFILE)
+    question, kernels = found.question, results.details("kernels", "profile")
     baseline, variation = question.options[0], question.variation
     between = {name: (baseline.values[name], option.values[name]) for name in question.fields}
     steps = [one.rows[STEP].drop_duplicates() for one in (baseline, option)]
-    one, two = (Side(results.attempts.merge(of_side, on=STEP), kernels, results.store.location) for of_side in steps)
+    before, after = (results.attempts.merge(of_side, on=STEP) for of_side in steps)
+    where = (results.store.location, results.store.location)
     differing = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
-    return explain(one, two, between=differing, across=question.across, known=variation or {}).listing()
+    return lmsweep.explain_steps(
+        (before, after), where, between=differing, kernels=kernels, across=question.across, known=variation or {}
+    ).listing()
 
 
-def _beside(published: SideBySide | None) -> Section:
+def _beside(published: Beside | None) -> Section:
     tables = []
     if published:
-        tables = [_named(one, "with published", BESIDE) for one in published.brief()]
+        tables = [_named(one, "with published", BESIDE) for one in published.brief]
         tables += [
-            _named(one, f"cells {place}", one.title.splitlines()[-1]) for place, one in enumerate(published.cells(), 1)
+            _named(one, f"cells {place}", one.title.splitlines()[-1]) for place, one in enumerate(published.cells, 1)
         ]
     words = "Numbers for the same part of the same model, or the same attention: first by table, then cell by cell."
     return Section("beside", "Side by side", words, tables=tables)
@@ -142,16 +150,18 @@ def _beside(published: SideBySide | None) -> Section:
 def _environments(found: Answer | None) -> Section:
     """What differs between the environments of two devices."""
     tables = []
-    if found and found.question.fields == (DEVICE,) and len(found.question.options) == 2:
+    is_of_two = found and found.question.fields == (DEVICE,) and len(found.question.options) == 2
+    if found and is_of_two and hasattr(lmsweep, "environment_diff"):
         one, other = found.question.options
-        listing = environment_diff(one.rows, other.rows, (one.name, other.name))
+        listing = lmsweep.environment_diff(one.rows, other.rows, (one.name, other.name))
         tables = [_named(listing, "environments", "Fields in which the two devices' environments differ.")]
     return Section("differences", "What differs", "Between the environments of the two devices.", tables=tables)
 
 
 def _what_fits(results: Results) -> Section:
     tables, sentences = [], []
-    for workload in dict.fromkeys(results.measurements["workload"]):
+    known = results.measurements["workload"] if hasattr(lmsweep, "sizes_that_fit") else ()
+    for workload in dict.fromkeys(known):
         rows = results.of(workload)
         trials = rows.drop_duplicates(["measurement_id", "environment_id"])
         out = trials[trials["status"].isin([Status.OOM, Status.PREDICTED_OOM])]
@@ -160,7 +170,7 @@ def _what_fits(results: Results) -> Section:
         count = f"{len(out)} of {len(trials)} trials of the workload {workload}"
         memory = [f"{number_text(float(size) / 2**30)} GiB" for size in sorted(out["device_memory"].dropna().unique())]
         sentences.append(f"{count} did not fit{' into ' + ' or '.join(memory) if memory else ''}.")
-        listing = sizes_that_fit(rows, "Largest sizes that fitted, and smallest that did not")
+        listing = lmsweep.sizes_that_fit(rows, "Largest sizes that fitted, and smallest that did not")
         question = (
             f"Context lengths and batch sizes of the workload {workload}, from the trials that ran out of memory."
         )
@@ -177,7 +187,7 @@ def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> l
 def _named_tables(results: Results) -> Iterator[NamedTable]:
     if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
         return
-    for name, preset in PRESETS.items():
+    for name, preset in presets().items():
         with suppress(RequestError):  # the store lacks the results that this table shows
             if len(table := preset.make(results)) <= MOST_LINES:
                 yield _named(table, name, preset.question)

@@ -5,13 +5,11 @@ json_schemas.py  of records, and of models of tables
 
 import json
 from collections.abc import Callable
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Exit
 
-from lmsweep.orchestrator.feature import Feature, registered
+from lmsweep.orchestrator.feature import Feature, registered, with_option
 from lmsweep.orchestrator.plan_request import Rare
 from lmsweep.orchestrator.terminal import say_data
 
@@ -31,16 +29,8 @@ def with_schema(verb: Callable[..., None]) -> Callable[..., None]:
             say_data(json.dumps(schema_of(verb.__name__), indent=2))
             raise Exit
 
-    @wraps(verb)
-    def call(schema: bool, **given: Any) -> None:
-        verb(**given)
-
     option = Annotated[bool, Rare("--schema", callback=show, is_eager=True, help="The JSON Schema of --format json.")]
-    parameter = Parameter("schema", Parameter.KEYWORD_ONLY, default=False, annotation=option)
-    own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(verb).parameters.values()]
-    vars(call)["__signature__"] = Signature([*own, parameter])
-    call.__annotations__ = verb.__annotations__ | {"schema": option}
-    return call
+    return with_option(verb, "schema", option, lambda schema, **given: verb(**given))
 
 
 feature = Feature(name="schema", extends=with_schema)

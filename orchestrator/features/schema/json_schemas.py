@@ -9,7 +9,6 @@ from pydantic_core import core_schema
 
 from lmsweep.analysis.comparison.compare import VERDICTS
 from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
-from lmsweep.orchestrator.commands.text.step_text import StepOutput
 from lmsweep.orchestrator.feature import registered
 from lmsweep.trials.results.outcome import Flag
 
@@ -106,13 +105,18 @@ class Explained(Printed):
 _CORE: dict[str, Any] = {
     "table": Pivot | ListingOutput,
     "compare": Compared | Explained | ListingOutput,
-    "plan": PlanOutput | FrontierOutput | StepOutput,
+    "plan": PlanOutput | FrontierOutput,
 }
 """Verb -> the record or model of its output, without those of features."""
 
 
 def _output_of(verb: str) -> Any:
-    return _CORE[verb] if verb in _CORE else resolve_name(registered("outputs", _CORE)[verb])
+    named = registered("outputs", _CORE)
+    found = _CORE[verb] if verb in _CORE else resolve_name(named[verb])
+    for name in named:
+        if name.startswith(f"{verb} "):
+            found |= resolve_name(named[name])
+    return found
 
 
 class _RecordSchema(GenerateJsonSchema):

@@ -55,7 +55,7 @@ def trial(
         sweep = load_sweep(settings[0], overrides, code=what.code, trusted=what.trusted)
         asked = planned_trial(sweep, id)
     if what.nsys:
-        from lmsweep.trials.profiling.nsys import check_nsys
+        from lmsweep.trials.profiling.find_nsys import check_nsys
 
         check_nsys([asked], here=True)
     kept = Store(store) if store else None

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cell_axes import job_of, job_words
-from lmsweep.analysis.cells.cells import cells_of
-from lmsweep.analysis.cells.front import pareto_front
-from lmsweep.analysis.cells.goal import parse_aim
-from lmsweep.analysis.metrics.cost import cost
 from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer
 from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, key_of, known_cost, with_predicted_peaks
+from lmsweep.orchestrator.features.best.cells.cell_axes import job_of, job_words
+from lmsweep.orchestrator.features.best.cells.cells import cells_of
+from lmsweep.orchestrator.features.best.cells.front import pareto_front
+from lmsweep.orchestrator.features.best.cells.goal import parse_aim
+from lmsweep.orchestrator.features.limits.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cells import Processes, cells_of
-from lmsweep.analysis.cells.goal import parse_aim
+from lmsweep.orchestrator.features.best.cells.cells import Processes, cells_of
+from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.orchestrator.features.best.searching.candidates import search_of
 from lmsweep.orchestrator.features.best.searching.search import FEWEST_REPEATS, STOP_PROBABILITY, Search
 from lmsweep.orchestrator.features.best.standing import MOST_WRONG, RIGHT_MARGIN

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.best_transfer import StepRatios
 from lmsweep.orchestrator.features.best.cell_costs import key_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.transfer import Transfer, is_on, transfers
 from lmsweep.trials.analytic.datasheets import device_named
 from tests.support.command import ROOT, answer_here, lmsweep_here

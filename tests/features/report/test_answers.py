@@ -268,6 +268,17 @@ def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
     assert "no difference above 2 %" in re.findall(r'class="headline">([^<]*)', page)[0]
 
 
+def test_a_process_counts_once_in_a_store_beside_its_copy(tmp_path: Path) -> None:
+    mine = grid(tmp_path / "mine", {"fp32": [12, 24], "tf32": [8, 16], "bf16": [6, 12]}, fingerprint=H200)
+    other = str(copytree(mine, tmp_path / "copy"))
+    alone, beside = (
+        next(one.cells for one in answers_of(mine, *others) if len(one.question.options) == 3)
+        for others in ((), (other,))
+    )
+    assert len(beside) == 2 * len(alone) == 8
+    assert sorted(beside["half"]) == pytest.approx(sorted([*alone["half"]] * 2))
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -11,7 +11,7 @@ import pytest
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
-from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets import presets
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.figures.charts import timelines
 from lmsweep.orchestrator.features.report.figures.icicle import icicles, pieces
@@ -91,7 +91,7 @@ def test_a_report_reads_each_table_of_the_store_once() -> None:
     results = Results(CountingStore(str(ROOT / "tests/support/stores/cpu")))
     assert len(Joined({"cpu": results}).attempts)
     for name in ("kernels", "matmul-share", "memory"):
-        PRESETS[name].make(results)
+        presets()[name].make(results)
     assert list(icicles(results)) and list(largest_pieces(results)) and list(timelines(results))
     assert sorted(tables) == ["allocations", "kernels", "measurements", "timelines"]
 

@@ -23,7 +23,7 @@ from tests.support.command import ROOT, lmsweep_here
 from tests.support.golden_files import check_golden
 
 GOLDEN = ROOT / "tests" / "support" / "golden" / "json"
-VERBS = [*CORE, *registered("outputs")]
+VERBS = [*CORE, *(verb for verb in registered("outputs") if " " not in verb)]
 """Those that print JSON."""
 H100, H200 = "h100-devices", "h200-devices"
 SWEEP = """

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
@@ -206,12 +206,3 @@ def _part(operator: Operator, rates: OperatorRates) -> StepPart:
         source=cost.source,
         unsure=cost.unsure,
     )
-
-
-def explained(time: StepTime) -> Mapping[str, Mapping[str, float]]:
-    """Part of the model -> class -> seconds of the device, the longest part first."""
-    parts = time.by(lambda one: one.operator.module or "outside of modules")
-    found: dict[str, dict[str, float]] = {name: defaultdict(float) for name in parts}
-    for one in time.parts:
-        found[one.operator.module or "outside of modules"][one.kind] += one.seconds
-    return found

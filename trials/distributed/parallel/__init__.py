@@ -10,5 +10,4 @@ tensor_parallel.py      layers, tokens and vocabulary divided between ranks
 sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
 step_checks.py          what is checked before a step is timed
 gradient_check.py       gradients and weights against those of one process
-memory_stages.py        what a rank holds in memory after init, around a step and at its peak
 """

@@ -30,7 +30,6 @@ def gradient_error(step: DataParallelStep) -> float | None:
     """Largest relative error, over parameters, of synchronized gradients: ||difference|| / ||expected||. None if the
     wrapper is the user's and each rank has only shards of them. All ranks must call it at the same time."""
     config = step.config
-    step.vector = None  # of `time_all_reduce`, as large as all gradients
     if isinstance(step.synchronizer, UsersWrapper) and step.synchronizer.is_sharded:
         return None
     if config.fully_shards or config.tp > 1:

@@ -11,7 +11,6 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.optimizer import as_optimizer, class_parameter, optimizer_class
 from lmsweep.trials.spec.config import TrialConfig
@@ -32,23 +31,6 @@ def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOp
 def local_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
     """The optimizer that updates only this rank's share, without broadcasting; an unsharded one itself."""
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
-
-
-def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Bytes of the optimizer's state in this process; 0 without one or before its first step. The state of an optimizer
-    that the user's wraps counts too. None if neither keeps state as PyTorch's optimizers do."""
-    mine = local_optimizer(optimizer)
-    if mine is None:
-        return 0
-    held = [one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer)]
-    found = [
-        part_of(value).nbytes
-        for one in (mine, *held)
-        for state in getattr(one, "state", {}).values()
-        for value in state.values()
-        if torch.is_tensor(value)
-    ]
-    return sum(found) if found or type(mine).__module__.startswith("torch.optim") else None
 
 
 SHARDED_CLASS = torch.optim.AdamW

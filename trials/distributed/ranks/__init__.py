@@ -2,5 +2,6 @@
 
 ranks.py           the processes, and what happens when one of them fails
 process_group.py   gloo or NCCL: joining and leaving the group, averaging tensors over it
-coordinator.py     rank 0 names a function, every rank calls it, rank 0 gathers the results; each watches its GPU
+comm_count.py      the collective that an operator starts, and the bytes of its message
+coordinator.py     rank 0 names a function, every rank calls it, rank 0 gathers the results
 """

@@ -1,6 +1,5 @@
 """Keeps the ranks of a trial in step: rank 0 names a function, every rank calls it, rank 0 gathers the results."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
@@ -11,11 +10,9 @@ import torch.distributed as dist
 
 from lmsweep.trials.distributed.ranks.ranks import Rank
 from lmsweep.trials.machine.gpu.accelerator import synchronize
-from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.machine.torch_private import default_store
-from lmsweep.trials.results.outcome import Flag
 
-Local = TypeVar("Local")
+Local_co = TypeVar("Local_co", covariant=True)
 Result = TypeVar("Result")
 Found = TypeVar("Found")
 Given = ParamSpec("Given")
@@ -24,10 +21,10 @@ ADDRESS = "lmsweep/leader"
 """The key of the store under which rank 0 leaves its port."""
 
 
-class Team(Generic[Local]):
+class Team(Generic[Local_co]):
     """All ranks of a trial, each with its own object. Only rank 0 decides, so that ranks cannot diverge."""
 
-    def __init__(self, local: Local, rank: Rank) -> None:
+    def __init__(self, local: Local_co, rank: Rank) -> None:
         """Connect the others with rank 0; the process group must exist.
 
         The connections are their own, so that calls do not add to the traffic that is measured. What arrives is
@@ -44,7 +41,7 @@ class Team(Generic[Local]):
             self._connections = [leader]
 
     def all(
-        self, function: Callable[Concatenate[Local, Given], Result], /, *arguments: Given.args, **named: Given.kwargs
+        self, function: Callable[Concatenate[Local_co, Given], Result], /, *arguments: Given.args, **named: Given.kwargs
     ) -> list[Result]:
         """Call a function or method in every rank, on that rank's object; return the results by rank. Rank 0 only."""
         for follower in self._connections:
@@ -57,7 +54,7 @@ class Team(Generic[Local]):
             function = getattr(type(self._local), function.__name__)
         return function(self._local, *arguments, **named)
 
-    def led(self, lead: Callable[["Team[Local]"], Iterable[Found]]) -> Iterator[Found]:
+    def led(self, lead: Callable[["Team[Local_co]"], Iterable[Found]]) -> Iterator[Found]:
         """Yield in rank 0 what `lead` of this team yields, and release the others; they follow meanwhile."""
         if not self._leads:
             self.follow()
@@ -93,27 +90,14 @@ def _followers(rank: Rank) -> list[Connection]:
     return [found[index] for index in sorted(found)]
 
 
-class WatchedRank:
-    """What every rank of a team can do, whatever it measures: it samples the telemetry of its own GPU."""
-
-    gpu: Watch
+class AlignedRank:
+    """What every rank of a team can do, whatever it measures: it waits for the others."""
 
     def __init__(self, device_type: str) -> None:
-        self._device_type = device_type
+        self.device_type = device_type
         self._token = torch.zeros(1, device=device_type)
-
-    def watch(self) -> None:
-        """Start sampling the telemetry of this rank's GPU."""
-        self.gpu = Watch(self._device_type)
-        self.gpu.wait()
-
-    def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
-        """Stop sampling; return the flags for the interval between these many seconds ago: hosts have other clocks."""
-        now = time.monotonic()
-        self.gpu.close()
-        return gpu_flags(self.gpu, since=now - since_ago, until=now - until_ago)
 
     def align(self) -> None:
         """Wait until the devices of all ranks are idle."""
         dist.all_reduce(self._token)
-        synchronize(self._device_type)
+        synchronize(self.device_type)

@@ -69,13 +69,8 @@ def allocated(device_type: str) -> int | None:
     return int(device_module(device_type).memory_allocated()) if counts_memory(device_type) else None
 
 
-def peak_allocated(device_type: str) -> int | None:
-    """Return the most bytes that were handed out since `reset_peak`; None if the allocator does not count them."""
-    return int(device_module(device_type).max_memory_allocated()) if counts_memory(device_type) else None
-
-
 def reset_peak(device_type: str) -> None:
-    """Start a new interval for `peak_allocated`, if the allocator counts it."""
+    """Start a new interval for the peak of what the allocator hands out, if it counts it."""
     if counts_memory(device_type):
         device_module(device_type).reset_peak_memory_stats()
 

@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-import numpy as np
 import torch
 
 from lmsweep.trials.machine.gpu import nvml_sampler
@@ -22,9 +21,6 @@ THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 """NVML's clock event reasons: hardware slowdown, software and hardware thermal slowdown, power brake."""
 POWER_CAPPED = 0x04
 """NVML's clock event reason for the software power limit."""
-
-ENERGY_SECONDS = 2.0
-"""Shortest time to measure energy over, as the driver updates its counter a few times a second."""
 
 
 class Watch:
@@ -52,10 +48,6 @@ class Watch:
         if self._process and not self.readings and self.reason is None:
             assert self._process.stdout is not None, "it is a pipe"
             self._take(self._process.stdout.readline())
-
-    @property
-    def counts_energy(self) -> bool:
-        return bool(self.readings) and self.readings[0].energy is not None
 
     def __enter__(self) -> Self:
         return self
@@ -92,20 +84,6 @@ def telemetry_rows(watch: Watch, *, warmup_from: float, since: float, until: flo
             warmup_samples=_values(before, name),
             reason=None if samples else reason,
         )
-
-
-def energy_row(watch: Watch, *, since: float, until: float, iterations: int) -> Measurement:
-    """Return the energy per iteration, in J, that the board drew between `since` and `until` (time.monotonic())."""
-    counter = [(reading.at, reading.energy) for reading in watch.readings if reading.energy is not None]
-    samples, reason = None, None
-    if not counter:
-        reason = watch.reason or "this driver does not count energy"
-    elif until - since < ENERGY_SECONDS or not counter[0][0] <= since < until <= counter[-1][0]:
-        reason = f"the energy counter covered less than {ENERGY_SECONDS:g} s of iterations"
-    else:
-        times, joules = zip(*counter, strict=True)
-        samples = (float(np.interp(until, times, joules) - np.interp(since, times, joules)) / iterations,)
-    return Measurement(phase="step", metric="energy", unit="J", samples=samples, reason=reason)
 
 
 def gpu_flags(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:

@@ -16,14 +16,8 @@ Device = torch.device | str
 def documents_of(batch: Batch, device: Device) -> Tensor:
     """The index of each position's document, (rows, tokens)."""
     lengths = torch.tensor(batch.document_lengths)
-    return torch.repeat_interleave(torch.arange(len(lengths)), lengths).view(batch.shape).to(device)
-
-
-def positions_of(batch: Batch, device: Device) -> Tensor:
-    """The position of each token in its document, (rows, tokens)."""
-    lengths = torch.tensor(batch.document_lengths)
-    first = torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
-    return (torch.arange(len(first)) - first).view(batch.shape).to(device)
+    index = torch.repeat_interleave(torch.arange(len(lengths)), lengths, output_size=batch.padded_tokens)
+    return index.view(batch.shape).to(device)
 
 
 def lengths_of(config: TrialConfig) -> tuple[int, ...]:

@@ -88,17 +88,10 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
-        self._in_order: tuple[Tensor, Tensor] | None = None
-
-    def place(self, positions: Tensor) -> None:
-        """Rotate by these positions, (batch, tokens), from now on."""
-        self._in_order = self._in_order or (self.cos, self.sin)
-        self.cos, self.sin = (table[positions].unsqueeze(1) for table in self._in_order)  # for all heads
-
     def forward(self, x: Tensor) -> Tensor:
         """(..., tokens, d_head) to the same."""
         even, odd = x[..., 0::2], x[..., 1::2]
-        cos, sin = self.cos[..., : x.shape[-2], :], self.sin[..., : x.shape[-2], :]
+        cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
         return turned.flatten(-2).to(x.dtype)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.transformer.attention_functions import Masked, masks_of
-from lmsweep.trials.model.transformer.document_mask import positions_of
 from lmsweep.trials.model.transformer.transformer import CausalSelfAttention
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -25,16 +24,12 @@ class VariedBatch:
     targets: Tensor
     masks: dict[str, Any]
     """What lmsweep's own attention is called with."""
-    positions: Tensor | None
-    """Those of tokens in packed documents, (rows, tokens); None: 0, 1, 2, ..."""
 
     def enter(self, layer: CausalSelfAttention) -> None:
-        """Have the layers of lmsweep's own model attend within the documents of this batch; they share the attention
-        of one, and its positions."""
+        """Have the layers of lmsweep's own model, which share the attention of one, attend within the documents of this
+        batch. Positions run on from one to the next: rotary embeddings depend on distances alone."""
         assert isinstance(layer.attention, Masked)
         layer.attention.take(self.masks)
-        if self.positions is not None:
-            layer.rope.place(self.positions)
 
 
 def varied_batches(
@@ -49,5 +44,4 @@ def varied_batches(
             inputs=inputs,
             targets=targets,
             masks=masks_of(config, batch, device, dtype) if is_own else {},
-            positions=positions_of(batch, device) if is_own and config.batching == "packed" else None,
         )

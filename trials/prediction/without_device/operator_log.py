@@ -118,7 +118,7 @@ class OperatorLog:
         name, flops, causal, shapes = known.name, 0, False, moved.shapes
         size, ranks, stride = moved.bytes, 1, 1
         if known.communicates:
-            from lmsweep.trials.distributed.traffic.comm_count import message_of
+            from lmsweep.trials.distributed.ranks.comm_count import message_of
 
             message = message_of(func, args, result)
             if message is None:

@@ -223,7 +223,6 @@ def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
     with fake, visits_divided(config, recorder):
         # `fully_shard` visits the layers again once they are divided.
         step = fake_step(config, layers_divided=lambda: recorder.begin("init"))
-    step.memory_watch = None
     divide_stretches(recorder)
     with fake, visits_divided(config, recorder):
         step.build()

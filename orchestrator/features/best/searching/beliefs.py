@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from lmsweep.analysis.cells.cells import Error, Processes
 from lmsweep.analysis.data.process_variation import Known
+from lmsweep.orchestrator.features.best.cells.cells import Error, Processes
 from lmsweep.orchestrator.features.best.standing import (
     CONTENDERS,
     SURROGATE_FREEDOM,

@@ -7,11 +7,11 @@ from math import log
 
 import numpy as np
 
-from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of
-from lmsweep.analysis.cells.cells import Cell
-from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit, key_of
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, axes_of
+from lmsweep.orchestrator.features.best.cells.cells import Cell
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.searching.search import Search
 from lmsweep.orchestrator.features.best.surrogate import Space
 from lmsweep.orchestrator.planning.durations import graph_seconds, step_seconds

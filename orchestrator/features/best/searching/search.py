@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from lmsweep.analysis.cells.cells import Processes, cells_of
-from lmsweep.analysis.cells.goal import Aim
 from lmsweep.analysis.data.load import described
 from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
+from lmsweep.orchestrator.features.best.cells.cells import Processes, cells_of
+from lmsweep.orchestrator.features.best.cells.goal import Aim
 from lmsweep.orchestrator.features.best.searching.beliefs import Beliefs, Results
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Indices, Space

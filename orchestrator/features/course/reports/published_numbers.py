@@ -4,9 +4,10 @@ from functools import cache, lru_cache
 
 import pandas as pd
 
-from lmsweep.analysis.comparison.pairs import paired
+import lmsweep
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.reference import PUBLISHED, published, shipped
+from lmsweep.orchestrator.feature import check_function
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 
@@ -24,8 +25,9 @@ def pairs_of(results: Results) -> pd.DataFrame:
     )
     if results.everything.empty:
         return nothing
+    check_function("paired", "the tables beside published numbers")
     try:
-        found = paired(results.attempts, PUBLISHED, results.everything).frame
+        found = lmsweep.paired(results.attempts, PUBLISHED, results.everything).frame
     except RequestError:  # none of these results has a counterpart
         return nothing
     place = _stored().set_index(["sweep", "attempt_id", "phase", "metric"])["number"]

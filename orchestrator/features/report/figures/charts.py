@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+import lmsweep
 from lmsweep.analysis.data.columns import in_order, label, natural_ranks
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, memory_timeline
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
-from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.orchestrator.features.report.drilled import JsonObject
@@ -158,7 +158,9 @@ def kernels(results: Results) -> Iterator[Figure]:
 
 def rooflines(results: Results) -> Iterator[Figure]:
     """Yield the roofline of each device with the steps whose minimum memory traffic is known."""
-    steps = roofline(results.measurements)
+    if not hasattr(lmsweep, "roofline"):
+        return
+    steps = lmsweep.roofline(results.measurements)
     steps = steps[steps[["rate", "intensity", "roof"]].notna().all(axis=1)]
     on_devices = {str(device): rows for device, rows in steps.groupby("device_name")}
     if len(on_devices) > 1:

@@ -1,0 +1,93 @@
+"""`compare --with`, `--environment`: a store beside published numbers, or beside another store and its machines.
+
+side_by_side.py      how its results are shown beside those numbers
+pairs.py             which published number, or result of another store, stands beside which result; each pair judged
+environment_diff.py  the environments of two stores
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from typer import Option
+
+from lmsweep.orchestrator.feature import Feature, with_option
+from lmsweep.orchestrator.plan_request import Text
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.spec.errors import RequestError
+
+TAKES = ("store", "where", "format", "verbose")
+"""Options of `compare` that can be combined with --with."""
+
+
+def with_beside(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add --with and --environment to `compare`."""
+    if verb.__name__ != "compare":
+        return verb
+
+    def compare_environments(environment: bool, **given: Any) -> None:
+        if environment:
+            _show_environments(**given)
+        else:
+            verb(**given)
+
+    def compare_beside(beside: str | None, **given: Any) -> None:
+        if beside:
+            _show_beside(beside, **given)
+        else:
+            whole(**given)
+
+    text = "Show in which hardware and software two stores differ."
+    environments = Annotated[bool, Option("--environment", help=text)]
+    whole = with_option(verb, "environment", environments, compare_environments)
+    text = "Show beside `published`, a reference store, or another store."
+    store = Annotated[Text, Option("--with", metavar="STORE", help=text)]
+    return with_option(whole, "beside", store, compare_beside, None)
+
+
+def _show_environments(**given: Any) -> None:
+    taken = ("store", "other", "where", "format", "verbose")
+    if not given["other"] or any(value for option, value in given.items() if option not in taken):
+        raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
+    from lmsweep.analysis import load
+    from lmsweep.analysis.data.selection import select
+    from lmsweep.orchestrator.commands.options import pairs
+    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.features.beside.environment_diff import environment_diff
+
+    conditions, names = pairs(given["where"], "--where"), (given["store"], given["other"])
+    one, two = (select(load(location, pooled=False), conditions) for location in names)
+    differing = environment_diff(one, two, names)
+    if differing.frame.empty and given["format"] == "text":
+        say(differing.notes[0])
+    else:
+        show_table(differing, given["format"])
+
+
+def _show_beside(name: str, **given: Any) -> None:
+    if any(value for option, value in given.items() if option not in TAKES):
+        raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
+    from lmsweep.analysis import load
+    from lmsweep.analysis.data.pooled_rows import pool
+    from lmsweep.analysis.data.selection import select
+    from lmsweep.orchestrator.commands.options import pairs
+    from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+    from lmsweep.orchestrator.features.beside.side_by_side import beside
+
+    conditions = pairs(given["where"], "--where")
+    attempts = load(given["store"], pooled=False)
+    shown = beside(attempts, name, select(pool(attempts), conditions))
+    if given["format"] in ("csv", "json"):
+        show_table(shown.long(), given["format"])
+    else:
+        show_parts(shown.cells() if given["verbose"] else shown.brief(), given["format"])
+
+
+feature = Feature(
+    name="beside",
+    functions={
+        "beside": f"{__name__}.side_by_side:beside",
+        "paired": f"{__name__}.pairs:paired",
+        "environment_diff": f"{__name__}.environment_diff:environment_diff",
+    },
+    extends=with_beside,
+)

@@ -1,0 +1,201 @@
+"""The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import exp, log, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.data.pooled_rows import VARIATION
+from lmsweep.analysis.data.process_variation import KIND
+from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal, tokens_of
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.metrics import PEAKS, TOKEN_TIME, WALL_TIME
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.stored_config import StoredRow, config_of, known_values
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.statistics.median_interval import NORMAL
+from lmsweep.trials.statistics.variation import Kind, Repeats, Variation, centre, error_of_sides, reach, widest
+
+
+class Error(NamedTuple):
+    """How far the logarithm of a measured value is from the true one."""
+
+    deviation: float
+    """Its standard error."""
+    freedom: float
+    """Degrees of freedom of the standard error; 0: it is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """What each process measured of one value of a cell."""
+
+    logs: tuple[float, ...]
+    """The logarithm of the median of each process."""
+    within: float
+    """Standard error of the logarithm of a lone process by its samples; 0 of several, whose distances show it."""
+    kinds: tuple[Kind, ...]
+    """The kind of variation of each process."""
+    device_name: str
+
+    @property
+    def kind(self) -> Kind:
+        return widest(self.kinds)
+
+    @property
+    def centre(self) -> float:
+        return float(centre(np.array(self.logs)))
+
+    @property
+    def squares(self) -> float:
+        """Sum of squared deviations of `logs`."""
+        return float(np.var(self.logs) * len(self.logs))
+
+    def of(self, kind: Kind) -> "Processes":
+        """Return the processes of this kind of variation."""
+        logs = tuple(log for log, of in zip(self.logs, self.kinds, strict=True) if of == kind)
+        return replace(self, logs=logs, kinds=(kind,) * len(logs))
+
+    def __add__(self, others: "Processes") -> "Processes":
+        """Return these and other processes of the same cell."""
+        return replace(self, logs=(*self.logs, *others.logs), kinds=(*self.kinds, *others.kinds), within=0.0)
+
+    def error(self, variation: Variation) -> Error:
+        """Return the error of `centre`."""
+        number, squares = np.array([[float(len(self.logs))]]), np.array([[self.squares]])
+        known = np.array([variation.scale]), np.array([variation.freedom])
+        error, freedom = error_of_sides(Repeats(number, squares, np.array([[self.within]])), *known)
+        return Error(float(error[0]), float(freedom[0]))
+
+
+REPEATED_VALUES = ("step.time", "step.energy")
+"""A cell has as many processes as measured one of these values, by `phase.metric`."""
+SMALLEST_VALUE = 1e-300
+"""Replaces a measured value of 0, which has no logarithm."""
+
+
+class Value(NamedTuple):
+    """A median, and how far it is from the true one."""
+
+    median: float
+    """In SI units."""
+    error: Error
+    """The variation between processes included."""
+    processes: Processes
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval."""
+        within = float(reach(np.array(self.error.freedom))) * self.error.deviation
+        return self.median * exp(-within), self.median * exp(within)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A configuration on a device, and what was measured of it."""
+
+    config: TrialConfig
+    environment: Fingerprint
+    environment_id: str
+    values: Mapping[str, Value]
+    """`phase.metric` -> the value."""
+    processes: int
+    status: str
+    reason: str | None
+    """Why it failed."""
+    predicted_peak: float | None = None
+    """Predicted bytes, if its memory was not measured."""
+
+    @property
+    def tokens(self) -> int:
+        return tokens_of(self.config)
+
+    @property
+    def peak(self) -> float | None:
+        """Peak bytes of a step, measured or else predicted; None if neither."""
+        measured = next((self.values[name].median for name in PEAKS if name in self.values), None)
+        return self.predicted_peak if measured is None else measured
+
+    def cost(self, aim: Aim) -> Value | None:
+        """Return the cost to minimise; None if it was not measured or the device has no price."""
+        name = aim.goal.first_of(self.values)
+        hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
+        if name is None or (aim.goal is Goal.MONEY and hourly is None):
+            return None
+        value, processes = self.values[name], self.values[name].processes
+        cost = aim.goal.cost(value.median, self.config, hourly)
+        scale = log(max(cost, SMALLEST_VALUE)) - log(max(value.median, SMALLEST_VALUE))
+        return Value(cost, value.error, replace(processes, logs=tuple(one + scale for one in processes.logs)))
+
+    def dollars(self, aim: Aim, name: str = WALL_TIME) -> float | None:
+        """Return the dollars per million tokens; for DEVICE_TIME as if the device never waited."""
+        hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
+        if hourly is None or name not in self.values:
+            return None
+        return Goal.MONEY.cost(self.values[name].median, self.config, hourly)
+
+
+def cells_of(frame: pd.DataFrame) -> list[Cell]:
+    """Return the cells among rows of `lmsweep.load`, in the order of their first row.
+
+    Workloads of one configuration, mode and environment are one cell. The newest protocol counts.
+    """
+    steps = frame[frame["workload"].isin(["timing", "energy", "memory"])].dropna(subset=_CELL)
+    steps = steps.rename(columns={KIND: "kind"}).sort_values("started_at", kind="stable", ignore_index=True)
+    groups = sorted(steps.groupby(_CELL).indices.values(), key=lambda each: each[0])
+    lasts = steps.iloc[[each[-1] for each in groups]].to_dict("records")
+    rows = [*steps[["status", "error", "phase", *_COLUMNS, *VARIATION]].itertuples(index=False)]
+    return [_cell([rows[place] for place in each], last) for each, last in zip(groups, lasts, strict=True)]
+
+
+_CELL = ["trial_id", "mode", "environment_id"]
+_COLUMNS = (
+    "metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind", "device_name",
+)  # fmt: skip
+
+
+def _cell(rows: list[Any], last: StoredRow) -> Cell:
+    values: dict[str, Value] = {}
+    for one in rows:
+        if one.status == Status.OK and one.phase in ("step", "run") and not pd.isna(one.median):
+            variation = Variation(scale=one.variation, freedom=one.variation_freedom)
+            processes = _processes(one, variation)
+            values[f"step.{one.metric}"] = Value(one.median, processes.error(variation), processes)
+    if TOKEN_TIME in values:  # batches differ: the peak above is that of the run, and the time that of a real token
+        values[WALL_TIME] = values.pop(TOKEN_TIME)
+    end = None if values else next((one for one in reversed(rows) if one.status != Status.OK), None)
+    return Cell(
+        config=config_of(last),
+        environment=environment_of(last),
+        environment_id=str(last["environment_id"]),
+        values=values,
+        processes=max((len(values[name].processes.logs) for name in REPEATED_VALUES if name in values), default=1),
+        status=str(end.status) if end is not None else str(Status.OK.value),
+        reason=None if end is None or pd.isna(end.error) else str(end.error),
+    )
+
+
+def _processes(row: Any, variation: Variation) -> Processes:
+    """Return what the processes of a pooled row measured; without an interval, `within` is half the range."""
+    medians = [row.median]
+    if row.processes > 1:
+        ends = np.cumsum(row.process_lengths)[:-1]
+        medians = [float(np.median(one)) for one in np.split(np.asarray(row.samples, dtype=np.float64), ends)]
+        within = 0.0
+    elif row.low > 0:  # the interval of a pooled row has the variance between processes too: what is left is within
+        between = float(reach(np.array(variation.freedom))) * variation.scale
+        within = sqrt(max((log(row.high / row.low) / 2) ** 2 - between**2, 0.0)) / NORMAL
+    else:
+        within = log(row.max / row.min) / 2 if row.min > 0 else 0.0
+    logs = tuple(log(max(one, SMALLEST_VALUE)) for one in medians)
+    return Processes(logs=logs, within=within, kinds=(row.kind,) * len(logs), device_name=row.device_name)
+
+
+def environment_of(row: StoredRow) -> Fingerprint:
+    """Return the hardware and software in a row of any table."""
+    names = [one.name for one in fields(Fingerprint) if one.name in row]
+    found: dict[str, Any] = dict.fromkeys(names)
+    return Fingerprint(**found | known_values(row, names))

@@ -1,0 +1,91 @@
+"""The table of releases: each other software against the oldest."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from lmsweep.analysis.comparison.compare import Comparison, compare
+from lmsweep.analysis.data.code_states import latest_code
+from lmsweep.analysis.data.columns import is_null, natural_ranks
+from lmsweep.analysis.data.load import of_present_devices
+from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.data.selection import select
+from lmsweep.analysis.presets import Preset
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.trials.spec.config import RequestError
+
+
+def upgrade(results: Results) -> Listing:
+    """Each other software, else each other version of torch, against the oldest: times, ratio and verdict."""
+    every = latest_code(of_present_devices(results.attempts, results.where), results.where)
+    frame = select(every, results.where)
+    key = "software" if frame["software"].notna().any() else "torch_version"
+    first = frame.drop_duplicates(key)
+    order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
+    first = first.iloc[order.argsort(kind="stable")]
+    names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}
+    if len(names) < 2:
+        raise RequestError(
+            f"the store has results with one software only ({', '.join(names.values())}); a sweep with "
+            "`software: [installed, {torch: 2.12.0}]` measures others"
+        )
+    (oldest, before), *others = names.items()
+    known = known_variation(every)
+    baseline = _with(frame, key, oldest)
+    releases = {
+        after: compare(baseline, _with(frame, key, value), between={key: (before, after)}, variation=known)
+        for value, after in others
+    }
+    return _together(releases, before)
+
+
+def _software_name(row: pd.Series, key: str) -> str:
+    return f"installed (torch {row['torch_version']})" if is_null(row[key]) else str(row[key])
+
+
+def _with(frame: pd.DataFrame, key: str, value: object) -> pd.DataFrame:
+    return frame[frame[key].isna() if is_null(value) else frame[key].isin([value])]
+
+
+def _together(releases: dict[str, Comparison], before: str) -> Listing:
+    """Return the lines of all comparisons, one release after the other: the columns of `Comparison.listing` and, if
+    there are several, the key `software` before the last one.
+    """
+    listings = {name: comparison.listing() for name, comparison in releases.items()}
+    widest = max(listings.values(), key=lambda listing: len(listing.keys))
+    frames = []
+    for name, listing in listings.items():
+        # A key that all results of this release share is a condition there, and a column beside other releases.
+        lacking = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
+        frames.append(listing.frame.assign(**lacking, software=name))
+    columns = list(dict.fromkeys(column for frame in frames for column in frame))
+    several = len(listings) > 1
+    keys = [*widest.keys[:-1], "software", widest.keys[-1]] if several else widest.keys
+    whole = pd.concat([frame.reindex(columns=columns) for frame in frames], ignore_index=True)
+    rest = [column for column in columns if column not in (*keys, "software")]
+    summaries = [
+        f"{name}: {comparison.summary}" if several else comparison.summary
+        for name, comparison in releases.items()
+        if comparison.summary
+    ]
+    notes: dict[str, list[str]] = {}
+    for name, listing in listings.items():
+        for note in listing.notes:
+            notes.setdefault(note, []).append(name)
+    what = "each release" if several else next(iter(releases))
+    return replace(
+        widest,
+        title="\n".join([f"{what} (contrast) against {before} (baseline): ratio and 95 % interval", *summaries]),
+        frame=whole[[*keys, *rest]],
+        keys=keys,
+        units={name: unit for listing in listings.values() for name, unit in listing.units.items()},
+        notes=[note if len(names) == len(listings) else f"{', '.join(names)}: {note}" for note, names in notes.items()],
+    )
+
+
+GROUPS = {
+    "How long does a step take?": {
+        "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
+    }
+}

@@ -1,0 +1,130 @@
+"""The workload `ddp`: a data-parallel training step on several ranks, and how much of its communication is exposed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+
+from lmsweep.orchestrator.features.ddp.collective_times import bandwidth_rows
+from lmsweep.orchestrator.features.ddp.comm_trace import (
+    FILE_NAME,
+    Communication,
+    merge_traces,
+    trace_communication,
+    trace_step,
+)
+from lmsweep.orchestrator.features.ddp.step_pairs import Pair, StepPairs, pair_rows
+from lmsweep.orchestrator.features.ddp.step_report import report_rows, report_step
+from lmsweep.orchestrator.features.ddp.timed_rank import RankMemory, TimedRank, take_series_of_ranks
+from lmsweep.trials.bench.iterations import host_bound_flags
+from lmsweep.trials.bench.varied_steps import token_rows
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.parallel.step_checks import verify
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.lengths.batches import batches
+from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.transformer.attention_support import check_attention
+from lmsweep.trials.profiling.device_time import device_row
+from lmsweep.trials.profiling.torch_trace import trace_file
+from lmsweep.trials.results.measurement import Measurement, Yielded, one_number
+from lmsweep.trials.results.outcome import Flag
+
+ALL_REDUCE_WARMUP = 3
+ALL_REDUCES = 10
+"""Isolated all-reduces that are timed, after ALL_REDUCE_WARMUP untimed ones."""
+
+
+def measure(bench: Workbench) -> Iterator[Yielded]:
+    """Check gradients and weights, then time pairs of steps; rank 0 yields. Raises RanksDisagreeError."""
+    config = bench.config
+    check_attention(config, bench.math_mode.operand_dtype, gradients=True)
+    assert bench.rank is not None, "the workload runs in ranks"
+    with bench.quiet():
+        step = TimedRank(config, bench.math_mode)
+        yield from Team(step, bench.rank).led(partial(lead, bench))
+        bench.repeated_layers = step.training.repeated_layers
+
+
+def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
+    config = bench.config
+    gradients = team.all(TimedRank.build)[0]
+    with bench.account("warmup"):
+        team.all(TimedRank.time_all_reduces, ALL_REDUCE_WARMUP)
+    with bench.account("measured"):
+        all_reduces = [*map(max, zip(*team.all(TimedRank.time_all_reduces, ALL_REDUCES), strict=True))]
+    pairs = StepPairs(team)
+
+    def run() -> Pair:
+        team.all(TimedRank.advance)
+        return pairs.run()
+
+    def begin() -> None:
+        team.all(TimedRank.restart)
+
+    with bench.account("compile" if config.compiles else "warmup"):
+        checks = list(_unverified(run) if config.varies else verify(team, config))
+    if config.compiles:
+        check_compiled()
+    series = take_series_of_ranks(bench, team, run, lambda pair: pair.synchronized.step, before_measuring=begin)
+    with bench.account("measured"):
+        # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
+        team.all(TimedRank.reset_peak_memory)
+        begin()
+        for _ in range(len(series.measured) if config.varies else 1):
+            team.all(TimedRank.advance)
+            team.all(TimedRank.step)
+        memory = team.all(TimedRank.memory)
+        traces = team.all(trace_communication)
+        merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
+        reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
+
+    yield from checks
+    doubtful = (*series.flags, *((Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()))
+    if config.device_type == "cuda":
+        worked = [min(trace.worked for trace in traces)]
+        doubtful += host_bound_flags(worked, [pair.synchronized.step for pair in series.measured])
+        yield device_row("step", "device_time", worked)
+    yield from pair_rows(
+        config, bench.datasheet, series.warmup, series.measured, doubtful=doubtful, does_not_fit=pairs.does_not_fit
+    )
+    if config.varies:
+        drawn, each = batches(config), config.accumulate * config.world_size
+        taken = [tuple(islice(drawn, each)) for _ in series.measured]
+        yield from token_rows(taken, [pair.synchronized.step for pair in series.measured])
+    yield from _communication(traces)
+    yield from report_rows(reports)
+    yield trace_file(FILE_NAME, merged)
+    yield from _memory(memory, config.device_type)
+    yield from _bandwidth(bench, gradients, all_reduces)
+
+
+def _unverified(run: Callable[[], Pair]) -> Iterator[Measurement]:
+    run()
+    reason = "gradients are compared with one process where all batches have one shape; take lengths out for that"
+    yield one_number("gradients", "relative_error", "1", None, reason)
+
+
+def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
+    last = min(traces, key=lambda trace: trace.busy)
+    yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
+    yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
+    yield Measurement(phase="communication", metric="overlap_time", unit="s", samples=(last.overlap,))
+    for kind, found in last.kinds.items():
+        yield Measurement(phase=kind, metric="busy_time", unit="s", samples=(found.busy,))
+        yield Measurement(phase=kind, metric="overlap_time", unit="s", samples=(found.overlap,))
+
+
+def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:
+    reason = f"PyTorch does not count what it allocates on device {device_type}"
+    known = [one.peak_allocated for one in memory if one.peak_allocated is not None]
+    yield one_number("step", "peak_allocated", "B", max(known, default=None), reason)
+    hidden = "the optimizer keeps its state neither in `state` nor in an optimizer that it holds"
+    for rank, one in enumerate(memory):
+        yield one_number(f"rank{rank}", "peak_allocated", "B", one.peak_allocated, reason)
+        yield one_number(f"rank{rank}", "optimizer_state", "B", one.optimizer_state, hidden)
+
+
+def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> Iterator[Measurement]:
+    size = gradients * bench.math_mode.parameter_dtype.itemsize
+    yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))
+    yield Measurement(phase="all_reduce", metric="time", unit="s", samples=tuple(seconds))
+    yield from bandwidth_rows("all_reduce", "all_reduce", size, seconds, bench.config.world_size)

@@ -1,0 +1,209 @@
+"""Pairs of steps with and without synchronization: their difference is the exposed communication time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
+from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION
+from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.machine.gpu.accelerator import free_bytes
+from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
+from lmsweep.trials.machine.torch_private import functional_collectives, replaced
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag, those_that_hold
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.statistics.median_interval import count_outliers, median_interval
+from lmsweep.trials.timing.clock import Iteration
+from lmsweep.trials.timing.validity_flags import flags_of_times
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DoesNotFit:
+    """A step that does not fit in a rank's memory."""
+
+    reason: str
+    """What the allocator says, or what is known before it is asked."""
+
+
+def local_step(step: TimedRank) -> Iteration | DoesNotFit:
+    """Time one step without synchronization, unless it does not fit: then the rank has to be built again. All ranks
+    must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
+    # With whole weights it takes no more memory than a step with synchronization. With tp its layers communicate: ranks
+    # would wait for one that has given up.
+    if not isinstance(step.synchronizer, FullyShard) or step.config.tp > 1:
+        return step.step(synchronized=False)
+    if is_short_of_memory(step.synchronizer):
+        return DoesNotFit("the gathered weights do not fit in memory")
+    return _if_it_fits(lambda: step.step(synchronized=False))
+
+
+def try_local_step(step: TimedRank) -> DoesNotFit | None:
+    """With sharded weights and tp: run a step without synchronization in which layers do not communicate either. It
+    allocates what the step does, and no rank waits for one that gives up; its results are wrong and dropped. If one
+    rank answers DoesNotFit, all have to be built again. All ranks must call it at the same time."""
+    if not isinstance(step.synchronizer, FullyShard) or step.config.tp == 1:
+        return None
+    if is_short_of_memory(step.synchronizer):
+        return DoesNotFit("the gathered weights do not fit in memory")
+
+    def run() -> None:
+        with step.local(), ExitStack() as stack:
+            # Compiled code has its collectives inside. Eager code takes no less memory.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            for name, alone in _ALONE.items():
+                stack.enter_context(replaced(functional_collectives(), name, alone))
+            step.run()
+            step.forget_gradients()
+
+    return _if_it_fits(run)
+
+
+_ALONE: dict[str, Callable[..., torch.Tensor]] = {
+    "all_reduce": lambda tensor, *_: tensor.clone(),
+    "all_gather_into_tensor": lambda tensor, ranks, _: torch.cat([tensor] * ranks),
+    "reduce_scatter_tensor": lambda tensor, _, ranks, __: tensor.chunk(ranks)[0].clone(),
+}
+"""What tp's layers send by -> a function of this rank alone whose result is as large."""
+
+
+def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:
+    try:
+        return run()
+    except Exception as error:  # what runs out of memory within fully_shard's hooks may end as any exception
+        cause: BaseException | None = error
+        while cause and not ran_out_of_memory(cause):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        return DoesNotFit((str(cause).strip() or type(cause).__name__).splitlines()[0])
+
+
+def is_short_of_memory(sharded: FullyShard) -> bool:
+    """Whether any rank is known to lack memory for the gathered weights; all ranks must call it at the same time. A
+    rank that found out while it gathers would leave the others waiting."""
+    device_type = sharded.shards[0].device.type
+    free = free_bytes(device_type)
+    lacking = torch.tensor(-1 if free is None else sharded.local_bytes - free, device=device_type)
+    dist.all_reduce(lacking, dist.ReduceOp.MAX)
+    return bool(lacking > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A step with synchronization and one without, run back to back."""
+
+    synchronized: Iteration
+    """Seconds of each phase on the slowest rank."""
+    local_by_rank: tuple[float, ...]
+    """Seconds of the step without synchronization; empty once it has not fit in memory."""
+
+
+class StepPairs:
+    """Runs pairs of steps, and steps with synchronization alone once one without has not fit in memory."""
+
+    def __init__(self, team: Team[TimedRank]) -> None:
+        self._team = team
+        self._count = 0
+        self._was_tried = False
+        self.does_not_fit: DoesNotFit | None = None
+        """Set once a step without synchronization has not fit in memory."""
+
+    def run(self) -> Pair:
+        """Run one pair. The order alternates, so that neither is always the second."""
+        local_first = self._count % 2 == 1
+        self._count += 1
+        local = self._local() if local_first else []
+        synchronized = slowest(self._team.all(TimedRank.step))
+        local = local if local_first else self._local()
+        return Pair(synchronized=synchronized, local_by_rank=tuple(one.step for one in local))
+
+    def _local(self) -> list[Iteration]:
+        if self.does_not_fit:
+            return []
+        answers: Sequence[Iteration | DoesNotFit | None] = []
+        if not self._was_tried:
+            self._was_tried = True
+            answers = self._team.all(try_local_step)
+        if not any(answers):
+            answers = self._team.all(local_step)
+        taken = [answer for answer in answers if isinstance(answer, Iteration)]
+        if len(taken) == len(answers):
+            return taken
+        self.does_not_fit = next(answer for answer in answers if isinstance(answer, DoesNotFit))
+        self._team.all(TimedRank.rebuild)
+        self._team.all(TimedRank.step)  # creates the optimizer's state again
+        return []
+
+
+def slowest(ranks: Sequence[Iteration]) -> Iteration:
+    """One iteration as seen by the slowest rank: the maximum over ranks of each phase and of the step."""
+    enqueued = [iteration.enqueue for iteration in ranks if iteration.enqueue is not None]
+    return Iteration(
+        phases=tuple(map(max, zip(*(iteration.phases for iteration in ranks), strict=True))),
+        step=max(iteration.step for iteration in ranks),
+        enqueue=max(enqueued) if enqueued else None,
+    )
+
+
+def pair_rows(
+    config: TrialConfig,
+    device: Device | None,
+    warmup: Sequence[Pair],
+    measured: Sequence[Pair],
+    *,
+    doubtful: tuple[Flag, ...],
+    does_not_fit: DoesNotFit | None,
+) -> Iterator[Measurement]:
+    """Times of the slowest rank in each step; exposed communication and skew of each pair; seconds. device: its
+    datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without synchronization was not
+    timed."""
+
+    def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:
+        samples, before = (tuple(value(pair) for pair in taken) for taken in (measured, warmup))
+        return Measurement(phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=before)
+
+    def timed(phase: str, work: str, value: Callable[[Pair], float]) -> Measurement:
+        found = row(phase, "time", value)
+        assert found.samples, "there is at least one pair"
+        if config.varies:
+            return replace(found, flags=doubtful)
+        return replace(found, flags=doubtful + flags_of_times(config, work, found.samples, device))
+
+    phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
+    for i, phase in enumerate(phases):
+        yield timed(phase, phase, partial(lambda i, pair: pair.synchronized.phases[i], i))
+    yield timed("step", "step", lambda pair: pair.synchronized.step)
+    if config.device_type == "cuda":
+        yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
+    ranks = range(config.world_size)
+    if does_not_fit:
+        why = f"which did not fit: {does_not_fit.reason}"
+        reason = f"a step without synchronization holds whole weights and gradients, {why}"
+        names = [("local_step", "time"), ("communication", "exposed_time"), ("local_step", "skew")]
+        for phase, metric in [*names, *((f"rank{rank}", "local_step_time") for rank in ranks)]:
+            yield Measurement(phase=phase, metric=metric, unit="s", samples=None, reason=reason)
+        return
+    yield timed("local_step", "step", lambda pair: max(pair.local_by_rank))
+    exposed = row("communication", "exposed_time", lambda pair: pair.synchronized.step - max(pair.local_by_rank))
+    yield replace(exposed, flags=doubtful + exposed_flags(exposed.samples or ()))
+    yield row("local_step", "skew", lambda pair: max(pair.local_by_rank) - min(pair.local_by_rank))
+    for rank in ranks:
+        yield row(f"rank{rank}", "local_step_time", partial(lambda rank, pair: pair.local_by_rank[rank], rank))
+
+
+def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
+    """`not_resolved` unless the confidence interval of the median lies above 0; `outliers`."""
+    low, _ = median_interval(differences)
+    found = {Flag.NOT_RESOLVED: not low > 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
+    return those_that_hold(found)

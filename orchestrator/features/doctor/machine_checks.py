@@ -1,0 +1,91 @@
+"""What would distort measurements on the cores and GPUs of this machine."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+
+from lmsweep.trials.machine.cgroups import limits_of_groups
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
+from lmsweep.trials.spec.quantities import gib
+
+FEW_CORES = 4
+"""Cores per GPU below which kernel launches, compilation and clock sampling disturb each other."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    check: str
+    found: str
+    advice: str | None = None
+    """What to do; None if nothing is wrong."""
+    fails: bool = False
+    """Whether trials fail here, rather than measure something else."""
+
+
+def unless(is_fine: bool, check: str, found: str, advice: str) -> Finding:
+    return Finding(check, found, None if is_fine else advice)
+
+
+def cores() -> Iterator[Finding]:
+    usable, gpus = len(usable_cores()), len(gpu_states().gpus)
+    for_each = f" for {gpus} GPU{'s' * (gpus > 1)}" if gpus else ""
+    yield unless(
+        usable >= FEW_CORES * max(gpus, 1),
+        "cores",
+        f"{usable} of {os.cpu_count()}{for_each}",
+        f"Fewer than {FEW_CORES} cores per trial: expect noise and, on a GPU, results flagged host_bound.",
+    )
+    # In a virtual machine, the system can count more idle time than has passed.
+    busy = max(0.0, psutil.cpu_percent(interval=0.5)) / 100 * (os.cpu_count() or 1)
+    advice = "Other processes are running and slow measurements down. Stop them, or wait until they end."
+    yield unless(busy <= max(0.5, 0.1 * usable), "busy cores", f"{busy:.1f}", advice)
+    if quotas := cpu_quotas():
+        advice = "A CPU quota pauses processes within an iteration. Give the container whole cores (cpuset) instead."
+        binds = min(quotas) < (os.cpu_count() or 1)
+        yield unless(not binds, "container CPU quota", f"{min(quotas):g} cores" if binds else "none", advice)
+
+
+def cpu_quotas() -> list[float]:
+    """Return the limits in cores."""
+    both = (limits_of_groups("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
+    texts = [*limits_of_groups("cpu", "cpu.max", version=2), *(" ".join(each) for each in zip(*both, strict=True))]
+    return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]
+
+
+def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
+    """What NVML reports about a GPU besides its name."""
+    if gpu.memory is not None and gpu.memory_used is not None:
+        processes = "?" if gpu.processes is None else gpu.processes
+        found = f"{processes} processes, {gib(gpu.memory_used)}, {gpu.utilization} % busy"
+        advice = "Other processes take its memory and time: stop them (nvidia-smi lists them)."
+        yield unless(not (gpu.processes or gpu.utilization), "other processes", found, advice)
+    if gpu.partitioned:
+        yield Finding("MIG", "on", "A trial gets one MIG instance, so the datasheet's peak does not apply to it.")
+    if gpu.persistent is False:
+        advice = "The first trial waits for the driver to load. Turn it on with: sudo nvidia-smi -pm 1"
+        yield Finding("persistence mode", "off", advice)
+    if gpu.temperature is not None and gpu.slowdown_temperature is not None:
+        found = f"{gpu.temperature} degC; throttles at {gpu.slowdown_temperature} degC"
+        advice = "Close to throttling before anything runs: check the cooling."
+        yield unless(gpu.temperature <= gpu.slowdown_temperature - 15, "temperature", found, advice)
+    if gpu.power_limit is not None and gpu.default_power_limit is not None:
+        found = f"{gpu.power_limit:.0f} W of {gpu.default_power_limit:.0f} W by default"
+        advice = "Below the default: expect results flagged power_capped."
+        yield unless(gpu.power_limit >= gpu.default_power_limit, "power limit", found, advice)
+    if gpu.uncorrected_errors and gpu.ecc is not None:
+        found = f"{'on' if gpu.ecc else 'off'}, {gpu.uncorrected_errors} uncorrected errors"
+        yield Finding("ECC", found, "Its memory is failing: replace the GPU.")
+    elif gpu.ecc is not None:
+        advice = "ECC is off: compare results only with GPUs that have the same setting."
+        yield unless(gpu.ecc, "ECC", "on" if gpu.ecc else "off", advice)
+
+
+def machine_findings() -> list[tuple[str, Finding]]:
+    """Return what was found, each with what it is about: `host`, or `GPU 0`."""
+    found = [("host", one) for one in cores()]
+    return found + [(f"GPU {i}", one) for i, gpu in enumerate(gpu_states().gpus) for one in gpu_findings(gpu)]

@@ -1,0 +1,258 @@
+"""What the differences of a comparison consist of, for `--explain` of `compare`, `best` and `bisect`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.api import choose_sides
+from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey, compare
+from lmsweep.analysis.comparison.pairing import SIDES
+from lmsweep.analysis.data.load import frame_of
+from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.process_variation import Known, variation_of
+from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
+from lmsweep.analysis.tables.number_format import choose_unit
+from lmsweep.orchestrator.features.explain.step_causes import (
+    IDLE,
+    LEAST,
+    REST,
+    WAITS_OR_UNEXPLAINED,
+    WALL,
+    WHOLE,
+    ProfiledStep,
+    causes,
+)
+from lmsweep.trials.results.metrics import is_device_time
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.variation import Variation
+
+MOST_REST = 2
+"""Causes after the first that have a name in the third sentence."""
+
+PROFILE = "profile"
+"""The workload that profiles steps."""
+
+_STEP = ["trial_id", "environment_id", "mode"]
+_RESULT = list(ResultKey._fields[:2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What the differences of a comparison consist of."""
+
+    title: str
+    frame: pd.DataFrame
+    """The rows of `causes` for each cell, after its keys."""
+    verdicts: list[str]
+    """The verdicts of the cells, as the comparison states them."""
+    keys: list[str]
+    conditions: dict[str, str]
+
+    def listing(self) -> Listing:
+        notes = [
+            "difference: contrast - baseline, with 95 % interval; share: of the difference of the step",
+            f"A part that differs significantly, and by {LEAST:.1%} of the step, has a line; the others are together.",
+        ]
+        if (self.frame["cause"] == WAITS_OR_UNEXPLAINED).any():
+            notes.append("These stores lack device times, so they do not separate waiting for the host from the rest.")
+        return Listing(
+            title="\n".join(self.sentences()),
+            frame=self.frame.drop(columns="named"),
+            keys=[*self.keys, "cause"],
+            units=dict.fromkeys((*SIDES, "difference"), "s") | {"share": "share"},
+            together=(*SIDES, "difference"),
+            conditions=self.conditions,
+            notes=notes,
+        )
+
+    def sentences(self) -> list[str]:
+        """Return three sentences about all cells together: the verdict with the whole difference, its largest cause,
+        and the other causes. The differences in the last two add up to that in the first."""
+        rows = self._together()
+        named = rows[rows["named"]].sort_values("sure", ascending=False)
+        waits = IDLE in named.index
+        parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
+        others = parts[parts["named"]].sort_values("sure", ascending=False)
+        shown, more = others[:MOST_REST], others[MOST_REST:]
+        whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
+        unit = choose_unit("s", whole)
+        decimals = max(0, 4 - len(f"{max(whole) / unit.size:.0f}"))  # four digits of the step
+
+        def amount(seconds: float) -> str:
+            return f"{seconds / unit.size:+.{decimals}f} {unit.name}"
+
+        def steps_of(cause: str) -> str:
+            before, after = rows.loc[cause, [*SIDES]].to_numpy(float) / unit.size
+            return f"{before:.{decimals}f} -> {after:.{decimals}f} {unit.name}"
+
+        rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
+        if len(more):
+            rest.append(f"{len(more)} more {amount(more['difference'].sum())}")
+        left = parts.loc[~parts["named"], "difference"].sort_index(key=lambda names: names != REST)
+        rest += [f"{name} {amount(one)}" for name, one in left.items()]
+        if named.empty:
+            first = "no part differs beyond its variation"
+        else:
+            first = str(named.index[0]) + (f": {named['change'].iloc[0]}" if named["change"].iloc[0] else "")
+            first += f", {amount(named['difference'].iloc[0])}"
+        steps = "step" if len(self.verdicts) == 1 else f"{len(self.verdicts)} steps together"
+        words = [f"{self.title}: {steps} {steps_of(WHOLE)} ({whole[1] / whole[0] - 1:+.1%})"]
+        counts = {word: self.verdicts.count(word) for word in VERDICTS if word in self.verdicts}
+        words += [word if len(self.verdicts) == 1 else f"{count} {word}" for word, count in counts.items()]
+        if waits:
+            words.append(f"wall time {steps_of(WALL)}")
+        return [", ".join(words), f"first: {first}", f"rest: {', '.join(rest)}"]
+
+    def _together(self) -> pd.DataFrame:
+        """Return the causes of all cells together: `baseline`, `contrast`, `difference`, `named`, the `change` of the
+        cell that has most of it, and `sure`, how large the difference is at least: waits vary more than kernels."""
+        by_size = self.frame.sort_values("difference", key=abs, ascending=False)
+        sure = self.frame[[f"difference{end}" for end in (LOW, HIGH)]].abs().min(axis=1)
+        groups = self.frame.assign(sure=sure).groupby("cause", sort=False)
+        return groups[[*SIDES, "difference", "sure"]].sum().assign(
+            named=groups["named"].any(), change=by_size.groupby("cause")["change"].first()
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Side:
+    """What was measured on one side of a comparison."""
+
+    rows: pd.DataFrame
+    """All its rows, of `load(..., pooled=False)`."""
+    kernels: pd.DataFrame
+    """The detail table `kernels` of its store."""
+    location: str
+    """The location of its store."""
+
+    def check_profiled(self) -> None:
+        """Raise RequestError, with the command that adds profiles, if it has none."""
+        if not (self.rows["workload"] == PROFILE).any():
+            sweep = next(iter(self.rows["sweep"].dropna()), "SWEEP")
+            raise RequestError(
+                f"{self.location} has no profile of these steps, which --explain needs; to add them: "
+                f"lmsweep run {sweep} --profile --store {self.location}"
+            )
+
+    def step_of(self, key: ResultKey) -> tuple[str, ...]:
+        """Return what identifies a step, whichever workload measured it."""
+        return tuple(_of(self.rows[[*_RESULT, "trial_id", "mode"]], _RESULT, key).iloc[0][_STEP])
+
+    def profiled(self, key: ResultKey, stated: "pd.Series[float]", name: str, known: Known) -> ProfiledStep:
+        """Return the step of a result. stated: the line of the comparison; name: the column of this side."""
+        kernels = classified(_of(self.kernels, _RESULT, key))
+        processes = kernels["attempt_id"].nunique()
+        kernels[["time", "calls"]] /= processes
+        step = _of(self.rows, _STEP, self.step_of(key))
+        step = step[(step["phase"] == "step") & step["median"].notna()]
+        wall = step[step["metric"] == "time"]
+        on_device = not step["device"].eq("cpu").any()
+        by_device = is_device_time(str(stated["value"]))
+        return ProfiledStep(
+            kernels=kernels,
+            processes=processes,
+            timed=max(1, wall["attempt_id"].nunique()),
+            seconds=float(stated[name]),
+            has_waits=on_device and not by_device,
+            wall=float(wall["median"].median()) if on_device and by_device and len(wall) else None,
+            variation=_largest(step[step["metric"] == "kernel_time"], known),
+            variation_of_wall=_largest(wall, known),
+            is_disturbed=any(Flag.BUSY_HOST in words for words in step["flags"] if words is not None),
+        )
+
+
+def explain(
+    store: str,
+    other: str | None = None,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    contrast: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
+    across: Sequence[str] = (),
+) -> Explanation:
+    """Say what the difference of each step consists of that `compare` with the same arguments compares.
+
+    Both sides need profiles of the steps. Raises RequestError as `compare` does, and without profiles, with the command
+    that adds them.
+    """
+    chosen = choose_sides(store, other, baseline=baseline, contrast=contrast, where=where, across=across)
+    return explain_steps(
+        (chosen.sides.baseline, chosen.sides.contrast),
+        (store, other or store),
+        between=chosen.sides.between,
+        stores=(store, other) if other else None,
+        across=chosen.across,
+        known=chosen.known,
+    )
+
+
+def explain_steps(
+    rows: tuple[pd.DataFrame, pd.DataFrame],
+    locations: tuple[str, str],
+    *,
+    between: dict[str, tuple[str, str]],
+    kernels: pd.DataFrame | None = None,
+    stores: tuple[str, str] | None = None,
+    across: tuple[str, ...] = (),
+    known: Known,
+) -> Explanation:
+    """Explain the steps that `compare` would compare, by their profiles; the arguments are those of `compare`.
+
+    rows: of both sides; locations: of their stores. kernels: their detail table; None: it is read from the stores.
+    known: variation of whole stores. Raises what `compare` raises, and RequestError if no compared step was profiled on
+    both sides.
+    """
+    read = {one: frame_of(open_store(one).read("kernels")[0]) if kernels is None else kernels for one in {*locations}}
+    one, two = (Side(each, read[location], location) for each, location in zip(rows, locations, strict=True))
+    for side in (one, two):
+        side.check_profiled()
+    found, profiles = (
+        compare(
+            *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known,
+            device_decides=True,
+        )
+        for values in (None, ["step.kernel_time"])
+    )  # fmt: skip
+    times = found.frame
+    has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
+    stated = {
+        (one.step_of(first), two.step_of(second)): times.iloc[place]
+        for place, (first, second) in enumerate(zip(*found.results, strict=True))
+        if first and second and has_both.iloc[place]
+    }
+    keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
+    parts, verdicts = [], []
+    was_profiled = profiles.frame[[*SIDES]].notna().all(axis=1)
+    for place, (first, second) in enumerate(zip(*profiles.results, strict=True)):
+        cell = stated.get((one.step_of(first), two.step_of(second))) if first and second else None
+        if first and second and cell is not None and was_profiled.iloc[place]:
+            before, after = one.profiled(first, cell, SIDES[0], known), two.profiled(second, cell, SIDES[1], known)
+            parts.append(causes(before, after).assign(**{name: profiles.frame[name].iloc[place] for name in keys}))
+            verdicts.append(str(cell["verdict"]))
+    if not parts:
+        raise RequestError("--explain: no step that was compared has a time and a profile on both sides")
+    whole = pd.concat(parts, ignore_index=True)
+    ends = [f"difference{end}" for end in (LOW, HIGH)]
+    return Explanation(
+        title=found.title.rpartition(": ")[0],
+        frame=whole[[*keys, "cause", *SIDES, "difference", *ends, "share", "change", "named"]],
+        verdicts=verdicts,
+        keys=keys,
+        conditions=profiles.conditions,
+    )
+
+
+def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.DataFrame:
+    return frame[np.logical_and.reduce([frame[n] == value for n, value in zip(columns, values, strict=False)])]
+
+
+def _largest(rows: pd.DataFrame, known: Known) -> Variation:
+    """Return the largest variation of these rows; no variation if there are no rows."""
+    scale, freedom = variation_of(rows, known)
+    if not len(scale):
+        return Variation(scale=0.0, freedom=0.0)
+    return Variation(scale=float(scale.max()), freedom=float(freedom[scale.argmax()]))

@@ -1,0 +1,147 @@
+"""The workload `profile`: the kernels of a step, their time, and the part of the model that each belongs to."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from torch import nn
+
+from lmsweep.orchestrator.features.explain.attribution import device_pieces, host_pieces, matched, surroundings
+from lmsweep.orchestrator.features.explain.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from lmsweep.orchestrator.features.explain.nsys import profile_with_nsys
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.gpu.accelerator import activity
+from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.users_model import CHECKPOINTED
+from lmsweep.trials.profiling.events import STEP, DeviceEvent, Trace
+from lmsweep.trials.profiling.torch_trace import take_trace, trace_file
+from lmsweep.trials.results.measurement import Yielded
+from lmsweep.trials.spec.config import UnsupportedError
+from lmsweep.trials.spec.ways.compilations import Compilation
+from lmsweep.trials.timing.clock import clock_for, time_iteration
+
+PROFILED_STEPS = 3
+"""Where `timing` has not traced steps in the same process, whose kernels have the same durations."""
+WARMUP_ITERATIONS = 3
+
+
+def measure(bench: Workbench) -> Iterator[Yielded]:
+    """Yield the time of each range, its kernels, operators and the trace; no wall time: a profiler slows the host."""
+    device = bench.config.device_type
+    if device != "cpu" and activity(device) is None:
+        raise UnsupportedError(f"PyTorch's profiler does not support device {device}")
+    traced: list[list[DeviceEvent]] = []
+    with bench.quiet():
+        if bench.config.profiler == "nsys":
+            bench.clear()  # the steps run in another process, which needs the device's memory
+            with bench.account("measured"):
+                found = profile_with_nsys(bench.config)
+        else:
+            traced = bench.traced
+            run_steps = ready_steps(bench)
+            with bench.account("measured"), modules_ranged(bench.step):
+                found = take_trace(run_steps, device, with_file=bench.keeps_traces)
+        with bench.account("measured"):
+            rows = list(profile_rows(found, traced, any_range=bool(bench.config.references)))
+    yield from rows
+
+
+def ready_steps(bench: Workbench) -> Callable[[], None]:
+    """Warm up, unless `timing` has; return a function that runs the steps to profile, each inside a range."""
+    phases = bench.step.phases()
+    clock = clock_for(bench.config.device_type)
+
+    def run() -> None:
+        with Range(STEP):
+            time_iteration(phases, clock)
+        bench.step.drop()
+
+    def run_steps() -> None:
+        for _ in range(1 if bench.traced else PROFILED_STEPS):
+            run()
+
+    if bench.traced:
+        return run_steps
+    with bench.account("compile" if bench.config.compiles else "warmup"):
+        run()
+    if not bench.seconds["measured"]:  # else another workload has warmed the step up in this process
+        with bench.account("warmup"):
+            for _ in range(WARMUP_ITERATIONS):
+                run()
+    return run_steps
+
+
+def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bool) -> Iterator[Yielded]:
+    """traced: kernels of further steps, which operators did not slow down; if the profiled step ran the same kernels,
+    they have the times of these steps: in the table, of the one or two in the middle, whose time is the median."""
+    around = surroundings(trace.hosts, any_range=any_range)
+    starts = step_starts(trace.hosts, around)
+    if trace.file:
+        yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
+        yield trace_file(trace.file_name, trace.file)
+    if trace.devices is None:
+        pieces = host_pieces(trace.hosts, around)
+    else:
+        pieces = device_pieces(trace.hosts, around, trace.devices)
+        steps = [
+            [
+                piece._replace(start=one.start, duration=one.end - one.start)
+                for piece, one in zip(pieces, same, strict=True)
+            ]
+            for step in traced
+            if (same := matched(trace.devices, step))
+        ]
+        if steps:
+            yield from range_rows(list(chain(*steps)), [min(piece.start for piece in step) for step in steps])
+            steps.sort(key=lambda step: sum(piece.duration for piece in step))
+            middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1]
+            yield from kernel_rows(chain(*middle), len(middle))
+            return
+    yield from range_rows(pieces, starts)
+    yield from kernel_rows(pieces, len(starts))
+
+
+@contextmanager
+def modules_ranged(step: TrainingStep) -> Iterator[None]:
+    """A context in which the modules of the user's model run inside ranges; lmsweep's model has its own."""
+    open_ranges: list[Range] = []
+
+    def enter(name: str, module: nn.Module, inputs: Any) -> None:
+        open_ranges.append(Range(name))
+        open_ranges[-1].__enter__()
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    with ExitStack() as hooks:
+        if step.config.model_code is not None:
+            for name, module in ranged_modules(step.model, step.blocks, step.config.compilation).items():
+                hooks.enter_context(module.register_forward_pre_hook(partial(enter, name), prepend=True))
+                hooks.enter_context(module.register_forward_hook(leave, always_call=True))
+        yield
+
+
+def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compilation) -> dict[str, nn.Module]:
+    """The modules that get a range, by path: each block with its children, and outside of blocks each layer. Without
+    those that torch.compile compiles, because a graph has kernels of several modules."""
+    if compiled.whole:
+        return {}
+    found: dict[str, nn.Module] = {}
+    inside = {id(module) for block in blocks for module in block.modules()}
+    for name, module in model.named_modules():
+        if name and id(module) not in inside and not any(True for _ in module.children()):
+            found[name] = module
+    for name, module in model.named_modules():
+        if not compiled.each_block and any(module is block for block in blocks):
+            inner = getattr(module, "_checkpoint_wrapped_module", module)
+            found[name] = module
+            found |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
+    return {name.replace(CHECKPOINTED, ""): module for name, module in found.items()}
+
+
+def _runs(module: nn.Module) -> bool:
+    """Whether it is called itself: a list of modules is not."""
+    return not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.ParameterList | nn.ParameterDict)

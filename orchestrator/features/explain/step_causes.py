@@ -1,0 +1,172 @@
+"""Divides the difference between two profiled steps: kernels by phase and part of the model, idle time, what is left.
+
+Kernels are aligned by phase and part of the model, then by operator; their own names differ between releases and
+devices, so they come last. The parts and what is unexplained add up to the difference of the steps.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.comparison.pairing import SIDES
+from lmsweep.analysis.tables.listing import HIGH, LOW
+from lmsweep.orchestrator.features.explain.kernel_changes import change_of
+from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
+from lmsweep.trials.statistics.variation import MOST_FREEDOM, Floats, Variation, p_different, reach
+
+LEAST = 0.005
+"""Smallest difference of a part that is named, as a fraction of the longer step."""
+
+MOST_SPREAD = 6.0
+"""The time of a part that runs the same kernels varies by chance by at most this times the known variation, unless the
+host was busy. A larger difference has another cause: the sizes, the machine or the release."""
+
+MEDIAN_TO_DEVIATION = 1.4826
+"""Standard deviation of a normal variable, divided by the median of its distance from the middle."""
+
+REST, UNEXPLAINED, WHOLE = "other parts", "unexplained", "step"
+WAITS_OR_UNEXPLAINED = "the device waits, or unexplained"
+"""Replaces UNEXPLAINED where only the wall time of a device is known."""
+IDLE, WALL = "the device waits", "wall time"
+
+COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls"]
+"""The columns of the table of kernels that are read here."""
+
+_ATTENTION = ("attention", "scores", "softmax", "value_matmul", "fused_attention")
+_LAYER = re.compile(r"\.\d+(?=\.|$)")
+"""The number of a repeated layer in the path of a module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledStep:
+    """A step of one side, with its kernels."""
+
+    kernels: pd.DataFrame
+    """Rows of `lmsweep.analysis.metrics.kernels.classified`, per process and step."""
+    processes: int
+    """Number of processes that were profiled."""
+    timed: int
+    """Processes whose wall time was measured."""
+    seconds: float
+    """Time of the step as the comparison states it: device time, or wall time where that is unknown."""
+    has_waits: bool
+    """Whether `seconds` is wall time with a device, which may wait for its host."""
+    wall: float | None
+    """Seconds of the step with those in which the device waits for its host; None if `seconds` has them."""
+    variation: Variation
+    """Variation of the kernels' time between processes."""
+    variation_of_wall: Variation
+    is_disturbed: bool = False
+    """Whether other work on the host took time from it."""
+
+
+def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
+    """Return a row for each cause: `cause`, `baseline`, `contrast` and `difference` in seconds, the last with its 95 %
+    interval, `share` of the difference of the steps (NaN if that is below LEAST), `change` in words, and whether it is
+    `named`.
+
+    Named parts come first, the largest first, then REST, UNEXPLAINED and WHOLE, their sum; where wall times are known,
+    IDLE and WALL, the sum of WHOLE and IDLE. A part is named if its difference is significant after Holm's correction
+    for the number of parts, at least LEAST of the step, and more than what the profiles leave unexplained.
+    """
+    steps, least = (before, after), LEAST * max(before.seconds, after.seconds)
+    whole = np.array([before.seconds, after.seconds])
+    tables = [one.kernels[COLUMNS].assign(cause=cause_of_each(one, other)) for one, other in (steps, steps[::-1])]
+    times = pd.concat([one.groupby("cause")["time"].sum() for one in tables], axis=1, keys=SIDES).fillna(0.0)
+    variation = _variation(steps, tables, times)
+    squares = ((times.to_numpy(float) * variation.scale) ** 2 / [one.processes for one in steps]).sum(axis=1)
+    found = _differences(times, np.sqrt(squares), variation.freedom)
+    significant = holm(found["p"].to_numpy(float)) < SIGNIFICANCE
+    least_of_part = max(least, _not_reproduced(steps, times))  # what is unexplained may belong to any part
+    is_named = significant & (found["difference"].abs() >= least_of_part).to_numpy(bool)
+    named = found[is_named].sort_values("difference", key=abs, ascending=False)
+    changes = [change_of(*(one[one["cause"] == cause] for one in tables)) for cause in named.index]
+    lines = [named.assign(change=changes, named=True)]
+    if not is_named.all():
+        rest = _line(REST, times[~is_named].sum().to_numpy(float))
+        lines.append(_differences(rest, np.sqrt(squares[~is_named].sum(keepdims=True)), variation.freedom))
+    left = whole - pd.concat(lines)[[*SIDES]].sum().to_numpy(float)
+    left_over = WAITS_OR_UNEXPLAINED if before.has_waits or after.has_waits else UNEXPLAINED
+    lines += [_differences(_line(left_over, left)), _differences(_line(WHOLE, whole))]
+    walls = np.array([one.wall for one in steps if one.wall is not None])
+    if len(walls) == len(steps):
+        error = np.hypot(*(walls * [one.variation_of_wall.scale / np.sqrt(one.timed) for one in steps]))
+        freedom = min(one.variation_of_wall.freedom for one in steps)
+        waits = _differences(_line(IDLE, walls - whole), np.array([error]), freedom)
+        waits["named"] = (waits["p"] < SIGNIFICANCE) & (waits["difference"].abs() >= least)
+        lines += [waits, _differences(_line(WALL, walls))]
+    frame = pd.concat(lines)
+    difference = after.seconds - before.seconds
+    frame["share"] = frame["difference"] / difference if abs(difference) >= least else np.nan
+    return frame.drop(columns="p").rename_axis("cause").reset_index()
+
+
+def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFrame], times: pd.DataFrame) -> Variation:
+    """Return what is known of processes, with what the parts show that run the same kernels on both sides."""
+    known = max((one.variation for one in steps), key=lambda one: one.scale)
+    calls = pd.concat([one.groupby(["cause", "kernel"])["calls"].sum() for one in tables], axis=1).fillna(0.0).round()
+    is_same = (calls.iloc[:, 0] == calls.iloc[:, 1]).groupby("cause").all()
+    of_same = times[is_same.reindex(times.index)]
+    of_same = of_same[of_same.max(axis=1) >= LEAST * max(one.seconds for one in steps)]
+    if of_same.empty:
+        return known
+    distance = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))
+    spread = MEDIAN_TO_DEVIATION * float(np.median(distance)) / np.sqrt(sum(1 / one.processes for one in steps))
+    freedom = min(float(len(of_same)), MOST_FREEDOM)
+    most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale
+    return known.updated(freedom * min(spread, most) ** 2, freedom)
+
+
+def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
+    """Return the seconds of the stated difference that the profiles do not show."""
+    if any(one.has_waits for one in steps):
+        return 0.0
+    before, after = times.sum().to_numpy(float) - [one.seconds for one in steps]
+    return float(abs(after - before))
+
+
+def _line(cause: str, times: Floats) -> pd.DataFrame:
+    return pd.DataFrame([times], index=[cause], columns=[*SIDES])
+
+
+def _differences(times: pd.DataFrame, error: Floats | None = None, freedom: float = np.inf) -> pd.DataFrame:
+    """times: seconds of both sides; error: standard error of each difference in seconds, None if it is not known."""
+    found = times.assign(difference=times["contrast"] - times["baseline"], change="", named=False)
+    each = np.full(len(found), freedom)
+    far = np.full(len(found), np.nan) if error is None else reach(each) * error
+    distance = found["difference"].to_numpy(float)
+    p = np.ones(len(found)) if error is None else p_different(distance, error, each)
+    ends = {f"difference{LOW}": distance - far, f"difference{HIGH}": distance + far}
+    return found.assign(**ends, p=p)
+
+
+def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:
+    """Return the phase and part of each kernel. A phase that is compiled otherwise on the other side is one part."""
+    ranges = [one.kernels.groupby("phase")["range"].agg(set).to_dict() for one in (step, other)]
+    compiled = {
+        phase
+        for phase in {*ranges[0], *ranges[1]}
+        if ranges[0].get(phase) != ranges[1].get(phase)
+        and any("graph " in name for one in ranges for name in one.get(phase, ()))
+    }
+    return [
+        phase if phase in compiled else _part(name, phase)
+        for name, phase in zip(step.kernels["range"], step.kernels["phase"], strict=True)
+    ]
+
+
+def _part(name: str, phase: str) -> str:
+    """Return the part of the model, with repeated layers as one: `blocks.*.attention backward`."""
+    if name == "collectives":
+        return "communication"
+    part = name.removeprefix("backward of ").removeprefix("recomputed ")
+    if part in _ATTENTION:
+        part = "attention"
+    elif part.startswith("graph "):
+        part = "compiled"
+    part = _LAYER.sub(".*", part)
+    if name.startswith("recomputed "):
+        return f"{part} recomputed"
+    return phase if part == phase else f"{part} {phase}"

@@ -1,0 +1,17 @@
+"""The record of the workload `profile`."""
+
+from lmsweep.trials.spec.workloads import Workload
+
+records = (
+    Workload(
+        name="profile",
+        module=f"{__package__}.profiled_steps",
+        protocol=("mode", "profiler"),
+        holds="model",
+        may_follow=True,
+        preloads=True,
+        iterations=7,
+        least_seconds=1.0,
+        tables=("kernels", "operators"),
+    ),
+)

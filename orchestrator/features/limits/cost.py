@@ -1,0 +1,81 @@
+"""What training costs: dollars and joules per million tokens, and the steps until compiling has saved its time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
+from lmsweep.analysis.data.pooled_rows import RESULT
+from lmsweep.trials.analytic.prices import MILLION, Price, dollars_per_million, hourly_dollars
+from lmsweep.trials.results.outcome import Status
+
+
+def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
+    """Return the successful steps of the workload `timing` with their cost per million tokens.
+
+    frame: rows of `lmsweep.load`.
+    Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`, by wall time; `device_dollars`, by
+    device time, as if the device never waited; `joules`, of the workload `energy` on the same trial, mode and
+    environment. NaN if unknown. Raises RequestError for a price of a device that the frame does not contain, and for
+    two prices of one device.
+    """
+    ok = frame["status"] == Status.OK
+    step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
+    hourly = _hourly(step, prices)
+    tokens = step["tokens_per_second"].to_numpy() * step["median"].to_numpy()
+    found = {}
+    for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
+        per_token = step[seconds].to_numpy() / tokens
+        found[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
+        inverse = {"": "", "_low": "_high", "_high": "_low"}[end]  # the lowest time is the highest speed
+        found[f"tokens_per_second{inverse}"] = 1 / per_token
+    busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
+    busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
+    share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()
+    found["device_dollars"] = found["dollars"] * share
+    energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
+    of_trial = ["trial_id", "environment_id", "mode"]
+    joules = energy.drop_duplicates(of_trial, keep="last").set_index(of_trial)["energy_per_token"]
+    found["joules"] = MILLION * joules.reindex(pd.MultiIndex.from_frame(step[of_trial])).to_numpy()
+    return step.drop(columns="tokens_per_second").assign(**found)
+
+
+def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
+    types = step["accelerator_type"].astype(object).where(step["accelerator_type"].notna(), None)
+    devices = list(zip(step["device_name"], types, strict=True))
+    known = hourly_dollars(prices, devices)
+    return np.array([known.get(device, np.nan) for device in devices], dtype=np.float64)
+
+
+_OF_COMPILATION = ("compile", "compile_mode", "dynamic_shapes")
+_SAME = [name for name in DISTINGUISHING_COLUMNS if name not in _OF_COMPILATION]
+
+
+def break_even(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the compiled steps of the workload `timing` that have an eager counterpart, one row each.
+
+    frame: rows of `lmsweep.load`. Added columns, in seconds: `eager_step` and `compiled_step`, medians; `compile_time`,
+    the first calls of all phases less one step, each phase in the process where its first call took longest; `saved` of
+    each step. `steps` is compile_time / saved, NaN if no time is saved. `compile_flags`: flags of the first phase.
+    """
+    timed = frame[(frame["status"] == Status.OK) & (frame["workload"] == "timing")]
+    steps = timed[(timed["phase"] == "step") & (timed["metric"] == "time")]
+    eager = steps[steps["compile"] == "none"].drop_duplicates(_SAME, keep="last")
+    eager = eager[[*_SAME, "median"]].rename(columns={"median": "eager_step"})
+    first = timed[timed["metric"] == "compile_time"]
+    longest = pd.DataFrame(
+        {
+            "compile_time": first["max"].groupby([first[name] for name in RESULT]).sum(),
+            "compile_flags": first["flags"].groupby([first[name] for name in RESULT]).first(),
+        }
+    ).reset_index()
+    found = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=RESULT)
+    saved = found["eager_step"] - found["median"]
+    compiling = (found["compile_time"] - found["median"]).clip(lower=0)
+    return found.assign(
+        compiled_step=found["median"],
+        compile_time=compiling,
+        saved=saved,
+        steps=np.where(saved > 0, np.ceil(compiling / saved), np.nan),
+    )

@@ -1,0 +1,153 @@
+"""Which published number stands beside which result, and how the two are compared."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.tables.terminal_table import terminal_text
+from lmsweep.orchestrator.features.beside.pairs import NoCounterpartError, paired, pairs
+from lmsweep.orchestrator.features.beside.side_by_side import SideBySide
+from lmsweep.orchestrator.features.beside.side_by_side import beside as beside_published
+from tests.comparison.test_device_first import times
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import Attempts, config, samples
+
+COURSE: dict[str, Any] = {"context_length": 256, "batch_size": 4, "attention": "naive", "mode": "forward_backward"}
+
+
+def gpu(model: str = "small", **fields: Any) -> Any:
+    return config(model, device="cuda", **fields)
+
+
+def beside(attempts: Attempts, name: str = "published") -> pd.DataFrame:
+    return pairs(analysis.load(attempts.store, pooled=False), name)
+
+
+def test_each_pair_has_its_number_its_interval_and_a_verdict(attempts: Attempts) -> None:
+    trial = gpu(precision="bf16", **COURSE)
+    attempts.ok(trial, {"forward.time": samples(0.01, 1e-5), "backward.time": samples(0.02, 1e-5)})
+    found = beside(attempts)
+    row = found[(found["source"] == "seed2 e2e_bf16") & (found["part"] == "forward")].iloc[0]
+    assert row["theirs"] == 0.0115468 and row["mine"] == pytest.approx(0.01)
+    assert row["ratio"] == pytest.approx(1.15468)
+    assert (
+        row["theirs_low"] < row["theirs"] < row["theirs_high"] and row["ratio_low"] < row["ratio"] < row["ratio_high"]
+    )
+    assert row["measurement_id"] in set(analysis.load(attempts.store)["measurement_id"])
+    assert row["clock"] == "wall" and row["verdict"] in ("faster", "ambiguous") and row["hardware"] == "RTX PRO 6000 WK"
+    assert row["differs"] == "not stated: warmup_steps, measure_steps, software"
+
+
+def test_every_ratio_has_a_verdict_and_an_interval_unless_the_number_is_too_uncertain_for_one(
+    attempts: Attempts,
+) -> None:
+    for precision in ("fp32", "tf32", "bf16"):
+        values = {"forward.time": samples(0.01, 1e-5), "backward.time": samples(0.02, 1e-5)}
+        attempts.ok(gpu(precision=precision, **COURSE), values)
+    found = beside(attempts)
+    assert set(found["verdict"]) <= {"faster", "slower", "same", "host-limited", "ambiguous"}
+    uncertain = found["theirs_flags"].map(lambda words: bool({"host_bound", "wide_spread"} & set(words)))
+    assert found.loc[~uncertain, ["ratio_low", "ratio_high"]].notna().all(axis=None)
+
+
+def test_one_result_stands_for_a_number_that_leaves_conditions_open(attempts: Attempts) -> None:
+    for warmup_steps in (0, 1, 5):
+        trial = gpu(precision="bf16", warmup_steps=warmup_steps, measure_steps=10, **COURSE)
+        attempts.ok(trial, {"forward.time": samples(0.01 + 0.001 * warmup_steps, 1e-5)})
+    found = beside(attempts).set_index(["source", "part"])
+    assert not found.index.has_duplicates
+    assert found.loc[("seed2 e2e_bf16", "forward"), "warmup_steps"] == 5, "a steady state"
+
+
+def test_a_warm_up_that_is_stated_is_that_of_the_result(attempts: Attempts) -> None:
+    for warmup_steps in (0, 1, 5):
+        trial = gpu(precision="tf32", warmup_steps=warmup_steps, measure_steps=10, **COURSE)
+        attempts.ok(trial, {"forward.time": samples(0.01, 1e-5)})
+    found = beside(attempts).set_index(["source", "part"])["warmup_steps"]
+    assert found["seed2 e2e_no_warmup", "forward"] == 0 and found["seed2 e2e_warmup1", "forward"] == 1
+
+
+def test_another_batch_size_is_no_counterpart(attempts: Attempts) -> None:
+    attempts.ok(gpu(precision="bf16", **COURSE), {"forward.time": samples(0.01, 1e-5)})
+    assert "seed3 run_log_small" not in set(beside(attempts)["source"])
+    attempts.ok(gpu(precision="bf16", **COURSE | {"batch_size": 64}), {"forward.time": samples(0.05, 1e-5)})
+    (row,) = beside(attempts).query("source == 'seed3 run_log_small'").to_dict("records")
+    assert row["batch_size"] == 64 and row["mine"] == pytest.approx(0.05)
+
+
+def test_a_number_that_its_source_contradicts_counts_in_no_mean(attempts: Attempts) -> None:
+    attempts.ok(
+        gpu(precision="bf16", **COURSE), {"forward.time": samples(0.01, 1e-5), "backward.time": samples(0.02, 1e-5)}
+    )
+    found = beside(attempts).set_index(["source", "part"])["caveats"]
+    assert (
+        found["seed2 e2e_bf16", "backward"] == ("backward_by_subtraction",) and not found["seed2 e2e_bf16", "forward"]
+    )
+    assert found["seed4 mixed_precision", "forward"] == ("host_bound",)
+
+
+def test_beside_a_store_the_verdict_is_that_of_the_comparison_of_both(tmp_path: Path) -> None:
+    stores = [Attempts(tmp_path / name) for name in ("one", "other")]
+    for factor, store in zip((1, 1.2), stores, strict=True):
+        for context_length in (256, 512):
+            store.ok(gpu(context_length=context_length), times(0.01 * factor, 0.02))
+    found = beside(stores[0], str(tmp_path / "other"))
+    assert (
+        set(found["clock"]) == {"device"} and np.allclose(found["ratio"], 1.2) and set(found["verdict"]) == {"slower"}
+    )
+
+
+def test_a_context_length_that_a_report_takes_for_one_that_a_source_leaves_open_is_taken_for_no_other_report(
+    attempts: Attempts,
+) -> None:
+    attempts.ok(gpu(precision="bf16", **COURSE), {"forward.time": samples(0.01, 1e-5)})
+    before = beside(attempts)["context_length_there"]
+    assert before.isna().any()
+    taken = paired(analysis.load(attempts.store, pooled=False), "published", analysis.load(attempts.store)).frame
+    assert taken["context_length_there"].notna().all()
+    pd.testing.assert_series_equal(beside(attempts)["context_length_there"], before)
+
+
+def test_results_without_a_counterpart_are_refused(attempts: Attempts) -> None:
+    attempts.ok(gpu(context_length=333), {"step.time": samples(1, 1e-3)})
+    with pytest.raises(NoCounterpartError, match="small at 333"):
+        beside(attempts)
+
+
+@pytest.mark.slow
+def test_terminal_page_and_json_say_one_claim_of_published_numbers_in_forty_lines(tmp_path: Path) -> None:
+    words = ("compare", "h200-end-to-end", "--with", "published")
+    printed, as_json = lmsweep_here(*words), lmsweep_here(*words, "--format", "json")
+    assert printed.count("\n") <= 40 and max(map(len, printed.splitlines())) <= 80
+    lmsweep_here("report", "h200-end-to-end", "--with", "published", "-o", tmp_path / "page.html")
+    page = unescape((tmp_path / "page.html").read_text("utf-8"))
+    claim = " ".join(json.loads(as_json)["title"].splitlines()[:-1])
+    assert claim.startswith("NVIDIA H200 is ") and " faster than published on RTX PRO 6000 WK (" in claim
+    assert claim in " ".join(printed.splitlines()) and claim in page
+    lmsweep_here("report", "h200-end-to-end", "-o", tmp_path / "alone.html")
+    alone = unescape((tmp_path / "alone.html").read_text("utf-8"))
+    (limits,) = re.findall(r'id="answer-details">(.*?)</p>', alone)
+    assert limits.strip() and limits.strip() in page, "the sweep's own claim keeps its clock and what limits it"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> SideBySide:
+    return beside_published(analysis.load("h200-end-to-end", pooled=False), "published")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_no_line_of_the_answer_is_wrapped_by_a_terminal(shipped: SideBySide, columns: int) -> None:
+    shown = "".join(str(terminal_text(one, width=columns)) for one in shipped.brief())
+    assert shown.count("\n") <= 40 and max(map(len, shown.splitlines())) <= columns
+
+
+def test_each_result_has_one_line_with_the_published_tables_as_columns(shipped: SideBySide) -> None:
+    for one in shipped.cells():
+        assert not one.frame.duplicated(one.keys).any()

@@ -1,0 +1,224 @@
+"""The numbers of the published reports: all of them, in SI units, and marked where they are not what they seem."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.reference import published
+from lmsweep.trials.results.flag_meanings import CAVEATS
+from tests.support.command import lmsweep_here
+
+ROOT = Path(__file__).parents[3]
+
+ROWS = {
+    "seed0": {
+        "nsys_prose": 4,
+        "mixed_precision_accumulation": 11,
+        "toy_dtypes": 6,
+        "rmsnorm_rsqrt": 2,
+        "benchmarking_mixed_precision": 20,
+        "memory_full": 6,
+        "memory_mixed": 6,
+        "activation_size": 3,
+        "pytorch_attention": 60,
+    },
+    "seed1": {
+        "e2e_warmup5": 4,
+        "e2e_no_warmup": 4,
+        "e2e_warmup1": 4,
+        "e2e_nsys_section": 48,
+        "nsys_kernels": 3,
+        "toy_dtypes": 11,
+        "e2e_mixed_bf16": 48,
+    },
+    "seed2": {
+        "e2e_mbair": 72,
+        "e2e_fp32": 30,
+        "e2e_no_warmup": 30,
+        "e2e_warmup1": 30,
+        "e2e_bf16": 30,
+        "e2e_compiled": 30,
+        "e2e_bf16_compiled": 30,
+        "mixed_precision_accumulation": 4,
+        "attention_m4": 44,
+        "attention_m4_compiled": 44,
+    },
+    "seed3": {
+        "nsys_prose": 20,
+        "run_log_small": 81,
+        "run_log_large": 62,
+        "performance_comparison_small": 13,
+        "performance_comparison_large": 9,
+        "memory_efficiency": 6,
+        "attention_vanilla": 80,
+        "attention_compiled": 80,
+        "attention_prose": 1,
+        "transformer_compile": 15,
+        "ddp_flat": 10,
+    },
+    "seed4": {
+        "model_table": 55,
+        "warmup_with": 20,
+        "warmup_without": 20,
+        "params_context": 2,
+        "torch_profiler_forward": 252,
+        "torch_profiler_forward_backward": 252,
+        "nsys_prose": 6,
+        "nsys_kernels_forward": 56,
+        "nsys_kernels_backward": 48,
+        "nsys_attention_trace": 5,
+        "mixed_precision": 124,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return published()
+
+
+def one(frame: pd.DataFrame, **fields: Any) -> pd.Series:
+    for name, value in fields.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1, frame
+    return frame.iloc[0]
+
+
+def tables_of(frame: pd.DataFrame, caveat: str) -> set[tuple[str, str]]:
+    return set(zip(frame["source"][frame[caveat]], frame["table"][frame[caveat]], strict=True))
+
+
+def test_every_number_of_every_table_is_there(frame: pd.DataFrame):
+    counted = frame.groupby(["source", "table"], sort=False).size()
+    assert {source: counted[source].to_dict() for source in ROWS} == ROWS
+    assert len(frame) == sum(sum(tables.values()) for tables in ROWS.values()) == 1801
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "unit"),
+    [
+        ({"source": "seed0", "table": "memory_full", "context_length": 512, "phase": "forward"}, 42.8e9, "B"),
+        ({"table": "activation_size", "context_length": 128}, 4 * 128 * 2560 * 4, "B"),
+        ({"table": "e2e_fp32", "model": "xl", "phase": "forward_backward", "metric": "time"}, 0.161069, "s"),
+        ({"table": "mixed_precision", "model": "large", "context_length": 256, "phase": "forward", "metric": "time",
+          "precision": "bf16"}, 0.0965, "s"),
+        ({"table": "run_log_small", "precision": "fp32", "phase": "forward", "metric": "mem_reserved"}, 47.73e9, "B"),
+        ({"table": "run_log_small", "precision": "bf16", "phase": "forward", "metric": "time_cv"}, 0.025, "1"),
+        ({"table": "run_log_small", "precision": "fp32", "phase": "forward", "metric": "tokens_per_second"},
+         139487, "tokens/s"),
+        ({"source": "seed2", "table": "mixed_precision_accumulation", "label": "float16"}, 9.9531, "1"),
+        ({"table": "transformer_compile", "phase": "step", "label": "vanilla / compiled"}, 1.13, "1"),
+    ],
+)  # fmt: skip
+def test_numbers_are_in_si_units(frame: pd.DataFrame, fields: dict[str, Any], value: float, unit: str):
+    row = one(frame, **fields)
+    assert row["value"] == pytest.approx(value, rel=1e-9) and row["unit"] == unit
+
+
+def test_words_are_ours_and_what_is_not_stated_is_null(frame: pd.DataFrame):
+    assert set(frame["precision"].dropna()) == {"fp32", "bf16", "mixed"}
+    assert set(frame["compile"].dropna()) == {"none", "model"}
+    assert set(frame["unit"].dropna()) == {"s", "B", "1", "tokens/s"}
+    assert not frame[["hardware", "device", "model", "phase", "unit", "note"]].eq("").any(axis=None)
+    assert not frame["metric"].str.contains("_ms|_pct").any()
+    assert frame.loc[frame["source"] == "seed1", "hardware"].isna().all()
+    types = frame[frame["metric"] == "dtype"]
+    assert types["value"].isna().all() and types["dtype"].value_counts().to_dict() == {
+        "float32": 13,
+        "float16": 2,
+        "bfloat16": 2,
+    }
+
+
+def test_a_cell_without_a_number_says_what_became_of_it(frame: pd.DataFrame):
+    without = frame[frame["value"].isna() & (frame["metric"] != "dtype")]
+    assert without["status"].value_counts().to_dict() == {"empty": 5, "failed": 4, "oom": 2}
+    assert (frame["status"] != "ok").sum() == len(without)
+
+
+def test_every_caveat_holds_of_as_many_numbers_of_each_source_as_its_page_says(frame: pd.DataFrame):
+    found = {caveat: frame[frame[caveat]].groupby("source").size().to_dict() for caveat in CAVEATS}
+    assert found == {
+        "suspected_tf32": {"seed2": 120, "seed3": 56},
+        "backward_by_subtraction": {"seed2": 84},
+        "unit_unknown": {"seed0": 60, "seed2": 40, "seed4": 40},
+        "forward_keeps_graph": {"seed3": 10},
+        "not_synchronized": {"seed0": 80},
+        "each_or_total_unknown": {"seed0": 80, "seed3": 1},
+        "includes_optimizer": {"seed4": 267},
+        "wide_spread": {"seed1": 8, "seed2": 26},
+        "compiled_while_timed": {"seed2": 4},
+        "host_bound": {"seed1": 33, "seed4": 22},
+        "fell_back_to_eager": {"seed3": 4},
+        "zero_for_unknown": {"seed2": 40},
+        "axes_swapped": {"seed2": 88},
+        "repeated": {"seed3": 29, "seed4": 2},
+        "derived": {"seed3": 21, "seed4": 62},
+    }
+    page = (ROOT / "analysis" / "reference" / "SOURCES.md").read_text("utf-8")
+    # The label and the note of a derived number say everything about it.
+    assert [caveat for caveat in CAVEATS if f"`{caveat}`" not in page] == ["derived"]
+    assert [source for source in ROWS if f"### {source}" not in page] == []
+
+
+def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32(frame: pd.DataFrame):
+    times = frame[(frame["metric"] == "time") & ~frame["backward_by_subtraction"] & (frame["workload"] == "timing")]
+    small = one(times, table="run_log_small", precision="fp32", phase="forward")
+    tokens = 64 * 256
+    # Two FLOPs for each weight that a token meets (all but the embedding's), and attention's.
+    needed = tokens * (2 * (128_625_408 - 768 * 10_000) + 12 * 4 * 256 * 768)
+    assert needed / small["value"] > 1.7 * 19.5e12 and small["suspected_tf32"]
+    assert tables_of(frame, "suspected_tf32") == {
+        *(("seed2", name) for name in ("e2e_fp32", "e2e_no_warmup", "e2e_warmup1", "e2e_compiled")),
+        *(("seed3", f"{kind}_{size}") for kind in ("run_log", "performance_comparison") for size in ("small", "large")),
+    }
+    assert set(frame["precision"][frame["suspected_tf32"]]) == {"fp32"}
+    assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
+
+
+def test_the_table_is_made_of_a_list_of_facts(tmp_path: Path):
+    facts = tmp_path / "facts.csv"
+    facts.write_text(
+        "source_id,table,hardware,device,workload,model_size,d_model,context_length,batch_size,precision,compile,"
+        "warmup_steps,measure_steps,phase,metric,value,unit,status,label,note\n"
+        # 31 and 1.6 TFLOP/s on a chip with 19.5; then the one that only the note places on it.
+        "mine,fast,A100,cuda,timing,small,768,256,4,float32,false,5,10,forward,time_ms,8.3,ms,ok,,\n"
+        "yours,slow,A100,cuda,timing,small,768,256,4,float32,false,5,10,forward,time_ms,160,ms,ok,,\n"
+        "mine,again,,cuda,timing,small,,,,float32,,,,forward,time_ms,160,ms,ok,,inferred[hardware]=A100 (a heading)\n"
+        "mine,cells,,,memory,,,,,,,,,forward,peak_mem,,GB,,,cell is blank\n"
+    )
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "published.py", facts, tmp_path], cwd=ROOT, check=True)
+    stored = pd.read_parquet(tmp_path / "published" / "measurements" / "measurements.parquet")
+    assert [list(flags) for flags in stored["flags"]] == [["suspected_tf32"], [], ["suspected_tf32", "inferred"]]
+    assert [list(one) for one in stored["samples"]] == [[0.0083], [0.16], [0.16]]
+    assert stored["compile"][0] == "none" and stored["precision"][0] == "fp32" and stored["device_name"][2] == "A100"
+    (left,) = pd.read_parquet(tmp_path / "published.parquet").to_dict("records")
+    assert left["status"] == "empty" and left["number"] == 3
+    assert {*left} == {*published().columns, "number"}
+
+
+def test_published_numbers_are_a_store_that_states_what_its_sources_state():
+    frame = analysis.load("published")
+    assert set(frame["measuring_version"]) == {0} and frame["optimizer"].isna().all()
+    logs = frame[frame["sweep"] == "seed3 run_log_small"]
+    assert set(logs["batch_size"]) == {64} and logs["compile"].isna().all() and set(logs["warmup_steps"]) == {5}
+    unstated = frame[frame["sweep"] == "seed2 e2e_fp32"]
+    assert unstated["warmup_steps"].isna().all() and unstated["device_name"].eq("RTX PRO 6000 WK").all()
+    small = unstated[(unstated["model"] == "small") & (unstated["metric"] == "time")]
+    assert small["tokens_per_second"].notna().any()
+    table = lmsweep_here("table", "published", "--rows", "model", "--cols", "sweep", "--value", "forward.time",
+                         "--where", "sweep=seed2 e2e_fp32,seed2 e2e_bf16")  # fmt: skip
+    assert "10.1" in table and "seed2 e2e_bf16" in table and "suspected_tf32" in table
+
+
+def test_a_number_is_in_one_file():
+    folder = ROOT / "analysis" / "reference"
+    stored = pd.read_parquet(folder / "published" / "measurements" / "measurements.parquet")
+    left = pd.read_parquet(folder / "published.parquet")
+    assert sorted([*stored["number"], *left["number"]]) == list(range(1801))
+    assert len(stored) == 784

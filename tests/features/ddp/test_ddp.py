@@ -1,0 +1,659 @@
+"""Data-parallel training on two CPU ranks: one gradient, six ways to it, and what becomes of ranks that fail."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, kind_of, on_gpu
+from lmsweep.orchestrator.features.ddp.rank_steps import lead
+from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, exposed_flags, local_step
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
+from lmsweep.trials.bench.run_trial import run_trial, status_of
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.parallel.fully_sharded import gathered
+from lmsweep.trials.distributed.parallel.gradient_check import gradients_alone
+from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
+from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
+from lmsweep.trials.distributed.parallel.world import World
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.ranks.process_group import leave
+from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.gpu.nvml_sampler import Reading
+from lmsweep.trials.model.precision_modes import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.record import Attempt, Record, Row
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from tests.support.clean_process import in_clean_process
+from tests.support.command import lmsweep
+
+# hsdp needs more ranks than two: tests/distributed/test_sharding.py
+VARIANTS = tuple(word for word in DDP_VARIANTS if word not in ("none", "hsdp"))
+SMALL = TrialConfig(
+    d_model=32,
+    d_ff=64,
+    num_layers=2,
+    num_heads=2,
+    vocab_size=50,
+    context_length=8,
+    batch_size=2,
+    warmup_steps=1,
+    measure_steps=4,
+    world_size=2,
+    ddp="naive",
+    timeout_seconds=100.0,
+)
+PARAMETERS = 9 * 2 + 3
+"""Matrices and norms of its two layers, both embeddings, the last norm."""
+BUCKET_BYTES = 20_000
+QUICK = ("bucketed", "zero1", "fsdp")
+ENDLESS = replace(SMALL, measure_steps=10**7)
+
+
+def with_buckets(kind: str) -> TrialConfig:
+    return replace(SMALL, ddp=kind, bucket_bytes=BUCKET_BYTES if kind in ("bucketed", "torch", "zero1") else None)
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with IsolatedRunner() as runner:
+        yield runner
+    assert not processes()
+
+
+@pytest.fixture(scope="module")
+def measured(runner, environment) -> dict[str, dict[str, Record]]:
+    """The rows of a trial of each variant, by phase.metric; a trial runs when a test asks for it."""
+
+    class Measured(dict[str, dict[str, Record]]):
+        def __missing__(self, kind: str) -> dict[str, Record]:
+            self[kind] = by_name(run(runner, environment, with_buckets(kind)))
+            return self[kind]
+
+    return Measured()
+
+
+def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, *workloads: str) -> list[Record]:
+    rows = runner.run(Trial(config=config, workloads=workloads or ("ddp",), sweep="test"), fallback=environment)
+    return [row for row in rows if isinstance(row, Record)]
+
+
+def by_name(rows: list[Record]) -> dict[str, Record]:
+    assert {row.status for row in rows} == {Status.OK}, rows[0].error
+    return {f"{row.phase}.{row.metric}": row for row in rows}
+
+
+def value(row: Record) -> float:
+    assert row.samples, row.reason
+    return median(row.samples)
+
+
+def in_ranks(body: Callable[[Workbench, int], Any]) -> Any:
+    """What rank 0 returns from `body`, which both ranks run as ranks of the group, on one core each."""
+    cores = tuple(usable_cores()[:2])
+    return in_clean_process(run_ranks, parts_of(SMALL)[0], partial(_run_body, body), cores=cores, start="fork")
+
+
+def _run_body(body: Callable[[Workbench, int], Any], rank: Rank, emit: Emit) -> bool:
+    result = body(Workbench(SMALL, requested_at=time.monotonic(), rank=rank), rank.index)
+    if rank.index == 0:
+        emit(result)
+    leave()
+    return True
+
+
+def processes() -> list[psutil.Process]:
+    """The servers of this process, their children, and the ranks."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "lmsweep.trials.isolation.server" in one.cmdline() or one.cmdline() == psutil.Process().cmdline():
+                found.append(one)
+    return found
+
+
+def no_process_left() -> bool:
+    """Whether all have gone but the server and the spare child that it has for the next trial."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
+        with suppress(psutil.NoSuchProcess):
+            if len(alive) <= 2 and all(
+                "lmsweep.trials.isolation.server" in one.cmdline() and _depth(one) < 3 for one in alive
+            ):
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def signal_later(sign: int, generation: str) -> threading.Thread:
+    """Signals a rank, or the child that started it, once both have begun to work."""
+
+    def send() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            ours = {one.pid: one for one in processes()}
+            with suppress(psutil.NoSuchProcess):
+                ranks = [one for one in ours.values() if _depth(one) == 3]
+                if len(ranks) == 2:
+                    time.sleep(1.5)
+                    (ranks[1] if generation == "rank" else psutil.Process(ranks[1].ppid())).send_signal(sign)
+                    return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def _depth(process: psutil.Process) -> int:
+    """1 for the server, 2 for its child, 3 for a rank."""
+    return [parent.pid for parent in process.parents()].index(os.getpid()) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce_scatter"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
+        ("ncclSymkDevKernel_AllGather_LL(ncclSymkDevWorkArgs)", "all_gather"),
+        ("gloo:all_gather", "all_gather"),
+        ("aten::mm", None),
+    ],
+)
+def test_a_collective_is_known_by_the_name_of_its_kernel(name: str, kind: str | None) -> None:
+    assert kind_of(name) == kind
+
+
+# One gradient
+
+
+def collectives_begun_in_backward(parallel: TimedRank) -> int:
+    """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
+    with profile(activities=[ProfilerActivity.CPU]) as trace:
+        parallel.training.forward()
+        with record_function("backward"):
+            parallel.training.backward()
+        parallel.synchronizer.finish()
+        time.sleep(SETTLE_SECONDS)
+    events = trace.profiler.kineto_results.events()
+    (backward,) = (event for event in events if event.name() == "backward")
+    return sum(event.name().startswith("c10d::") and event.start_ns() < backward.end_ns() for event in events)
+
+
+def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any]]:
+    found = []
+    for kind in VARIANTS:
+        parallel = TimedRank(with_buckets(kind), bench.math_mode)
+        parallel.build()
+        during = collectives_begun_in_backward(parallel)
+        gradients = [one.grad for one in parallel.training.model.parameters() if one.grad is not None]
+        synchronized = [gathered(one).numpy().copy() for one in gradients]
+        parallel.training.model.zero_grad(set_to_none=True)
+        alone = [one.numpy().copy() for one in gradients_alone(parallel)]
+        parameters = [gathered(one.detach()).numpy().copy() for one in parallel.training.model.parameters()]
+        batches = [one.numpy() for one in parallel.batches]
+        found.append(
+            {
+                "parameters": parameters,
+                "synchronized": synchronized,
+                "alone": alone,
+                "batches": batches,
+                "during": during,
+            }
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def gradients() -> dict[str, dict[str, Any]]:
+    return dict(zip(VARIANTS, in_ranks(gradients_of_all_variants), strict=True))
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_the_gradients_are_those_of_one_pass_over_the_whole_batch(gradients, kind):
+    of_ranks = gradients[kind]
+    alone = TrainingStep(replace(SMALL, batch_size=4, world_size=1, ddp="none"), set_math_mode("fp32", "cpu"))
+    for mine, theirs in zip(alone.model.parameters(), of_ranks["parameters"], strict=True):
+        mine.data = torch.from_numpy(theirs)
+    alone.inputs, alone.targets = (torch.from_numpy(batch).flatten(0, 1) for batch in of_ranks["batches"])
+    alone.forward()
+    alone.backward()
+    expected = [parameter.grad for parameter in alone.model.parameters()]
+    for found in (of_ranks["synchronized"], of_ranks["alone"]):  # what a trial compares, both
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(mine), theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_the_slices_differ_so_that_equal_gradients_mean_something(gradients):
+    first, second = gradients["naive"]["batches"][0]
+    assert (first != second).any()
+
+
+# Six ways
+
+
+def buckets_of(kind: str) -> int:
+    parameters = list(TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters())
+    return len(fill_buckets(list(parameters[::-1]), with_buckets(kind).bucket_bytes or 0))
+
+
+@pytest.mark.parametrize("kinds", [QUICK, pytest.param(tuple(VARIANTS), marks=pytest.mark.slow)], ids=len)
+def test_each_variant_communicates_in_its_own_way(measured, gradients, kinds):
+    buckets = buckets_of("bucketed")
+    assert 2 < buckets < PARAMETERS - 2
+    counted = {kind: value(measured[kind]["communication.collectives"]) for kind in kinds}
+    started_in_backward = {kind: found["during"] for kind, found in gradients.items()}
+    # DistributedDataParallel fills its own buckets, and zero1 ends with a broadcast of each rank's weights.
+    torch_buckets = counted.pop("torch", buckets)
+    expected = {
+        "naive": PARAMETERS,
+        "flat": 1,
+        "overlap": PARAMETERS,
+        "bucketed": buckets,
+        "zero1": buckets + 2,
+        "zero2": 6,  # three gathers in forward, three scatters
+        "fsdp": 8,  # three gathers in forward, two in backward, which keeps those outside of the blocks; three scatters
+    }
+    assert counted == {kind: expected[kind] for kind in counted}
+    assert 2 < torch_buckets < PARAMETERS - 2
+    assert started_in_backward.pop("torch") >= 1, "in its first backward it has other buckets"
+    assert started_in_backward == {
+        "naive": 0,
+        "flat": 0,
+        "overlap": PARAMETERS,
+        "bucketed": buckets,
+        "zero1": buckets,
+        "zero2": 6,
+        "fsdp": 8,
+    }
+
+
+@pytest.mark.slow  # times of two ranks on two cores: a neighbour makes it fail
+def test_what_is_sent_after_backward_overlaps_with_nothing(measured):
+    for kind in ("naive", "flat"):
+        busy, overlap = (value(measured[kind][f"communication.{name}_time"]) for name in ("busy", "overlap"))
+        assert 0 <= overlap <= 0.2 * busy
+
+
+def test_a_sharded_optimizer_keeps_each_part_of_its_state_once(measured):
+    whole = [value(measured["bucketed"][f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
+    shares = [value(measured["zero1"][f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
+    assert whole[0] == whole[1] == sum(shares)
+    assert min(shares) > 0.4 * whole[0]
+
+
+@pytest.mark.parametrize(
+    "kind", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in VARIANTS]
+)
+def test_a_trial_reports_what_the_step_and_its_communication_took(measured, environment, kind):
+    rows = measured[kind]
+    assert value(rows["gradients.relative_error"]) < 1e-5
+    assert {row.fingerprint.collective_library for row in rows.values()} == {"gloo"}
+    assert {row.environment_id for row in rows.values()} == {environment_id(environment)}, "each rank has one core"
+    for name in ("step.time", "local_step.time", "communication.exposed_time", "local_step.skew"):
+        samples, warmup = rows[name].samples, rows[name].warmup_samples
+        assert samples is not None and warmup is not None and (len(samples), len(warmup)) == (4, 1)
+    step, local, exposed = (
+        rows[name].samples or () for name in ("step.time", "local_step.time", "communication.exposed_time")
+    )
+    assert exposed == tuple(mine - other for mine, other in zip(step, local, strict=True))
+    by_rank = zip(*(rows[f"rank{rank}.local_step_time"].samples or () for rank in (0, 1)), strict=True)
+    assert local == tuple(map(max, by_rank))
+    phases = [rows[f"{name}.time"].samples or () for name in ("forward", "backward", "synchronization", "optimizer")]
+    for whole, *parts in zip(step, *phases, strict=True):
+        # Each is of its own slowest rank, so that they may add up to more, but to no more than both ranks' steps.
+        assert max(parts) <= whole * 1.001 <= sum(parts) * 1.002 <= 2 * whole * 1.003
+    size = value(rows["gradients.size"])
+    assert size == 4 * sum(
+        parameter.numel() for parameter in TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters()
+    )
+    expected = [size / seconds for seconds in rows["all_reduce.time"].samples or ()]
+    assert list(rows["all_reduce.bus_bandwidth"].samples or ()) == pytest.approx(expected)
+    assert rows["step.peak_allocated"].samples is None and "does not count" in (
+        rows["step.peak_allocated"].reason or ""
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedEvent:
+    """An event as the profiler has them."""
+
+    what: str
+    start: int
+    duration: int
+    device: DeviceType = DeviceType.CUDA
+    annotation: bool = False
+
+    def name(self) -> str:
+        return self.what
+
+    def start_ns(self) -> int:
+        return self.start
+
+    def duration_ns(self) -> int:
+        return self.duration
+
+    def device_type(self) -> DeviceType:
+        return self.device
+
+    def is_user_annotation(self) -> bool:
+        return self.annotation
+
+
+def test_overlap_is_the_time_in_which_a_gpu_both_computes_and_communicates():
+    reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    found = on_gpu(
+        [
+            TracedEvent(what="gemm", start=0, duration=100),
+            TracedEvent(what=reduce, start=50, duration=100),  # 50..150, 50 beside the product
+            TracedEvent(what=reduce, start=140, duration=60),  # 140..200, together 50..200
+            TracedEvent(what="gemm", start=190, duration=20),
+            TracedEvent(what="nccl:all_reduce", start=0, duration=1000, annotation=True),
+            TracedEvent(what="ncclAllReduce", start=0, duration=1000, device=DeviceType.CPU),
+        ]
+    )
+    assert (found.collectives, round(found.busy * 1e9), round(found.overlap * 1e9)) == (2, 150, 60)
+    assert round(found.worked * 1e9) == 210
+
+
+# Differences
+
+
+def test_a_difference_that_may_be_nothing_says_so():
+    around_zero = [1e-3, -2e-3, 3e-3, -1e-3, 2e-3, 1e-3, -3e-3, 2e-3, 1e-3, -1e-3]
+    assert exposed_flags(around_zero) == (Flag.NOT_RESOLVED,)
+    assert exposed_flags([-one * 1e-3 for one in range(5, 15)]) == (Flag.NOT_RESOLVED,)
+    assert exposed_flags([one * 1e-3 for one in (8, 12, 5, 14, 9, 6, 13, 7, 11, 10)]) == ()
+
+
+DELAY = 0.06
+
+
+def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
+    parallel = TimedRank(replace(SMALL, ddp="flat"), bench.math_mode)
+    parallel.build()
+    if rank == 1:
+        forward = parallel.training.forward
+        parallel.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
+    team = Team(parallel, bench.rank)
+    if rank == 1:
+        team.follow()
+        return []
+    pairs = StepPairs(team)
+    found = [[pairs.run() for _ in range(4)], team.all(TimedRank.step), team.all(local_step)]
+    team.release()
+    return found
+
+
+@pytest.mark.slow  # as above
+def test_a_slow_rank_shows_as_skew_and_the_others_wait_for_it():
+    pairs, together, alone = in_ranks(pairs_with_a_slow_rank)
+    for pair in pairs:
+        fast, slow = pair.local_by_rank
+        assert slow - fast > 0.7 * DELAY
+    assert min(iteration.step for iteration in together) > 0.9 * DELAY, "both end when the slow one does"
+    assert alone[0].step < 0.5 * DELAY
+    exposed = median(pair.synchronized.step - max(pair.local_by_rank) for pair in pairs)
+    assert exposed < 0.5 * DELAY, "waiting for a slow rank is no communication"
+
+
+# Ranks that disagree
+
+
+class Drifting(TimedRank):
+    def step(self, synchronized: bool = True) -> Any:
+        iteration = super().step(synchronized)
+        with torch.no_grad():
+            self.training.model.head.weight[0, 0] += torch.distributed.get_rank()
+        return iteration
+
+
+def words_of_drifting_ranks(bench: Workbench, rank: int) -> list[str]:
+    team = Team(Drifting(SMALL, bench.math_mode), bench.rank)
+    if rank == 1:
+        team.follow()
+        return []
+    try:
+        list(lead(bench, team))
+    except RanksDisagreeError as error:
+        team.release()
+        return [str(error)]
+    return ["they agree"]
+
+
+class Forgetful(Naive):
+    """Never sends the last gradient."""
+
+    def gradients(self) -> list[torch.Tensor]:
+        return super().gradients()[:-1]
+
+
+def rows_with_a_forgetful_rank(environment: Fingerprint) -> list[Row]:
+    World.synchronizers = {**SYNCHRONIZERS, "naive": Forgetful}
+    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
+    rows: list[Row] = []
+    assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())
+    return rows
+
+
+def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(environment):
+    (row,) = in_clean_process(rows_with_a_forgetful_rank, environment)
+    assert isinstance(row, Record) and row.status == Status.ERROR
+    last = (row.error or "").strip().splitlines()[-1]
+    assert "RanksDisagreeError: gradients are off by" in last and "0.0001 is allowed" in last
+    assert no_process_left()
+
+
+def test_ranks_whose_weights_drift_apart_are_an_error():
+    (found,) = in_ranks(words_of_drifting_ranks)
+    assert "the ranks have different weights" in found
+    assert status_of(RanksDisagreeError(found)) == Status.ERROR
+
+
+# Ranks in doubt
+
+
+class Crowded(TimedRank):
+    """Finds a foreign process on the GPU of rank 1."""
+
+    def watch(self) -> None:
+        super().watch()
+        self.gpu.reason = None
+        processes = 1 + torch.distributed.get_rank()
+        unknown = dict.fromkeys(("sm_clock", "memory_clock", "power", "temperature", "energy", "event_reasons"))
+        self.gpu.readings.append(Reading(at=time.monotonic(), processes=processes, **unknown))
+
+    def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        return super().end_watch(since_ago=time.monotonic(), until_ago=until_ago)
+
+
+@pytest.mark.slow
+def test_layers_on_two_ranks_in_16_bits_may_differ_by_the_rounding_of_their_parts(runner, environment):
+    deep = TrialConfig(
+        d_model=128,
+        d_ff=256,
+        num_layers=24,
+        num_heads=4,
+        vocab_size=100,
+        context_length=64,
+        batch_size=2,
+        precision="bf16",
+        ddp="naive",
+        world_size=2,
+        tp=2,
+        warmup_steps=0,
+        measure_steps=2,
+    )
+    errors = [
+        value(by_name(run(runner, environment, replace(deep, num_layers=layers), "ddp"))["gradients.relative_error"])
+        for layers in (2, 24)
+    ]
+    assert errors[1] > 1.5 * errors[0], "each layer rounds two parts, so the error grows with the depth"
+
+
+def flags_of_a_crowded_step(bench: Workbench, rank: int) -> list[tuple[Flag, ...]]:
+    team = Team(Crowded(SMALL, bench.math_mode), bench.rank)
+    if rank == 1:
+        team.follow()
+        return []
+    found = [row.flags for row in lead(bench, team) if (row.phase, row.metric) == ("step", "time")]
+    team.release()
+    return found
+
+
+def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(measured):
+    (flags,) = in_ranks(flags_of_a_crowded_step)
+    assert Flag.SHARED_GPU in flags and Flag.SHARED_GPU not in measured["bucketed"]["step.time"].flags
+
+
+# Ranks that die or hang
+
+
+@pytest.mark.slow
+def test_a_killed_rank_makes_the_trial_lost_and_the_next_one_runs(runner, environment):
+    thread = signal_later(signal.SIGKILL, "rank")
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    assert rows[0].error == "rank 1 of 2 was ended by SIGKILL"
+    assert no_process_left()
+    by_name(run(runner, environment, SMALL))
+
+
+def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, environment):
+    thread = signal_later(signal.SIGSTOP, "rank")
+    rows = run(runner, environment, replace(ENDLESS, timeout_seconds=5.0))
+    thread.join()
+    assert [row.status for row in rows] == [Status.TIMEOUT]
+    assert "trials/distributed/ranks/coordinator.py" in (rows[0].error or "") or "data_parallel_step.py" in (
+        rows[0].error or ""
+    )
+    assert no_process_left()
+
+
+def test_ranks_die_with_the_process_that_started_them(runner, environment):
+    thread = signal_later(signal.SIGKILL, "child")
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    assert no_process_left()
+
+
+def fail_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
+    if rank.index == 0:
+        time.sleep(600)
+    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
+    emit([attempt.failure("ddp", Status.OOM, "no memory in rank 1", environment)])
+    return False
+
+
+def test_one_rank_that_fails_ends_the_others(environment):
+    began = time.monotonic()
+    (row,) = run_ranks(parts_of(SMALL)[0], partial(fail_in_rank_1, environment), cores=(0, 1), start="fork")
+    assert (row.status, row.error) == (Status.OOM, "no memory in rank 1")
+    assert time.monotonic() - began < 10
+    assert no_process_left()
+
+
+def die_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
+    if rank.index == 1:
+        time.sleep(0.2)
+        os._exit(3)
+    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
+    emit([attempt.failure("ddp", Status.ERROR, "connection closed by rank 1", environment)])
+    return False
+
+
+def test_what_follows_from_a_death_does_not_hide_it(environment):
+    with pytest.raises(RankDiedError, match="rank 1 of 2 exited with code 3"):
+        run_ranks(parts_of(SMALL)[0], partial(die_in_rank_1, environment), cores=(0, 1), start="fork")
+
+
+# What is asked for and cannot be
+
+
+def test_what_would_change_nothing_is_unsupported_with_the_reason(runner, environment):
+    rows = run(runner, environment, replace(SMALL, ddp="flat", bucket_bytes=1))
+    assert [row.status for row in rows] == [Status.UNSUPPORTED]
+    assert "bucket_bytes has no effect with ddp flat" in (rows[0].error or "")
+
+
+def test_other_workloads_take_one_process_and_large_buckets_are_few(runner, environment):
+    rows = run(runner, environment, replace(SMALL, ddp="bucketed", bucket_bytes=10**9), "timing", "ddp")
+    assert (rows[0].workload, rows[0].status) == ("timing", Status.UNSUPPORTED)
+    assert "runs in one process" in (rows[0].error or "")
+    assert value(by_name(rows[1:])["communication.collectives"]) <= 2
+
+
+@pytest.mark.slow
+def test_one_rank_by_itself_has_no_bus(runner, environment):
+    rows = by_name(run(runner, environment, replace(SMALL, world_size=1, ddp="flat")))
+    bus = rows["all_reduce.bus_bandwidth"]
+    assert (bus.samples, bus.reason) == (None, "one rank sends nothing")
+
+
+def test_ddp_follows_another_workload_in_a_process_of_its_own(runner, environment):
+    rows = run(runner, environment, replace(SMALL, world_size=1, ddp="none"), "noop", "ddp")
+    assert {row.workload: row.status for row in rows} == {"noop": Status.OK, "ddp": Status.UNSUPPORTED}
+
+
+@pytest.mark.parametrize("name", ["world_size", "bucket_bytes"])
+def test_there_is_at_least_one_rank_and_one_byte(name):
+    with pytest.raises(RequestError, match=f"{name} is 0; it must be at least 1"):
+        replace(SMALL, **{name: 0})
+
+
+def test_a_trial_of_one_process_keeps_its_identifier():
+    plain = replace(SMALL, world_size=1, ddp="none")
+    assert trial_id(plain) == trial_id(TrialConfig(**{k: v for k, v in asdict(plain).items() if k != "world_size"}))
+    assert len({trial_id(with_buckets(kind)) for kind in VARIANTS}) == len(VARIANTS)
+
+
+# The command
+
+
+@pytest.mark.slow
+def test_one_trial_runs_without_ray(tmp_path):
+    words = [
+        f"{name}={value}"
+        for name, value in asdict(SMALL).items()
+        if value is not None and name not in ("cold_l2", "processes")
+    ]
+    done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert "exposed_time" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_sweep_of_variants_runs_through_ray_and_shows_in_a_table(tmp_path):
+    fields = ", ".join(f"{name}: {getattr(SMALL, name)}" for name in ("d_model", "d_ff", "num_layers", "num_heads"))
+    sweep = tmp_path / "ranks.yaml"
+    sweep.write_text(
+        "name: ranks\ngrids:\n  - workloads: [ddp]\n    axes: {ddp: [flat, bucketed]}\n"
+        f"    fixed: {{{fields}, vocab_size: 50, context_length: 8, batch_size: 2, world_size: 2, measure_steps: 3}}\n"
+    )
+    done = lmsweep("run", sweep, "--store", tmp_path / "results")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = lmsweep("table", tmp_path / "results", "--rows", "ddp", "--value", "communication.exposed_time")
+    assert table.returncode == 0, table.stderr
+    assert "flat" in table.stdout and "bucketed" in table.stdout

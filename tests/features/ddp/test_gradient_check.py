@@ -1,0 +1,125 @@
+"""The check of gradients of divided weights: what it finds, whom it names and what it holds, with gloo."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
+from lmsweep.orchestrator.features.ddp.rank_steps import lead
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, part_like
+from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.spec.config import TrialConfig
+from tests.features.ddp.test_sharding import SMALL, in_ranks
+
+FOUR = replace(SMALL, world_size=4)
+HSDP = replace(FOUR, ddp="hsdp", shards=2)
+MATRIX, NORM = "feed_forward.w1.weight", "feed_forward_norm.weight"
+"""A weight of a block that tp divides, and one that is whole in each rank that shares the layer."""
+
+
+class Wrong(TimedRank):
+    """A rank whose part of one weight's gradient is doubled after ranks have averaged it."""
+
+    weight = MATRIX
+
+    def build(self) -> int:
+        count, finish = super().build(), self.synchronizer.finish
+
+        def finish_wrongly() -> None:
+            finish()
+            gradient = self.training.blocks[0].get_parameter(self.weight).grad
+            assert gradient is not None
+            part_of(gradient).mul_(2)
+
+        self.synchronizer.finish = finish_wrongly  # type: ignore[method-assign]
+        return count
+
+
+class WrongNorm(Wrong):
+    weight = NORM
+
+
+def complaint(bench: Workbench, config: TrialConfig, of_last: type[Wrong] = Wrong) -> str:
+    """What the workload says if the last rank's gradients are wrong."""
+    assert bench.rank
+    kind = of_last if bench.rank.index == config.world_size - 1 else TimedRank
+    team = Team(kind(config, bench.math_mode), bench.rank)
+    if bench.rank.index:
+        team.follow()
+        return ""
+    with pytest.raises(RanksDisagreeError) as found:
+        list(lead(bench, team))
+    team.release()
+    return str(found.value)
+
+
+def complaint_of_norm(bench: Workbench, config: TrialConfig) -> str:
+    return complaint(bench, config, WrongNorm)
+
+
+@pytest.mark.slow  # four ranks on two cores
+def test_one_wrong_shard_makes_its_replica_wrong_and_no_other():
+    assert in_ranks(complaint, HSDP).startswith("gradients of ranks 2, 3 (replica 1) are off by 0.")
+
+
+@pytest.mark.slow  # four ranks on two cores
+def test_ranks_that_share_a_weight_with_a_wrong_one_are_named():
+    assert in_ranks(complaint, replace(FOUR, tp=2)).startswith("gradients are off by 0."), "all ranks share the matrix"
+    assert in_ranks(complaint, replace(FOUR, tp=2, ddp="naive")).startswith("gradients of ranks 2, 3 are off by 0.")
+    of_norm = in_ranks(complaint_of_norm, replace(FOUR, tp=2))
+    assert of_norm.startswith("gradients of ranks 1, 3 are off by 0."), "each rank of a layer has the whole norm"
+
+
+DIVIDED: dict[str, dict[str, Any]] = {
+    "fsdp, odd": {"d_model": 40, "d_ff": 54, "vocab_size": 51},
+    "more ranks than rows": {"d_model": 4, "num_heads": 2, "d_ff": 2, "vocab_size": 5},
+    "hsdp": {"ddp": "hsdp", "shards": 2},
+    "fsdp x tp": {"tp": 2},
+    "fsdp x tp, odd": {"tp": 2, "d_model": 40, "d_ff": 54, "vocab_size": 51},
+    "tp 4": {"tp": 4, "ddp": "naive"},
+}
+
+
+def are_parts(bench: Workbench, config: TrialConfig) -> list[tuple[str, bool]]:
+    """Whether each rank finds its own part of each weight in the whole one."""
+    found = []
+    for name, fields in DIVIDED.items():
+        parallel = TimedRank(replace(config, **fields), bench.math_mode)
+        parallel.build()
+        weights = [weight.detach() for weight in parallel.parameters()]
+        same = [torch.equal(part_like(weight, gathered(weight)), part_of(weight)) for weight in weights]
+        count = torch.tensor(sum(same))
+        torch.distributed.all_reduce(count)
+        found.append((name, count.item() == len(weights) * config.world_size))
+    return found
+
+
+@pytest.mark.slow  # four ranks on two cores
+def test_a_rank_finds_its_part_of_a_whole_tensor_however_it_is_divided():
+    assert dict(in_ranks(are_parts, FOUR)) == dict.fromkeys(DIVIDED, True)
+
+
+def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:
+    parallel = TimedRank(config, bench.math_mode)
+    parallel.build()
+    watch = MemoryWatch("cpu")
+    with watch, watch.peak_noted():
+        gradient_error(parallel)
+    whole = sum(one.numel() * one.element_size() for one in parallel.training.model.parameters())
+    return watch.peak().total / whole, whole, parallel.alone is None
+
+
+@pytest.mark.parametrize(
+    "fields", [pytest.param({}, id="fsdp"), pytest.param({"ddp": "naive", "tp": 2}, id="tp", marks=pytest.mark.slow)]
+)
+def test_a_check_holds_one_whole_model_beside_the_parts_and_no_whole_gradients(fields: dict[str, Any]):
+    deep = replace(SMALL, d_model=128, d_ff=256, num_layers=6, batch_size=16, **fields)
+    peak, whole, is_gone = in_ranks(peak_of_check, deep)
+    assert whole > 2.5e6 and is_gone
+    assert 2 <= peak < 2.6, "a whole model, the parts and half of its gradients, activations of one sequence"

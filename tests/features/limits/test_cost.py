@@ -1,0 +1,56 @@
+"""Cost: dollars and joules per million tokens."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmsweep import analysis
+from lmsweep.orchestrator.features.limits.cost import cost
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import Attempts, config, samples
+
+
+def gpu(model: str = "small", **fields: Any) -> Any:
+    return config(model, device="cuda", **fields)
+
+
+def test_a_million_tokens_cost_the_dollars_and_joules_of_their_steps(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})  # 1024 tokens: 10 000 a second
+    attempts.ok(gpu(), {"step.energy": (51.2,)}, workload="energy", units={"step.energy": "J"})
+    (row,) = cost(analysis.load(attempts.store), parse_prices(["H200=3.6"])).itertuples()
+    assert row.tokens_per_second == pytest.approx(10_000)
+    assert row.dollars == pytest.approx(0.1)  # 100 s of 0.001 dollars each
+    assert row.joules == pytest.approx(50_000)
+    (without,) = cost(analysis.load(attempts.store)).itertuples()
+    assert np.isnan(without.dollars)
+
+
+def test_what_the_device_costs_does_not_depend_on_its_host(attempts: Attempts) -> None:
+    for context_length, host in ((256, 2.0), (512, 8.0)):
+        found = {"step.time": samples(0.0512 * host, 1e-6), "step.device_time": samples(0.0512, 1e-6)}
+        attempts.ok(gpu(context_length=context_length, batch_size=1024 // context_length), found)
+    rows = cost(analysis.load(attempts.store), parse_prices(["H200=3.6"]))
+    assert rows["device_dollars"].tolist() == pytest.approx([0.05, 0.05])
+    assert sorted(rows["dollars"]) == pytest.approx([0.1, 0.4])
+    text = lmsweep_here("table", attempts.store.location, "--preset", "cost", "--price", "H200=3.6")
+    assert "device_dollars ($/Mtoken)" in text and "a faster host saves the rest" in text
+
+
+@pytest.mark.parametrize(
+    ("prices", "message"),
+    [
+        (["H200"], "write DEVICE=DOLLARS per hour"),
+        (["H200=cheap"], "write DEVICE=DOLLARS per hour"),
+        (["H200=-1"], "write DEVICE=DOLLARS per hour"),
+        (["A100=2"], "no such device here; the devices are NVIDIA H200"),
+        (["H20=2"], "no such device here"),
+        (["H200=2", "NVIDIA=3"], "another price also applies to NVIDIA H200"),
+    ],
+)
+def test_a_wrong_price_is_refused(attempts: Attempts, prices: list[str], message: str) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})
+    with pytest.raises(RequestError, match=message):
+        cost(analysis.load(attempts.store), parse_prices(prices))

@@ -1,0 +1,53 @@
+"""Scaling: exponents of growth, and the largest sizes that fit in memory."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.presets import make_preset
+from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
+from lmsweep.trials.spec.config import RequestError
+from tests.support.made_up_results import Attempts, config, samples
+
+
+def gpu(model: str = "small", **fields: Any) -> Any:
+    return config(model, device="cuda", **fields)
+
+
+def times_of(attempts: Attempts) -> pd.DataFrame:
+    frame = analysis.load(attempts.store)
+    return frame[(frame["phase"] == "step") & (frame["metric"] == "time")]
+
+
+def test_a_power_law_is_found_with_its_exponent(attempts: Attempts) -> None:
+    for context_length in (128, 256, 512, 1024):
+        attempts.ok(gpu(context_length=context_length), {"step.time": samples(1e-6 * context_length**1.5, 1e-9)})
+    (line,) = scaling(times_of(attempts)).itertuples()
+    assert line.along == "context_length" and (line.least, line.most, line.points) == (128, 1024, 4)
+    assert line.exponent == pytest.approx(1.5) and line.exponent_high - line.exponent_low < 1e-6
+    assert 1 < line.flops_exponent < 1.3
+
+
+def test_two_points_make_no_exponent(attempts: Attempts) -> None:
+    for context_length in (128, 256):
+        attempts.ok(gpu(context_length=context_length), {"step.time": samples(1, 0.1)})
+    with pytest.raises(RequestError, match="a fit needs three"):
+        make_preset("scaling", attempts.store)
+
+
+def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempts) -> None:
+    for context_length, status in ((128, "ok"), (256, "ok"), (512, "oom"), (1024, "predicted_oom")):
+        trial = gpu("xl", context_length=context_length)
+        if status == "ok":
+            attempts.ok(trial, {"step.time": samples(1, 0.1)})
+        else:
+            attempts.failed(trial, status)
+    attempts.failed(gpu("2.7b", context_length=128), "oom")
+    rows = frontier(analysis.load(attempts.store)).itertuples()
+    found = {(row.model, row.along): (row.largest_ok, row.smallest_oom) for row in rows}
+    assert found["xl", "context_length"] == (256, 512)
+    assert found["2.7b", "context_length"][0] is pd.NA
+    text = analysis.render(make_preset("frontier", attempts.store), "text")
+    assert "xl" in text and "512" in text

@@ -1,0 +1,74 @@
+"""Limits of scaling: closed forms against a search over numbers of ranks."""
+
+import pytest
+
+from lmsweep.orchestrator.features.limits.communication_limits import limits_of
+from lmsweep.trials.analytic.datasheets import LINKS, device_named
+
+D, F, M = 5120.0, 13824.0, 3
+FLOPS, BANDWIDTH = 4.6e14, 9.0e10  # of TPU-like devices, so that both limits are in reach
+BATCH = 65_536.0
+KNOWN = {"d_ff": F, "flops": FLOPS, "bandwidth": BANDWIDTH}
+LIMITS = limits_of(tokens=BATCH, **KNOWN)
+
+
+def ring(size: float, ranks: float) -> float:
+    """Seconds of an all-gather or a reduce-scatter."""
+    return size * (ranks - 1) / ranks / BANDWIDTH
+
+
+def seconds(data: float, layers: float) -> tuple[float, float, float]:
+    """Forward on a mesh: computation, gathers of weights, reductions of outputs."""
+    computes = 2 * M * BATCH * D * F / (data * layers) / FLOPS
+    return computes, M * ring(2 * D * F / layers, data), 2 * ring(2 * BATCH / data * D, layers)
+
+
+def test_data_parallelism_is_bound_by_communication_above_its_limit():
+    limit = LIMITS.data_parallel
+    assert limit == pytest.approx(1 + BATCH * BANDWIDTH / FLOPS)
+    for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
+        backward = 4 * M * BATCH * D * F / ranks / FLOPS
+        assert (2 * M * ring(2 * D * F, ranks) > backward) == bound, "all-reduce of the gradients"
+        computes, gathers, _ = seconds(ranks, 1)
+        assert (gathers > computes) == bound, "FSDP's forward"
+
+
+def test_tensor_parallelism_is_bound_by_communication_above_its_limit():
+    limit = LIMITS.tensor_parallel
+    assert limit == pytest.approx(1 + 3 * F * BANDWIDTH / (2 * FLOPS))
+    for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
+        computes, _, reductions = seconds(1, ranks)
+        assert (reductions > computes) == bound
+
+
+def test_backward_with_tensor_parallelism_computes_twice_as_much_and_sends_as_much():
+    limit = LIMITS.tensor_parallel_backward
+    for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
+        computes, _, reductions = seconds(1, ranks)
+        assert (reductions > 2 * computes) == bound
+
+
+def test_no_mesh_is_larger_than_its_limit():
+    grid = [(data, layers) for data in range(1, 60) for layers in range(1, 60)]
+    fits = [
+        (data * layers, all(one <= seconds(data, layers)[0] for one in seconds(data, layers)[1:]))
+        for data, layers in grid
+    ]
+    limit = LIMITS.mesh
+    assert 0.7 * limit < max(count for count, fitting in fits if fitting) <= limit
+    serial = [data * layers for data, layers in grid if sum(seconds(data, layers)[1:]) <= seconds(data, layers)[0]]
+    limit = LIMITS.serial_mesh
+    assert 0.9 * limit < max(serial) <= limit < LIMITS.mesh
+
+
+def test_a_batch_too_small_to_be_divided_leaves_the_layers_alone():
+    assert limits_of(tokens=64.0, **KNOWN).serial_mesh == pytest.approx(LIMITS.tensor_parallel)
+
+
+def test_wider_elements_halve_what_is_beyond_one_rank():
+    narrow, wide = (limits_of(tokens=BATCH, **KNOWN, element_bytes=size).data_parallel for size in (2, 4))
+    assert wide - 1 == pytest.approx((narrow - 1) / 2)
+
+
+def test_every_link_is_that_of_a_known_device():
+    assert [name for name in LINKS if device_named(name) is None] == []

@@ -1,0 +1,430 @@
+"""The workload `precision`: the published sums, norms and types, and errors against a float64 model of our own."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lmsweep.analysis import api, load, render
+from lmsweep.analysis.data.results import Results
+from lmsweep.orchestrator.features.precision.number_formats import Accumulation, accumulations, number, reciprocal_rms
+from lmsweep.orchestrator.features.precision.presets import accumulation_table, dtype_table
+from lmsweep.orchestrator.features.precision.reference_pass import (
+    by_part,
+    make_reference,
+    scaled_gradients,
+    underflow,
+    unscaled_gradients,
+)
+from lmsweep.orchestrator.features.precision.tensor_dtypes import emulated_dtypes, toy_dtypes
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+from tests.support.made_up_results import Attempts, config
+from tests.support.trial_here import run_here
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
+SMALL = TrialConfig(
+    d_model=32, d_ff=48, num_layers=2, num_heads=2, vocab_size=50, context_length=8, batch_size=2, precision="bf16"
+)
+
+
+def rows_of(trial: TrialConfig, *before: str) -> list[Any]:
+    """What the workload precision leaves in this process, after other workloads."""
+    rows = run_here(Trial(config=trial, workloads=(*before, "precision"), sweep="test"))
+    mine = [row for row in rows if not isinstance(row, Record) or row.workload == "precision"]
+    assert {row.status for row in mine if isinstance(row, Record)} == {"ok"}
+    return mine
+
+
+def numbers_of(rows: list[Any]) -> dict[str, Any]:
+    """`phase.metric` -> the only sample."""
+    records = [row for row in rows if isinstance(row, Record)]
+    return {f"{row.phase}.{row.metric}": row.samples[0] if row.samples else None for row in records}
+
+
+def measured(trial: TrialConfig, *before: str) -> dict[str, Any]:
+    return numbers_of(rows_of(trial, *before))
+
+
+# Sums
+
+
+def test_the_four_sums_are_the_published_ones_to_the_printed_digits():
+    sums = [way.run(addend=0.01, count=1000) for way in accumulations(FP16)]
+    assert [f"{total:.4f}" for total in sums] == ["10.0001", "9.9531", "10.0021", "10.0021"]
+    assert [way.name for way in accumulations(FP16)] == ["fp32_fp32", "fp16_fp16", "fp32_fp16", "fp32_fp16_cast"]
+
+
+@pytest.mark.parametrize(
+    ("accumulator", "published"),
+    [
+        (FP16, ["0.0100021362", "0.0200042725", "0.0299987793", "0.0400085449", "0.0500183105"]),
+        (FP32, ["0.0100021362", "0.0200042725", "0.0300064087", "0.0400085449", "0.0500106812"]),
+    ],
+)
+def test_the_first_five_running_sums_of_float16_are_the_published_ones(accumulator: torch.dtype, published: list[str]):
+    way = Accumulation(accumulator=accumulator, addend=FP16)
+    assert [f"{way.run(addend=0.01, count=count):.10f}" for count in range(1, 6)] == published
+
+
+@pytest.mark.parametrize(("count", "addend"), [(1, 0.01), (77, 0.3), (1000, 0.01), (500, -3.7)])
+def test_a_sum_of_any_count_and_addend_is_what_numpy_accumulates(count: int, addend: float):
+    numpy_types: dict[torch.dtype, Any] = {FP16: np.float16, FP32: np.float32, torch.float64: np.float64}
+    for accumulator, wide in numpy_types.items():
+        for held, narrow in numpy_types.items():
+            total = wide(0)
+            for _ in range(count):
+                total = wide(total + wide(narrow(addend)))
+            way = Accumulation(accumulator=accumulator, addend=held, casts=True)
+            assert way.run(addend=addend, count=count) == float(total)
+
+
+def test_a_bfloat16_sum_of_hundredths_stops_at_four():
+    """Between 4 and 8 the numbers of bfloat16 are 1/32 apart, and 0.01 is less than half of that."""
+    assert Accumulation(accumulator=BF16, addend=BF16).run(addend=0.01, count=1000) == 4
+    assert Accumulation(accumulator=BF16, addend=BF16).run(addend=0.01, count=2000) == 4
+
+
+def test_the_norm_of_float16_vanishes_unless_it_is_computed_in_float32():
+    published = {FP16: "0.0000", BF16: "0.0010"}
+    assert {dtype: f"{reciprocal_rms(1e3, dtype):.4f}" for dtype in published} == published
+    assert reciprocal_rms(1e3, FP16) == 0
+    assert reciprocal_rms(255, FP16) == pytest.approx(1 / 255, rel=1e-3), "255² is still below 65504"
+    for dtype in published:
+        assert reciprocal_rms(1e3, dtype, upcast=True) == pytest.approx(1e-3, rel=1e-6)
+
+
+# Types
+
+PUBLISHED_TYPES = {
+    ("weight", "fc1.weight"): "float32",
+    ("weight", "ln.weight"): "float32",
+    ("weight", "ln.bias"): "float32",
+    ("weight", "fc2.weight"): "float32",
+    ("output", "fc1"): "narrow",
+    ("output", "ln"): "float32",
+    ("logits", "logits"): "narrow",
+    ("loss", "loss"): "float32",
+    ("gradient", "fc1.weight"): "float32",
+    ("gradient", "ln.weight"): "float32",
+    ("gradient", "ln.bias"): "float32",
+    ("gradient", "fc2.weight"): "float32",
+}
+"""Of the toy model under CUDA's autocast: one report has them for float16, one for bfloat16."""
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store after the trials of the packaged sweep for the smallest model."""
+    store = Store(str(tmp_path_factory.mktemp("precision") / "store"))
+    refused = []
+    for trial in load_sweep("precision", {"model": ["tiny"]}).trials:
+        rows = run_here(trial)
+        store.keep(rows)
+        refused += [row.error for row in rows if isinstance(row, Record) and row.status != "ok"]
+    assert len(refused) == 1 and "tf32 needs the tensor cores" in (refused[0] or "")
+    return Path(store.location)
+
+
+def types(store: Path, subject: str, column: str) -> dict[tuple[str, str], str]:
+    table = dtype_table(Results(str(store)).details("dtypes", "precision"), subject=subject)
+    return dict(zip(zip(table["kind"], table["name"], strict=True), table[column], strict=True))
+
+
+@pytest.mark.parametrize(("precision", "narrow"), [("fp16", "float16"), ("bf16", "bfloat16")])
+def test_the_types_of_the_toy_model_are_the_published_ones(swept: Path, precision: str, narrow: str):
+    found = types(swept, "toy", f"{precision}, cuda (emulated)")
+    published = {tensor: narrow if dtype == "narrow" else dtype for tensor, dtype in PUBLISHED_TYPES.items()}
+    assert found == published | {("output", "relu"): narrow, ("output", "fc2"): narrow}
+
+
+def test_the_autocast_of_the_cpu_leaves_the_layer_norm_narrow(swept: Path):
+    emulated, real = (types(swept, "toy", f"bf16, {rules}") for rules in ("cuda (emulated)", "cpu"))
+    assert {tensor for tensor in real if real[tensor] != emulated[tensor]} == {("output", "ln")}
+    assert real["output", "ln"] == "bfloat16"
+
+
+def test_in_the_transformer_products_are_narrow_and_norms_residuals_loss_and_gradients_are_not(swept: Path):
+    for column in ("bf16, cpu", "bf16, cuda (emulated)"):
+        found = types(swept, "transformer", column)
+        narrow = {name for (kind, name), dtype in found.items() if kind == "output" and dtype == "bfloat16"}
+        attention = {f"blocks.*.attention.{name}" for name in ("query", "key", "value", "rope", "output")}
+        feed_forward = {f"blocks.*.feed_forward.{name}" for name in ("w1", "w2", "w3")}
+        assert narrow == {*attention, *feed_forward, "blocks.*.attention", "blocks.*.feed_forward", "head"}
+        wide = {kind for (kind, _), dtype in found.items() if dtype == "float32"}
+        assert wide == {"weight", "output", "loss", "gradient"}
+        assert found["output", "blocks.*"] == found["output", "final_norm"] == "float32"
+    whole = types(swept, "transformer", "fp32, cpu")
+    assert set(whole.values()) == {"float32"}
+    pure = types(swept, "transformer", "bf16_pure, cpu")
+    assert {tensor for tensor, dtype in pure.items() if dtype != "bfloat16"} == {("loss", "loss")}
+
+
+def test_the_types_are_plain_parquet_with_the_number_of_tensors_of_all_blocks(swept: Path):
+    rows = pd.read_parquet(swept / "dtypes")
+    assert set(rows["precision"]) == {"fp32", "bf16", "fp16", "bf16_pure"}
+    assert rows["model"].eq("tiny").all() and rows["workload"].eq("precision").all()
+    weights = rows[(rows["kind"] == "weight") & (rows["subject"] == "transformer") & (rows["rules"] == "cpu")]
+    # 9 in each block, the embedding, the last norm and the head.
+    assert (weights.groupby("precision")["count"].sum() == 9 * SIZES["tiny"].num_layers + 3).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU to be compared with")
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_the_emulated_types_are_those_of_a_gpu(precision: Any):
+    trial = replace(SMALL, precision=precision, device="cuda")
+    rows = rows_of(trial)
+    real = {row.detail for row in rows if isinstance(row, DetailRow)}
+    emulated = set(emulated_dtypes(trial, MATH_MODES[precision]))
+    assert real == emulated and len(real) > 40
+
+
+def test_without_autocast_nothing_is_emulated():
+    assert emulated_dtypes(SMALL, MATH_MODES["fp32"]) == [] == emulated_dtypes(SMALL, MATH_MODES["bf16_pure"])
+    assert {tensor.dtype for tensor in toy_dtypes(MATH_MODES["bf16_pure"], "cpu")} == {"bfloat16"}
+
+
+# Errors
+
+
+def independent_logits(weights: Mapping[str, Tensor], tokens: Tensor, trial: TrialConfig) -> Tensor:
+    """The model again, from PyTorch's functions and complex numbers."""
+    assert trial.num_heads and trial.num_layers
+    d_head = trial.d_model // trial.num_heads
+    angle = torch.outer(
+        torch.arange(trial.context_length, dtype=torch.float64),
+        torch.exp(-math.log(10_000.0) * torch.arange(0, d_head, 2, dtype=torch.float64) / d_head),
+    )
+    turn = torch.polar(torch.ones_like(angle), angle)
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.rms_norm(x, (trial.d_model,), weights[f"{name}.weight"], eps=1e-5)
+
+    def heads(x: Tensor, name: str) -> Tensor:
+        return F.linear(x, weights[f"{name}.weight"]).unflatten(-1, (-1, d_head)).transpose(1, 2)
+
+    def rotated(x: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+        return torch.view_as_real(pairs * turn).flatten(-2)
+
+    x = F.embedding(tokens, weights["token_embedding.weight"])
+    for i in range(trial.num_layers):
+        block = f"blocks.{i}"
+        inner = norm(x, f"{block}.attention_norm")
+        q, k, v = (heads(inner, f"{block}.attention.{name}") for name in ("query", "key", "value"))
+        mixed = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
+        x = x + F.linear(mixed.transpose(1, 2).flatten(-2), weights[f"{block}.attention.output.weight"])
+        inner = norm(x, f"{block}.feed_forward_norm")
+        w1, w2, w3 = (weights[f"{block}.feed_forward.{name}.weight"] for name in ("w1", "w2", "w3"))
+        x = x + F.linear(F.silu(F.linear(inner, w1)) * F.linear(inner, w3), w2)
+    return F.linear(norm(x, "final_norm"), weights["head.weight"])
+
+
+def distance(values: list[Tensor], exact: list[Tensor]) -> float:
+    """The relative L2 error, by NumPy."""
+    mine, reference = (
+        np.concatenate([np.ravel(tensor.detach().double().numpy()) for tensor in tensors])
+        for tensors in (values, exact)
+    )
+    return float(np.linalg.norm(mine - reference) / np.linalg.norm(reference))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "bf16_pure"])
+def test_errors_are_distances_to_an_independent_float64_model(precision: Any):
+    trial = replace(SMALL, precision=precision)
+    found = measured(trial)
+    torch.manual_seed(0)
+    step = TrainingStep(replace(trial, mode="forward_backward"), set_math_mode(precision, "cpu"))
+    reference = make_reference(step)
+    if precision != "bf16_pure":  # whose own weights are rounded
+        held = {name: weight.detach().double() for name, weight in step.model.named_parameters()}
+        weights = {name: weight.requires_grad_() for name, weight in held.items()}
+        logits = independent_logits(weights, step.inputs, trial)
+        loss = F.cross_entropy(logits.flatten(0, 1), step.targets.flatten())
+        loss.backward()
+        torch.testing.assert_close(reference.logits, logits.detach(), rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(reference.loss, loss.detach(), rtol=1e-12, atol=0)
+        for name, weight in weights.items():
+            torch.testing.assert_close(reference.gradients[name], weight.grad, rtol=1e-9, atol=1e-13)
+    _, gradients = scaled_gradients(step)
+    assert step.logits is not None and step.loss is not None
+    exact = [reference.gradients[name] for name in gradients]
+    head = distance([gradients["head.weight"]], [reference.gradients["head.weight"]])
+    assert found["logits.relative_error"] == pytest.approx(distance([step.logits], [reference.logits]), rel=1e-6)
+    assert found["gradients.relative_error"] == pytest.approx(distance([*gradients.values()], exact), rel=1e-6)
+    assert found["head_gradients.relative_error"] == pytest.approx(head, rel=1e-6)
+    loss_error = abs(step.loss.item() - reference.loss.item()) / reference.loss.item()
+    assert found["loss.relative_error"] == pytest.approx(loss_error, rel=1e-6)
+
+
+def test_weights_in_16_bits_are_measured_against_the_weights_before_they_were_rounded():
+    torch.manual_seed(0)
+    trial = replace(SMALL, precision="bf16_pure", mode="forward_backward")
+    step = TrainingStep(trial, set_math_mode("bf16_pure", "cpu"))
+    reference = make_reference(step)
+    torch.manual_seed(0)
+    rounded = TrainingStep(replace(trial, precision="fp32"), set_math_mode("fp32", "cpu"))
+    make_reference(rounded)
+    for mine, wide in zip(step.model.parameters(), rounded.model.parameters(), strict=True):
+        assert torch.equal(mine, wide.to(BF16)) and (wide.numel() == 32 or not torch.equal(mine.float(), wide))
+    rounded.forward()
+    assert rounded.logits is not None and distance([rounded.logits], [reference.logits]) < 1e-5
+
+
+def test_the_errors_of_each_precision_are_within_their_bounds(swept: Path):
+    frame = load(str(swept))
+    errors = frame[frame["metric"] == "relative_error"].set_index(["precision", "phase"])["median"]
+    bounds = {"fp32": (1e-8, 1e-5), "bf16": (1e-3, 1e-1), "fp16": (1e-4, 1e-2), "bf16_pure": (1e-3, 1e-1)}
+    for precision, (low, high) in bounds.items():
+        for phase in ("logits", "gradients", "attention_gradients", "norm_gradients", "head_gradients"):
+            assert low < errors[precision, phase] < high
+    # A float32 whose products were TF32, of 10 bits, would be as far off as float16.
+    assert errors["fp32", "gradients"] < errors["fp16", "gradients"] / 100
+    # float16 has three bits more than bfloat16.
+    assert 4 < errors["bf16", "logits"] / errors["fp16", "logits"] < 16
+    assert errors["bf16_pure", "logits"] > errors["bf16", "logits"], "its weights are rounded too"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs tensor cores")
+def test_tf32_is_measured_where_there_are_tensor_cores():
+    trial = replace(SMALL, device="cuda", d_model=256, d_ff=512)
+    wide, tf32 = (measured(replace(trial, precision=precision)) for precision in ("fp32", "tf32"))
+    assert wide["logits.relative_error"] < 1e-5 < 1e-4 < tf32["logits.relative_error"] < 1e-2
+
+
+def test_the_loss_scale_is_what_keeps_float16_gradients_from_vanishing(swept: Path):
+    frame = load(str(swept))
+    values = frame[frame["precision"] == "fp16"].set_index(["phase", "metric"])["median"]
+    assert values["gradients", "loss_scale"] == 2**16
+    assert values["unscaled_gradients", "underflow"] > 0 == values["gradients", "underflow"]
+    assert values["unscaled_gradients", "relative_error"] > 1.5 * values["gradients", "relative_error"]
+    others = frame[frame["precision"] != "fp16"]
+    assert not others["metric"].eq("loss_scale").any() and not others["phase"].eq("unscaled_gradients").any()
+
+
+def test_the_loss_scale_is_turned_down_until_no_gradient_overflows():
+    torch.manual_seed(0)
+    trial = replace(SMALL, precision="fp16", mode="forward_backward")
+    step = TrainingStep(trial, set_math_mode("fp16", "cpu"))
+    reference = make_reference(step)
+    step.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**28)
+    scale, gradients = scaled_gradients(step)
+    assert 2**10 < scale < 2**28 and math.log2(scale).is_integer()
+    exact = [reference.gradients[name] for name in gradients]
+    assert distance([*gradients.values()], exact) < 1e-2
+
+
+def test_what_overflows_is_unknown_with_the_reason():
+    row = number("gradients", "relative_error", math.inf)
+    assert row.samples is None and row.reason == "not finite: the arithmetic overflowed"
+
+
+def test_underflow_counts_what_is_zero_and_should_not_be():
+    exact = [torch.tensor([1.0, 1e-9, 0.0, 2.0]), torch.tensor([3.0])]
+    assert underflow([torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([3.0])], exact) == 2 / 4
+
+
+def test_every_weight_belongs_to_a_part_of_the_model():
+    step = TrainingStep(replace(SMALL, mode="forward_backward"), MATH_MODES["fp32"])
+    parts = by_part(unscaled_gradients(step))
+    assert {part: len(names) for part, names in parts.items()} == {
+        "token_embedding": 1,
+        "norm": 2 * SMALL.num_layers + 1,
+        "attention": 4 * SMALL.num_layers,
+        "feed_forward": 3 * SMALL.num_layers,
+        "head": 1,
+    }
+
+
+@pytest.mark.slow
+def test_neither_the_mode_nor_what_ran_before_changes_the_results():
+    alone = measured(SMALL)
+    for trial, before in ((replace(SMALL, measure_steps=2), ("timing",)), (replace(SMALL, mode="forward"), ())):
+        again = measured(trial, *before)
+        assert {name: value for name, value in again.items() if not name.endswith("_time")} == {
+            name: value for name, value in alone.items() if not name.endswith("_time")
+        }
+
+
+@pytest.mark.slow
+def test_a_compiled_model_has_errors_of_its_own_and_no_outputs_of_layers():
+    trial = replace(SMALL, compile="block")
+    rows = rows_of(trial)
+    found = numbers_of(rows)
+    assert found["logits.relative_error"] != measured(SMALL)["logits.relative_error"]
+    assert 1e-3 < found["logits.relative_error"] < 1e-1 and found["trial.compile_time"] > 0
+    tensors = [row.detail for row in rows if isinstance(row, DetailRow) and row.detail.rules == "cpu"]
+    assert {one.kind for one in tensors if one.subject == "transformer"} == {"weight", "logits", "loss", "gradient"}
+    assert {one.kind for one in tensors if one.subject == "toy"} > {"output"}
+
+
+# Tables
+
+
+def test_the_sums_are_a_table_that_names_who_found_them(swept: Path):
+    frame = load(str(swept))
+    table = accumulation_table(frame).drop(columns=["devices", "error"])
+    assert table.to_csv(index=False, float_format="%.4f").splitlines() == [
+        "accumulator,addend,cast,sum",
+        "fp32,fp32,False,10.0001",
+        "fp16,fp16,False,9.9531",
+        "fp32,fp16,False,10.0021",
+        "fp32,fp16,True,10.0021",
+        "bf16,bf16,False,4.0000",
+        "fp32,bf16,False,10.0098",
+        "fp32,bf16,True,10.0098",
+    ]
+    assert accumulation_table(frame)["devices"].unique().tolist() == frame["device_name"].unique().tolist()
+
+
+def test_the_errors_are_a_table_of_all_precisions(tmp_path: Path):
+    attempts = Attempts(tmp_path / "store")
+    for precision, error in (("fp32", 3.2e-7), ("bf16", 0.0045)):
+        names = ("logits.relative_error", "gradients.relative_error", "reciprocal_rms.fp16")
+        values = {name: (error * (i + 1),) for i, name in enumerate(names)}
+        attempts.ok(config(precision=precision), values, workload="precision", units=dict.fromkeys(values, "1"))
+    attempts.failed(config(precision="tf32"), "unsupported", workload="precision")
+    values = ["logits.relative_error", "gradients.relative_error"]
+    rows = ["model", "context_length", "precision"]
+    errors = api.table(str(tmp_path / "store"), rows=rows, values=values, where={"workload": "precision"})
+    header, *body = [
+        line for line in render(errors, "markdown").splitlines() if line.startswith("|") and ":--" not in line
+    ]
+    assert [cell.strip() for cell in header.split("|")[1:4]] == ["model", "context_length", "precision"]
+    assert [[cell.strip() for cell in line.split("|")[3:6]] for line in body] == [
+        ["fp32", "3.200e-07", "6.400e-07"],
+        ["tf32", "unsupported", "unsupported"],
+        ["bf16", "0.004500", "0.009000"],
+    ]
+
+
+def test_the_newest_types_count_where_a_trial_ran_twice(tmp_path: Path):
+    store = Store(str(tmp_path / "store"))
+    for _ in range(2):
+        store.keep(rows_of(SMALL))
+    twice = Results(str(tmp_path / "store")).details("dtypes", "precision")
+    assert len(pd.read_parquet(tmp_path / "store" / "dtypes")) == 2 * len(twice)
+    assert twice["attempt_id"].nunique() == 1
+
+
+def test_a_store_without_any_says_how_to_make_some(tmp_path: Path):
+    attempts = Attempts(tmp_path / "store")
+    attempts.ok(config(), {"step.time": (0.1,)})
+    frame = load(str(tmp_path / "store"))
+    with pytest.raises(RequestError, match="`lmsweep run precision` adds them"):
+        accumulation_table(frame)
