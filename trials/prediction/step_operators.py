@@ -34,6 +34,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     what the user's code raises."""
     if why := why_untimed(config):
         raise UnpredictableError(why)
+    assert not config.varies, "operators are those of one shape"
     if subject == "attention":
         return _of_its_phases(config, lambda step: attention_run(as_eager(step)).log.operators(step))
     if not config.builds_a_model:
@@ -59,8 +60,6 @@ def _of_its_phases(config: TrialConfig, run: Callable[[TrialConfig], Operators])
 
 def why_untimed(config: TrialConfig) -> str | None:
     """Return why the operators do not give the time of a step; None if they do."""
-    if config.varies:
-        return "the time of steps whose batches differ is not predicted"
     if OFFLOADS[config.offload].updates and config.optimizer != "adamw_fused":
         return f"the time of {config.optimizer} on the host is not known, only that of adamw_fused"
     return None
