@@ -17,9 +17,10 @@ The rooms, from the top down. A module imports from its own room and from the ro
     code          the user's own code: where references lead, what may be called, its state
     results       what is stored: measurements, records, environments, status words and flags
     statistics    intervals, trends, pooling of processes, and tests of differences, on NumPy arrays
+    lengths       documents of different lengths, and the batches that a trainer makes of them
     spec          what is asked for: configurations, workloads, identifiers, model sizes
 
-The last six import neither torch nor anything that inspects a machine, so planning and analysis can use them too.
+The last seven import neither torch nor anything that inspects a machine, so planning and analysis can use them too.
 """
 
 __version__ = "0.1.0"

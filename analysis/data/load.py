@@ -18,9 +18,9 @@ from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, recomputed_flops, tokens_per_step
+from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
 from lmsweep.trials.results.environment import NOT_OURS, is_absent
 from lmsweep.trials.results.roles import OF_STEP
 from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, RequestError
@@ -167,7 +167,8 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     # The closed form counts neither a user's model nor frozen weights; `TrialConfig.has_counted_flops`.
     adapts = frame["adapter"].fillna("none").ne("none")
     by_trial = ((frame["model_code"].notna() | adapts) & ~is_attention).to_numpy(dtype=bool)
-    flops = np.where(by_trial, _flops_of_trials(frame), closed_form)
+    varies = frame["lengths"].notna().to_numpy() & ~(_packed_alike(frame) > 0)  # no two batches have the same work
+    flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), closed_form))
     # A timed phase has tokens, also where its FLOPs are unknown.
     known = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
     tokens = np.where(known, tokens_per_step(**batch), np.nan)
@@ -180,7 +181,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     recomputed = np.where(is_attention, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
     recomputed = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), recomputed)
     return frame.assign(
-        tokens_per_second=tokens / seconds_or_joules,
+        tokens_per_second=np.where(varies, _of_trials(frame, "real_tokens_per_second"), tokens / seconds_or_joules),
         flops=flops,
         flops_convention=np.where(by_trial, "model", convention),  # what trials count
         tflops=flops_per_second / 1e12,
@@ -195,8 +196,9 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray
     window = np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
     causal = frame["causal"].to_numpy(dtype=np.float64)
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
-    packed = frame["document_length"].notna().to_numpy()
-    columns = (_numbers(frame[name])[packed] for name in ("context_length", "document_length"))
+    documents = _packed_alike(frame)
+    packed = documents > 0
+    columns = (_numbers(frame["context_length"])[packed], documents[packed])
 
     def of_mask(context: float, document: float, is_causal: float, share: float) -> float:
         return share_of_packed_scores(
@@ -231,9 +233,15 @@ def _recomputed(
     return np.where(again.blocks == 0, 0, flops)
 
 
-def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
+def _packed_alike(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """Mean tokens of packed documents that are the same in every row; NaN if there are no such."""
+    return np.asarray(pd.to_numeric(frame["lengths"], errors="coerce"), dtype=np.float64)
+
+
+def _of_trials(frame: pd.DataFrame, metric: str) -> NDArray[np.float64]:
+    """What the trial of each row of times has stored of the same phase under another metric."""
     keys = ["measurement_id", "environment_id", "phase"]
-    counted = frame[frame["metric"] == "flops"].drop_duplicates(keys, keep="last").set_index(keys)["median"]
+    counted = frame[frame["metric"] == metric].drop_duplicates(keys, keep="last").set_index(keys)["median"]
     if counted.empty:
         return np.full(len(frame), np.nan)
     found = counted.reindex(pd.MultiIndex.from_frame(frame[keys])).to_numpy(dtype=np.float64)

@@ -13,8 +13,10 @@ from lmsweep.trials.results.metrics import (
     DERIVED,
     DEVICE_TIME,
     METRICS,
+    PADDING,
     PEAKS,
     RATES,
+    TOKEN_TIME,
     WALL_TIME,
     counts_flops,
     metric_of,
@@ -71,10 +73,13 @@ def rows_of(frame: pd.DataFrame, value: str, *, of: str, sweep: str) -> pd.DataF
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
-    """Return the values that tables show by default: the first of these sets that the frame has. (1) `step.time`,
-    unless only attention was timed; (2) the times of forward and backward; (3) the gradient errors of the workload
-    `precision`; (4) a memory peak; (5) the rates of the workload `ceiling`; (6) the first value by name."""
+    """Return the values that tables show by default: the first of these sets that the frame has. (1) The time of a
+    token that is no padding, if the batches of all timed steps differ; (2) `step.time`, unless only attention was
+    timed; (3) the times of forward and backward; (4) the gradient errors of the workload `precision`; (5) a memory
+    peak; (6) the rates of the workload `ceiling`; (7) the first value by name."""
     known = values_in(frame)
+    if _have_batches_that_differ(frame):
+        return [TOKEN_TIME]
     if not known or WALL_TIME in values_in(frame[frame["workload"] != "attention"]):
         return [WALL_TIME]
     for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):
@@ -85,6 +90,13 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
         if peak in numbers:
             return [peak]
     return [name for name in ("matmul.flops_rate", "copy.bandwidth") if name in known] or known[:1]
+
+
+def _have_batches_that_differ(frame: pd.DataFrame) -> bool:
+    """Whether the batches of all timed steps differ by lengths, so that their times are of different work."""
+    steps = frame[frame["phase"].eq("step") & frame["median"].notna()]
+    timed, drawn = (set(steps["attempt_id"][steps["metric"] == metric_of(value)]) for value in (WALL_TIME, TOKEN_TIME))
+    return bool(timed) and timed <= drawn
 
 
 ERRORS_OF_OWN = ("error.output", "error.gradient")
@@ -107,6 +119,8 @@ def first_values(frame: pd.DataFrame) -> list[str]:
     steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
     timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
     usual = [DEVICE_TIME] if timed and timed <= worked else usual_values(frame)
+    if usual == [TOKEN_TIME]:
+        usual = [TOKEN_TIME, PADDING]
     return [*usual, *sorted({*ERRORS_OF_OWN} & {*values_in(frame)}, key=ERRORS_OF_OWN.index)]
 
 
@@ -206,7 +220,7 @@ def how_counted(rows: pd.DataFrame) -> str:
 
 def _may_hide_pairs(rows: pd.DataFrame) -> bool:
     """Return whether attention of some rows may be limited to a window or a document."""
-    if any(rows[name].notna().any() for name in ("window", "document_length") if name in rows):
+    if any(rows[name].notna().any() for name in ("window", "lengths") if name in rows):
         return True
     return "model_code" in rows and bool(rows["model_code"].astype(str).str.startswith(HUGGING_FACE).any())
 

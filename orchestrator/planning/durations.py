@@ -49,9 +49,11 @@ def step_seconds(config: TrialConfig, rates: OperatorRates) -> float:
 def iterations_seconds(config: TrialConfig, workload: Workload, once: float) -> float:
     """Return the seconds of all iterations of a workload, warm-up included. once: seconds of one iteration."""
     if workload.iterations is not None:
+        once *= config.batches / workload.iterations if config.varies else 1
         return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
     measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
+    measure = config.batches if config.varies else measure
     series: tuple[float, ...] = (warmup * once, measure * workload.runs_per_step * once)
     if config.max_seconds is not None:
         series = tuple(min(one, config.max_seconds + once) for one in series)

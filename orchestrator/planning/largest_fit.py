@@ -9,7 +9,7 @@ from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.memory_prediction import Dimension, memory_config, with_value
-from lmsweep.trials.analytic.prediction_question import Question, Room
+from lmsweep.trials.analytic.prediction_question import Beyond, Question, Room
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import Code
 
@@ -30,6 +30,27 @@ class Frontier:
     budget_bytes: int
     room: Annotated[str, Field(exclude=True)]
     """The budget in words for a user."""
+    beyond: Annotated[Beyond | None, Field(description="Only where batches differ by `lengths`.")] = None
+
+    @property
+    def words(self) -> str | None:
+        """Return what the largest size means for many batches that differ; None if all are alike."""
+        return None if self.largest is None else lasting_words(self.dimension, self.largest, self.beyond)
+
+
+def lasting_words(dimension: str, size: int, beyond: Beyond | None) -> str | None:
+    """Return what a largest size means for many batches that differ; None if all are alike."""
+    if beyond is None:
+        return None
+    said = f"no {dimension} fits every batch"
+    if size:
+        said = f"{dimension} {size:,} fits every batch in {beyond.runs} runs of {beyond.steps:,} steps"
+    if beyond.failed:
+        often = f"{beyond.failed / beyond.runs:.0%} of runs, {beyond.failed_steps:.3g} of {beyond.steps:,} steps"
+        said += f"; {beyond.size:,} runs out in {often}"
+    else:
+        said += f"; {beyond.size:,} may run out, by what the prediction is unsure of"
+    return said if beyond.expandable is None else f"{said}; expandable segments: {beyond.expandable:,}"
 
 
 def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
@@ -39,7 +60,8 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     for planned in plan.trials:
         room = budget(planned.trial.config, planned.environment)
         if room and has_model(planned.trial.config):
-            config = with_value(memory_config(planned.trial.config), dimension, 1)
+            config = memory_config(planned.trial.config)
+            config = with_value(config, dimension_of(config, dimension), 1)
             config = replace(config, model=planned.trial.config.model)
             places.setdefault(config, (planned.environment.device_name, room))
     if not places:
@@ -50,6 +72,11 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     return frontiers(places, dimension, code)
 
 
+def dimension_of(config: TrialConfig, dimension: Dimension) -> Dimension:
+    """Return what makes a batch larger: with a budget of tokens, that."""
+    return "batch_tokens" if dimension == "batch_size" and config.batching == "token_budget" else dimension
+
+
 def has_model(config: TrialConfig) -> bool:
     return config.builds_a_model and config.step is None
 
@@ -57,7 +84,12 @@ def has_model(config: TrialConfig) -> bool:
 def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None) -> list[Frontier]:
     """Return the frontier of each configuration on the device of this name, within its budget."""
     questions = [
-        Question(config=config, rooms=(Room(name, room.bytes),), wants=("largest",), dimension=dimension)
+        Question(
+            config=config,
+            rooms=(Room(name, room.bytes),),
+            wants=("largest",),
+            dimension=dimension_of(config, dimension),
+        )
         for config, (name, room) in places.items()
     ]
     found = []
@@ -65,14 +97,15 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
         largest = answer.largest[0] if answer.largest else None
         found.append(
             Frontier(
-                config=with_value(config, dimension, largest.sure or 1 if largest else 1),
-                dimension=dimension,
+                config=with_value(config, dimension_of(config, dimension), largest.sure or 1 if largest else 1),
+                dimension=dimension_of(config, dimension),
                 largest=largest.sure if largest else None,
                 possible=largest.possible if largest else None,
                 reason=answer.why_not,
                 device_name=device_name,
                 budget_bytes=room.bytes,
                 room=room.words,
+                beyond=answer.beyond[0] if answer.beyond else None,
             )
         )
     return found

@@ -23,7 +23,16 @@ from lmsweep.trials.analytic.memory_prediction import (
     subject_of,
     upper_bound,
 )
-from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, Rows, Want, answer_of, as_text
+from lmsweep.trials.analytic.prediction_question import (
+    Answer,
+    ManySteps,
+    Question,
+    Room,
+    Rows,
+    Want,
+    answer_of,
+    as_text,
+)
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
@@ -158,6 +167,16 @@ class Predictions:
         found = self._known.get(self._key(trial, subject))
         return found.flops if found else None
 
+    def shapes(self, trial: Trial) -> Mapping[tuple[int, int], Operators] | Refusal:
+        """Return rows, width and operators of some steps of a trial whose batches differ, or why they are unknown."""
+        self._collect()
+        key = self._key(trial, subject_of(trial) or "model")
+        for answer in (self._known.get(name, Answer()) for name in (key + OPERATORS, key)):
+            if answer.shapes:
+                return {(rows, width): from_values(its) for rows, width, its in answer.shapes}
+        found = self._step(key)
+        return found if isinstance(found, Refusal) else Refusal("in a plan this large, not every step is predicted")
+
     def operators(self, trial: Trial) -> Operators | Refusal:
         """Return what one iteration of the trial computes and moves, or why that is unknown. Raises RequestError."""
         subject = subject_of(trial)
@@ -174,7 +193,7 @@ class Predictions:
     def _step(self, key: str) -> Rows | Refusal | None:
         """Return the operators of a step, or why there are none; None if no answer says."""
         for answer in (self._known.get(name, Answer()) for name in (key + OPERATORS, key)):
-            if answer.operators:
+            if answer.operators or answer.shapes:
                 return answer.operators
             if reason := answer.untimed or answer.refused or answer.failure:
                 return Refusal(reason)
@@ -187,7 +206,9 @@ class Predictions:
         questions: dict[str, Question] = {}
         for trial, environment in asked:
             room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
-            if room and isinstance(prediction, Prediction) and depends_on_order(prediction, room):
+            if not room or not isinstance(prediction, Prediction):
+                continue
+            if depends_on_order(prediction, room) or (trial.config.varies and trial.config.device_type == "cuda"):
                 there = Room(environment.device_name, room.bytes)
                 config, subject = memory_config(trial.config), subject_of(trial) or "model"
                 questions[self._verdict_key(trial, there)] = Question(
@@ -209,6 +230,13 @@ class Predictions:
             return None
         key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
         return why_too_large(prediction, room, self._known.get(key, Answer()).fits)
+
+    def many_steps(self, trial: Trial, environment: Fingerprint) -> ManySteps | None:
+        """Return whether memory lasts there for many steps whose batches differ; None if that was not predicted."""
+        if not trial.config.varies or subject_of(trial) is None or not (room := budget(trial.config, environment)):
+            return None
+        key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
+        return self._known.get(key, Answer()).many_steps
 
     def _collect(self) -> None:
         if not self._answers:

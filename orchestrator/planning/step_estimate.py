@@ -9,6 +9,8 @@ from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAt
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates, datasheet_of
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
+from lmsweep.orchestrator.predicting.varied_step import varied_steps
+from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import Sure
@@ -56,6 +58,8 @@ class StepEstimate:
     parts: Mapping[str, float] = field(default_factory=dict)
     """Part of the step -> the seconds that communication adds to it."""
     fleet: Fleet | None = None
+    quantiles: tuple[float, float] | None = None
+    """Median and 99th percentile of steps whose batches differ; `seconds` is their mean."""
     beyond_autocast: Mapping[str, float] = field(default_factory=dict)
     """Part of the model that computes in float32 though the trial asks for 16 bits -> the seconds that 16 bits save."""
 
@@ -135,6 +139,8 @@ class StepEstimates:
             return Refusal("a step is predicted for GPUs only")
         if self._predictions is None:
             return Refusal("--no-predict")
+        if config.varies:
+            return self._of_batches(planned, device)
         own = self._own_attentions.of(planned, device)
         found = self._predictions.operators(stand_in(planned.trial) if own else planned.trial)
         if isinstance(found, Refusal):
@@ -149,6 +155,21 @@ class StepEstimates:
         return replace(
             self._estimated(planned, found, rates, step, has_own=own is not None),
             beyond_autocast={name: step.spread.factor * seconds for name, seconds in saved.items()},
+        )
+
+    def _of_batches(self, planned: PlannedTrial, device: Device) -> Estimated:
+        """Return the mean step of batches that differ."""
+        assert self._predictions is not None, "the caller has checked it"
+        config, found = planned.trial.config, self._predictions.shapes(planned.trial)
+        if isinstance(found, Refusal):
+            return found
+        steps = varied_steps(config, found, self._rates.of(device), config.batches)
+        return replace(
+            _estimate(steps.usual, source_of(steps.usual.time)),
+            seconds=steps.mean.seconds,
+            between=(steps.mean.low, steps.mean.high),
+            others=steps.mean_of_others,
+            quantiles=steps.quantiles,
         )
 
     def _estimated(

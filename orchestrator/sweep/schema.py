@@ -22,6 +22,7 @@ from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.software_axis import read_software
 from lmsweep.orchestrator.sweep.users_code import Fields, argument_of, read_code, size_fields
+from lmsweep.trials.lengths.length_forms import read_lengths
 from lmsweep.trials.spec.config import (
     ARGUMENTS,
     AUTO_FIELDS,
@@ -111,6 +112,13 @@ def _word_or_number(name: str, value: object) -> str:
     raise ValueError(is_not(value, name, WORDS_OR_NUMBERS[name]) + "; a whole number is possible too")
 
 
+def _lengths(value: object) -> str:
+    if (type(value) is int and value > 0) or (isinstance(value, str) and value.isdecimal() and int(value)):
+        return str(value)
+    read_lengths(str(value))
+    return str(value)
+
+
 def _one_line(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a name; give one line of text")
@@ -156,6 +164,8 @@ _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types
 def _type_of(name: str) -> Any:
     if name == "model":
         return Annotated[_Dimensions, WrapValidator(_size_or_code)]
+    if name == "lengths":
+        return Annotated[Any, BeforeValidator(_lengths)]
     if name == "software":
         return Annotated[Any, BeforeValidator(read_software)]
     if name in WORDS_OR_NUMBERS:

@@ -1,5 +1,6 @@
 """Reads a sweep, from a YAML file or by the name of a packaged one, and expands it. Reports all errors together."""
 
+import re
 import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from lmsweep.orchestrator.sweep.software_axis import with_software
 from lmsweep.orchestrator.sweep.users_code import argument_of, with_code
 from lmsweep.orchestrator.sweep.validation import correct_keys, validate
 from lmsweep.trials.code.ownership import folder_within
+from lmsweep.trials.lengths.length_forms import with_lengths
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices, nearest
@@ -100,7 +102,7 @@ class WrittenSweep:
 
         def ready(found: Expansion) -> tuple[Trial, ...]:
             trials = with_code(_trials(found, name, question), self.code, self.trusted)
-            return with_software(trials, self.code, self.trusted)
+            return _with_lengths(with_software(trials, self.code, self.trusted))
 
         names = dict.fromkeys(block.name for block in self.blocks if block.name)
         grids = {one: ready(expand([block for block in self.blocks if block.name == one])) for one in names}
@@ -189,10 +191,14 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     if problems := problems + expansion.problems:
         said = [replace(one, line=None, path=one.path[one.path[:1] == ("fixed",) :]) for one in problems]
         raise refusal("trial", said)
-    trials = with_software(with_code(_trials(expansion, "trial"), code, trusted), code, trusted)
+    trials = _with_lengths(with_software(with_code(_trials(expansion, "trial"), code, trusted), code, trusted))
     if len(trials) > 1:
         raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
     return trials[0]
+
+
+def _with_lengths(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
+    return tuple(replace(one, config=with_lengths(one.config)) if one.config.varies else one for one in trials)
 
 
 def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Scalar]]:
@@ -215,7 +221,7 @@ def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]
     if name.strip().endswith("_args"):
         raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
     values: list[Scalar] = []
-    for part in listed.split(","):
+    for part in re.split(r",(?![^(]*\))", listed):
         value = parse(part, source).data
         if not part.strip() or isinstance(value, list | dict):
             raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")

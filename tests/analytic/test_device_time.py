@@ -51,7 +51,7 @@ def test_steps_in_float32_take_as_long_as_products_of_other_models_let_expect() 
         {"precision": "bf16_pure", "attention": "sdpa", "compile": "block"},
         {"precision": "bf16", "attention": "sdpa_flash", "compile": "model", "loss": "cross_entropy"},
         pytest.param({"precision": "bf16", "attention": "sdpa_math", "checkpointing": "block"}, marks=pytest.mark.slow),
-        {"precision": "bf16", "attention": "flex", "document_length": 256, "loss": "compiled"},
+        {"precision": "bf16", "attention": "flex", "lengths": "256", "batching": "packed", "loss": "compiled"},
         pytest.param({"precision": "fp8_tensorwise", "attention": "sdpa"}, marks=pytest.mark.slow),
         {"precision": "fp8_rowwise", "attention": "sdpa", "compile": "block"},
         {"precision": "bf16", "num_kv_heads": 4, "qk_norm": True, "feed_forward": "gelu", "attention": "sdpa"},

@@ -67,7 +67,7 @@ def test_the_title_says_how_flops_are_counted(attempts: Attempts) -> None:
     ("fields", "said"),
     [
         ({"window": 64}, True),
-        ({"document_length": 64}, True),
+        ({"lengths": "64", "batching": "packed"}, True),
         ({"model": "m", "model_code": "hf:./gemma.json", "vocab_size": 512}, True),
         ({}, False),
     ],

@@ -12,9 +12,10 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from lmsweep import analysis
 from lmsweep.orchestrator.features.alone.attention_alone import flags_of_phase
-from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.document_lengths import document_lengths, share_of_packed_scores
+from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
+from lmsweep.trials.lengths.drawing import document_lengths
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
@@ -33,9 +34,17 @@ from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 
-ALONE = TrialConfig(d_model=16, num_heads=2, context_length=37, batch_size=2, document_length=8)
+ALONE = TrialConfig(d_model=16, num_heads=2, context_length=37, batch_size=2, lengths="8", batching="packed")
 IN_A_MODEL = TrialConfig(
-    d_model=16, d_ff=24, num_layers=2, num_heads=2, vocab_size=50, context_length=37, batch_size=2, document_length=8
+    d_model=16,
+    d_ff=24,
+    num_layers=2,
+    num_heads=2,
+    vocab_size=50,
+    context_length=37,
+    batch_size=2,
+    lengths="8",
+    batching="packed",
 )
 ON_CPU = ("naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
 
@@ -81,7 +90,9 @@ def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
     return attend
 
 
-@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"document_length": None}, {"num_heads": None}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}, {"num_heads": None}], ids=str
+)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
     name: str, fields: dict[str, Any]
@@ -105,9 +116,9 @@ MASKS = [
     {},
     {"causal": False},
     {"window": 100},
-    {"document_length": None},
-    {"document_length": None, "causal": False},
-    {"document_length": None, "num_heads": None, "d_model": 64},
+    {"lengths": None, "batching": "padded"},
+    {"lengths": None, "batching": "padded", "causal": False},
+    {"lengths": None, "batching": "padded", "num_heads": None, "d_model": 64},
 ]
 
 
@@ -123,7 +134,7 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     if (name == "flex" and dtype == torch.float64) or (name == "varlen" and dtype.itemsize > 2):
         pytest.skip("its kernels have no such type")
     reset_compiler()
-    shape = {"d_model": 128, "num_heads": 2, "context_length": 600, "document_length": 150}
+    shape = {"d_model": 128, "num_heads": 2, "context_length": 600, "lengths": "150", "batching": "packed"}
     config = replace(ALONE, **shape | fields, attention=name, device="cuda")
     try:
         check_attention(config, dtype, gradients=True)
@@ -148,7 +159,7 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
 def test_flex_computes_only_blocks_within_documents_and_window(
     context: int, mask: dict[str, Any], mean: int | None
 ) -> None:
-    config = replace(ALONE, context_length=context, document_length=mean, **mask)
+    config = replace(ALONE, context_length=context, lengths=mean and str(mean), batching="packed", **mask)
     documents = document_of_positions(config, "cpu")
     alike = torch.zeros(context, dtype=torch.int32) if documents is None else documents
 
@@ -167,10 +178,12 @@ def test_flex_computes_only_blocks_within_documents_and_window(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"document_length": None, "window": 140}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded", "window": 140}], ids=str
+)
 def test_flex_gives_what_naive_gives(fields: dict[str, Any]) -> None:
     reset_compiler()
-    config = replace(ALONE, **{"context_length": 400, "document_length": 90, "d_model": 32} | fields)
+    config = replace(ALONE, **{"context_length": 400, "lengths": "90", "batching": "packed", "d_model": 32} | fields)
     inputs = [one.detach() for one in random_inputs(config, dtype=torch.float32)]
     found, expected = (
         attention_for(replace(config, attention=name), device="cpu", dtype=torch.float32)(*inputs)
@@ -200,7 +213,14 @@ def test_a_compiled_model_keeps_documents_apart(name: str, scope: Any) -> None:
 @pytest.mark.parametrize("name", ["sdpa", "sdpa_efficient", "flex", "varlen"])
 def test_a_step_on_cuda_keeps_documents_apart(name: str, scope: Any) -> None:
     found = []
-    shape = {"d_model": 64, "num_heads": 2, "context_length": 300, "document_length": 60, "precision": "bf16"}
+    shape = {
+        "d_model": 64,
+        "num_heads": 2,
+        "context_length": 300,
+        "lengths": "60",
+        "batching": "packed",
+        "precision": "bf16",
+    }
     for attention, compiled in ((name, scope), ("naive", "none")):
         reset_compiler()
         torch.manual_seed(0)
@@ -241,7 +261,9 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("kernel", [grouping_kernel, kernel_of_2_11], indirect=True)
-@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"document_length": None}, {"window": 3}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}, {"window": 3}], ids=str
+)
 def test_varlen_puts_the_documents_of_all_sequences_one_after_the_other(
     kernel: Callable[..., Tensor], fields: dict[str, Any]
 ) -> None:
@@ -277,9 +299,10 @@ def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
 
 
 def test_a_window_and_documents_have_at_least_one_token_and_a_window_needs_a_causal_mask() -> None:
-    for field in ("document_length", "window"):
-        with pytest.raises(RequestError, match=f"{field} is 0"):
-            replace(ALONE, **{field: 0})
+    with pytest.raises(RequestError, match="window is 0"):
+        replace(ALONE, window=0)
+    with pytest.raises(RequestError, match="cannot read 0"):
+        single_trial(["model=tiny", "lengths=0", "batching=packed"])
     with pytest.raises(RequestError, match="window 4 counts positions before each position; it needs causal: true"):
         replace(ALONE, window=4, causal=False)
 
@@ -298,14 +321,14 @@ def logits(step: TrainingStep, inputs: Tensor) -> Tensor:
 def test_what_one_document_says_changes_no_logits_of_another(name: str) -> None:
     first, second, *_ = lengths_of(IN_A_MODEL)
     changes = {}
-    for mean in (8, None):
+    for mean in ("8", None):
         torch.manual_seed(0)
-        step = TrainingStep(replace(IN_A_MODEL, attention=name, document_length=mean), MATH_MODES["fp32"])
+        step = TrainingStep(replace(IN_A_MODEL, attention=name, lengths=mean), MATH_MODES["fp32"])
         other = step.inputs.clone()
         other[:, :first] = (other[:, :first] + 1) % 50
         changes[mean] = (logits(step, step.inputs) - logits(step, other)).abs().amax(dim=(0, 2))
-    assert torch.all(changes[8][:first] > 0) and torch.all(changes[8][first:] == 0)
-    assert torch.all(changes[None][first : first + second] > 0), "without document_length the second sees the first"
+    assert torch.all(changes["8"][:first] > 0) and torch.all(changes["8"][first:] == 0)
+    assert torch.all(changes[None][first : first + second] > 0), "without lengths the second sees the first"
 
 
 def test_each_document_has_the_logits_that_it_has_alone() -> None:
@@ -350,12 +373,12 @@ def test_rates_and_flags_count_the_documents(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     base = TrialConfig(d_model=128, context_length=16384, batch_size=8, attention="flex", precision="bf16",
                        device="cuda")  # fmt: skip
-    packed = replace(base, document_length=1024)
+    packed = replace(base, lengths="1024", batching="packed")
     windowed = replace(base, window=1024)
     for config in (base, packed, replace(packed, window=200), windowed):
         attempts.ok(config, {"forward.time": (1e-3,)}, workload="attention")
     frame = analysis.load(attempts.store)
-    shapes = zip(frame["document_length"].fillna(0), frame["window"].fillna(0), strict=True)
+    shapes = zip(frame["lengths"].fillna(0).astype(int), frame["window"].fillna(0), strict=True)
     rates = dict(zip(shapes, frame["tflops"], strict=True))
     lengths = document_lengths(16384, 1024)
     in_documents = sum(length**2 for length in lengths) / 16384**2
@@ -372,7 +395,7 @@ def test_rates_and_flags_count_the_documents(tmp_path: Path) -> None:
         assert not flags_of_phase(config, "forward", [1.1 * share * all_scores], h200)
         assert not flags_of_phase(config, "forward", [0.9 * share * all_scores], None)
     model = replace(IN_A_MODEL, attention="flex")
-    assert least_forward_flops(model) < least_forward_flops(replace(model, document_length=None))
+    assert least_forward_flops(model) < least_forward_flops(replace(model, lengths=None, batching="padded"))
 
 
 def test_the_padded_rows_of_the_packaged_sweep_are_as_long_as_the_longest_packed_document() -> None:
@@ -393,11 +416,13 @@ def on_cuda(**fields: Any) -> TrialConfig:
 def test_a_mask_of_all_scores_is_predicted_once_and_flex_and_varlen_have_none() -> None:
     for subject in ("attention", "model"):
         after_init = {
-            (name, mean): predict(on_cuda(attention=name, document_length=mean), subject).after_init
+            (name, mean): predict(on_cuda(attention=name, **packed), subject).after_init
             for name in ("sdpa_efficient", "flex", "varlen")
-            for mean in (None, 128)
+            for mean, packed in ((None, {}), ("128", {"lengths": "128", "batching": "packed"}))
         }
-        added = {name: after_init[name, 128] - after_init[name, None] for name in ("sdpa_efficient", "flex", "varlen")}
+        added = {
+            name: after_init[name, "128"] - after_init[name, None] for name in ("sdpa_efficient", "flex", "varlen")
+        }
         assert added["sdpa_efficient"] == 2 * 1024**2, "16 bits for each score"
         assert added["flex"] < 20_000 and added["varlen"] < 20_000, "a number for each token or document"
 
@@ -410,12 +435,14 @@ def test_varlen_saves_what_flash_attention_saves_except_a_copy_of_its_output() -
 
 
 def test_backward_of_varlen_needs_128_rows_more_for_each_document() -> None:
-    one, many = (predict(on_cuda(attention="varlen", document_length=mean), "attention") for mean in (1024, 128))
+    one, many = (
+        predict(on_cuda(attention="varlen", lengths=mean, batching="packed"), "attention") for mean in ("1024", "128")
+    )
     rows = 4 * (8 - 1) * 128  # in four sequences, of eight documents instead of one
     assert (many.peak_backward or 0) - (one.peak_backward or 0) == pytest.approx(4 * rows * 4 * (64 + 1), abs=1024)
 
 
-@pytest.mark.parametrize("fields", [{"window": 100}, {"document_length": 100}], ids=str)
+@pytest.mark.parametrize("fields", [{"window": 100}, {"lengths": "100", "batching": "packed"}], ids=str)
 def test_the_memory_of_flex_is_predicted_with_any_mask(fields: dict[str, Any]) -> None:
     for subject in ("attention", "model"):
         plain, masked = (predict(on_cuda(attention="flex", **more), subject).peak for more in ({}, fields))

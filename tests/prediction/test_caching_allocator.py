@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmsweep.trials.prediction.without_device.caching_allocator import MIB, Block, CachingAllocator, OutOfMemoryError
+from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator, OutOfMemoryError
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_request_is_rounded_up_and_takes_a_block_of_a_segment_of_its_pool(
     requested: int, block: int, segment: int
 ) -> None:
     allocator = CachingAllocator()
-    assert allocator.allocate(requested).bytes == block
+    assert allocator.bytes_at(allocator.allocate(requested)) == block
     assert (allocator.allocated, allocator.reserved) == (block, segment)
 
 
@@ -41,9 +41,9 @@ def test_what_a_large_block_has_beyond_the_request_is_split_off_if_it_is_more_th
     allocator = CachingAllocator()
     allocator.free(allocator.allocate(16 * MIB))
     whole = allocator.allocate(15 * MIB)
-    assert whole.bytes == allocator.allocated == 16 * MIB
+    assert allocator.bytes_at(whole) == allocator.allocated == 16 * MIB
     allocator.free(whole)
-    assert allocator.allocate(15 * MIB - 512).bytes == 15 * MIB - 512
+    assert allocator.bytes_at(allocator.allocate(15 * MIB - 512)) == 15 * MIB - 512
     assert allocator.reserved == 16 * MIB
 
 
@@ -59,8 +59,8 @@ def test_the_smallest_free_block_that_is_large_enough_is_handed_out() -> None:
     blocks = [allocator.allocate(size * MIB) for size in (40, 20, 30)]
     for block in blocks:
         allocator.free(block)
-    assert allocator.allocate(19 * MIB + 512).address == blocks[1].address
-    assert allocator.allocate(19 * MIB + 512).address == blocks[2].address
+    assert allocator.allocate(19 * MIB + 512) == blocks[1]
+    assert allocator.allocate(19 * MIB + 512) == blocks[2]
 
 
 def test_of_free_blocks_of_one_size_that_of_the_lowest_address_is_handed_out_which_was_reserved_last() -> None:
@@ -68,8 +68,8 @@ def test_of_free_blocks_of_one_size_that_of_the_lowest_address_is_handed_out_whi
     first, second = allocator.allocate(20 * MIB), allocator.allocate(20 * MIB)
     allocator.free(second)
     allocator.free(first)
-    assert second.address < first.address
-    assert allocator.allocate(20 * MIB).address == second.address
+    assert second < first
+    assert allocator.allocate(20 * MIB) == second
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2)])
@@ -78,7 +78,7 @@ def test_freed_blocks_are_joined_with_free_ones_beside_them(order: tuple[int, ..
     blocks = [allocator.allocate(6 * MIB) for _ in range(3)]  # of one segment of 20 MiB
     for i in order:
         allocator.free(blocks[i])
-    assert allocator.allocate(20 * MIB).bytes == allocator.reserved == 20 * MIB
+    assert allocator.bytes_at(allocator.allocate(20 * MIB)) == allocator.reserved == 20 * MIB
 
 
 def test_what_is_wholly_free_goes_back_to_the_device_when_there_is_no_room_for_another_segment() -> None:
@@ -102,7 +102,7 @@ def test_a_request_fails_if_what_is_free_lies_between_blocks_or_is_too_little() 
         allocator.allocate(20 * MIB)
     assert (allocator.allocated, allocator.reserved) == (12 * MIB, 30 * MIB)
     allocator.free(small)
-    assert allocator.allocate(40 * MIB).bytes == allocator.reserved == 40 * MIB
+    assert allocator.bytes_at(allocator.allocate(40 * MIB)) == allocator.reserved == 40 * MIB
 
 
 def test_a_block_is_freed_once() -> None:
@@ -122,18 +122,61 @@ def test_blocks_hold_what_was_requested_and_never_overlap_and_all_freed_is_as_ne
 ) -> None:
     """Each step allocates so many bytes and may then free one of the blocks that are handed out."""
     allocator = CachingAllocator()
-    handed_out: list[tuple[int, Block]] = []
+    handed_out: list[tuple[int, int]] = []
     for requested, freed in steps:
         handed_out.append((requested, allocator.allocate(requested)))
         if freed is not None and freed < len(handed_out):
             allocator.free(handed_out.pop(freed)[1])
-        assert allocator.allocated == sum(block.bytes for _, block in handed_out) <= allocator.reserved
-        assert all(requested <= block.bytes < requested + MIB + 512 for requested, block in handed_out)
-        ranges = sorted((block.address, block.address + block.bytes) for _, block in handed_out)
+        assert allocator.allocated == sum(allocator.bytes_at(block) for _, block in handed_out) <= allocator.reserved
+        assert all(requested <= allocator.bytes_at(block) < requested + MIB + 512 for requested, block in handed_out)
+        ranges = sorted((512 * block, 512 * block + allocator.bytes_at(block)) for _, block in handed_out)
         assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
     reserved = allocator.reserved
     for _, block in handed_out:
         allocator.free(block)
     assert (allocator.allocated, allocator.reserved) == (0, reserved)
     everything = allocator.limit = max(reserved, 20 * MIB)  # only segments that are whole again can be released for it
-    assert allocator.allocate(everything).bytes == allocator.reserved == everything
+    assert allocator.bytes_at(allocator.allocate(everything)) == allocator.reserved == everything
+
+
+def test_expandable_segments_map_pages_as_they_are_needed_and_leave_no_gap_between_sizes() -> None:
+    allocator = CachingAllocator(way="expandable_segments:True")
+    first = allocator.allocate(30 * MIB)
+    assert allocator.reserved == 40 * MIB  # two pages of 20 MiB
+    allocator.free(first)
+    assert allocator.allocate(50 * MIB) == first  # which grows
+    assert allocator.reserved == 60 * MIB
+    allocator.allocate(512)
+    assert allocator.reserved == 62 * MIB  # a page of the small pool
+
+
+def test_expandable_segments_give_back_the_whole_pages_of_free_blocks_when_there_is_no_room() -> None:
+    allocator = CachingAllocator(limit=100 * MIB, way="expandable_segments:True")
+    blocks = [allocator.allocate(30 * MIB) for _ in range(3)]  # 90 of 100 MiB
+    allocator.free(blocks[1])  # of its 30 MiB, one page lies wholly within it
+    allocator.allocate(35 * MIB - 10 * MIB)  # the block itself
+    assert allocator.retries == 0
+    with pytest.raises(OutOfMemoryError):
+        allocator.allocate(35 * MIB)
+    allocator.free(blocks[0])
+    allocator.free(blocks[2])
+    assert allocator.allocate(35 * MIB) and allocator.retries > 0
+
+
+def test_blocks_of_max_split_size_are_not_split_and_serve_requests_of_about_their_size() -> None:
+    allocator = CachingAllocator(way="max_split_size_mb:128")
+    large = allocator.allocate(200 * MIB)
+    allocator.free(large)
+    assert allocator.allocate(100 * MIB) != large  # it would be split
+    assert allocator.allocate(150 * MIB) != large  # 50 MiB would be left, 20 may be
+    assert allocator.allocate(190 * MIB) == large
+    assert allocator.reserved == 450 * MIB
+
+
+def test_blocks_of_max_split_size_go_back_first_when_there_is_no_room() -> None:
+    allocator = CachingAllocator(limit=400 * MIB, way="max_split_size_mb:128")
+    small, large = allocator.allocate(100 * MIB), allocator.allocate(200 * MIB)
+    allocator.free(small)
+    allocator.free(large)
+    allocator.allocate(150 * MIB)
+    assert (allocator.reserved, allocator.retries) == (250 * MIB, 0)  # the block of 100 stays

@@ -43,7 +43,7 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"attention": "sdpa", "precision": "bf16"},
         {"attention": "naive_softmax", "causal": False},
         {"window": 4},
-        {"document_length": 6, "attention": "sdpa", "precision": "bf16"},
+        {"lengths": "6", "batching": "packed", "attention": "sdpa", "precision": "bf16"},
         pytest.param({"checkpointing": "block", "precision": "bf16"}, marks=pytest.mark.slow),  # as selective
         {"checkpointing": "sqrt", "num_layers": 4},
         pytest.param({"checkpointing": "2", "num_layers": 5}, marks=pytest.mark.slow),  # as sqrt does

@@ -76,7 +76,10 @@ def test_every_field_of_the_combination_changes_the_identifier(name):
         "blocks": "layers",
         "window": 64,
         "dynamic_shapes": True,
-        "document_length": 64,
+        "lengths": "64",
+        "batching": "packed",
+        "batch_tokens": 64,
+        "allocator": "expandable_segments",
     } | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
     value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
     ranks = replace(TINY, world_size=2, num_experts=2 if name == "active_experts" else None)

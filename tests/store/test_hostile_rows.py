@@ -24,7 +24,7 @@ WRONG_ROWS: dict[str, tuple[str, Any]] = {
     "no device": ("device_name", None),
     "an unknown device": ("device", "tpu"),
     "a negative count": ("context_length", -1),
-    "documents of no tokens": ("document_length", 0),
+    "batches of no tokens": ("batch_tokens", 0),
     "more layers than numbers": ("num_layers", 2**62),
     "arguments that are no mapping": ("attention_args", "[1]"),
     "arguments cut off": ("attention_args", '{"tile": 6'),

@@ -186,8 +186,8 @@ ANSWERED = {
         ],
     ),
     "fields that are none": (
-        GRID + "    fixed: {model: tiny, learning_rate: 3e-4, seed: 1}\n",
-        ["4: grids[0].fixed.learning_rate: unknown field (one of: model, ", "4: grids[0].fixed.seed: unknown field"],
+        GRID + "    fixed: {model: tiny, learning_rate: 3e-4, epochs: 1}\n",
+        ["4: grids[0].fixed.learning_rate: unknown field (one of: model, ", "4: grids[0].fixed.epochs: unknown field"],
     ),
     "typing errors at every depth, below one another, and a contradiction": (
         "nmae: s\ngrids:\n  - workload: [timng]\n    axis: {modle: [tiny], precison: [fp61]}\n"

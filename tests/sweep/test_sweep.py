@@ -42,11 +42,12 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         tied_head: true, vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, dynamic_shapes: true, capture: step,
         checkpointing: sqrt, offload: activations,
-        memory_budget: 8000, attention: sdpa, causal: false, window: 5, document_length: 4, optimizer: adamw_loop,
+        memory_budget: 8000, attention: sdpa, causal: false, window: 5, lengths: "4",
+        batching: packed, batch_tokens: 5, seed: 2, allocator: expandable_segments, optimizer: adamw_loop,
         adapter: lora, zero_grad: before_backward, world_size: 2, nodes: 2, ddp: flat, bucket_bytes: 1000, reshard: "2",
         shards: 2, gather: bf16, accumulate: 3, tp: 2, collective: broadcast, message_bytes: 77,
         software: torch==2.12.0, device: cuda:H200,
-        mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
+        mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, batches: 7, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5, processes: 3"""
     other = yaml.safe_load(f"{{{row}}}")
     of_own_code = {*PARTS_OF_OTHERS, "adapter_args", "blocks", "step", "loss"}

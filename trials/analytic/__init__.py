@@ -1,7 +1,7 @@
 """Arithmetic that needs no device: formulas, datasheets, prices.
 
 flop_conventions.py    the two ways to count attention's FLOPs: as the model defines it, and as kernels are rated
-document_lengths.py    the documents of a packed sequence, and the scores that their mask leaves
+packed_scores.py       the scores that the mask of packed documents leaves
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
 prices.py              dollars per hour of a device, from the option --price

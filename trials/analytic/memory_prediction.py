@@ -13,10 +13,10 @@ from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial,
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.workloads import Subject, workload_named
 
-Dimension = Literal["batch_size", "context_length"]
+Dimension = Literal["batch_size", "context_length", "batch_tokens"]
 """A dimension whose largest value that fits can be searched."""
 
-_READ = {*COMBINATION_FIELDS, "mode"}
+_READ = {*COMBINATION_FIELDS, "mode", "batches"}
 _read_fields = attrgetter(*sorted(_READ - {"device", "precision"}))
 
 LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
@@ -75,8 +75,9 @@ def subject_of(trial: Trial) -> Subject | None:
 
 
 def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
-    """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's own code."""
-    if config.references:
+    """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's own code, and for batches
+    whose rows are as many as a budget of tokens allows."""
+    if config.references or config.batching == "token_budget":
         return None
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     heads = config.num_heads or 1
@@ -127,4 +128,4 @@ def memory_id(config: TrialConfig, subject: Subject, code_digest: str | None = N
 
 def with_value(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:
     """Return the configuration with another value in this dimension."""
-    return replace(config, batch_size=value) if dimension == "batch_size" else replace(config, context_length=value)
+    return replace(config, **{dimension: value})  # type: ignore[arg-type]

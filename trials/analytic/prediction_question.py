@@ -58,6 +58,43 @@ class Largest(NamedTuple):
     """Operators of a step with the largest value that is sure."""
 
 
+class Beyond(NamedTuple):
+    """What happens beyond the largest batch with which memory lasts for many steps whose batches differ."""
+
+    size: int
+    """The next larger batch_size or batch_tokens."""
+    steps: int
+    runs: int
+    """Runs of so many steps, each with another order of documents; with the largest size none ran out."""
+    failed: int
+    """Runs in which memory ran out with the next size."""
+    failed_steps: float
+    """Steps of a run that need more than there is with that size, on average."""
+    expandable: int | None
+    """The largest size with expandable segments; None if these are the trial's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManySteps:
+    """Whether memory lasts for runs of many steps whose batches differ, each run with another order of documents."""
+
+    steps: int
+    """Of a run."""
+    runs: int
+    failed: int
+    """Runs in which memory ran out."""
+    failed_steps: float
+    """Steps of a run that need more than there is, on average."""
+    first_failed: int | None
+    """The earliest step in which it did, from 1."""
+    peak_allocated: int
+    """Bytes of the allocator's blocks in the first run, until its end."""
+    peak_reserved: int
+    """Bytes that the allocator reserved in it."""
+    retries: int
+    """Times that the allocator released its cache in it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """What is known of what was asked."""
@@ -68,10 +105,16 @@ class Answer:
     """Whether the bounds follow from other trials of the plan: another plan may know more."""
     flops: StepFlops | None = None
     operators: Rows = ()
+    shapes: tuple[tuple[int, int, Rows], ...] = ()
+    """Rows, width and operators of some steps of a trial whose batches differ."""
     fits: bool | None = None
     """None if the prediction is too uncertain to decide."""
+    many_steps: ManySteps | None = None
+    """Of a trial whose batches differ, beside `fits`."""
     largest: tuple[Largest, ...] = ()
     """The largest value in each room."""
+    beyond: tuple[Beyond, ...] = ()
+    """In each room, where batches differ."""
     reason: str | None = None
     """Why the memory is not known."""
     untimed: str | None = None
@@ -106,6 +149,7 @@ def question_of(values: dict[str, Any], index: int = 0) -> Question:
 
 def answer_of(values: dict[str, Any]) -> Answer:
     """Return the answer that JSON has. Raises TypeError if it has another's fields."""
-    records = {"prediction": Prediction, "bounds": Bounds, "flops": StepFlops}
+    records = {"prediction": Prediction, "bounds": Bounds, "flops": StepFlops, "many_steps": ManySteps}
     values = {name: records[name](**value) if name in records else value for name, value in values.items()}
-    return Answer(**values | {"largest": tuple(Largest(*one) for one in values.get("largest", ()))})
+    tuples = {"largest": Largest, "beyond": Beyond}
+    return Answer(**values | {name: tuple(kind(*one) for one in values.get(name, ())) for name, kind in tuples.items()})

@@ -64,13 +64,15 @@ def take_series(
     cpu_before = read_cpu_time()
     since = time.monotonic()
     with bench.account("measured"):
-        measured, was_narrow = repeat(run, config.measure_steps, narrow, MEASURE_LIMIT, config.max_seconds)
+        steps = config.batches if config.varies else config.measure_steps
+        measured, was_narrow = repeat(run, steps, narrow, MEASURE_LIMIT, config.max_seconds)
     until = time.monotonic()
     cpu_after = read_cpu_time()
     times = [seconds(one) for one in measured]
+    alike = not config.varies  # times of different batches say nothing about each other
     found = {
-        Flag.UNSTEADY: not was_steady or is_drifting(times) or has_levels(times),
-        Flag.NOT_CONVERGED: not was_narrow or is_worth_little(times),
+        Flag.UNSTEADY: alike and (not was_steady or is_drifting(times) or has_levels(times)),
+        Flag.NOT_CONVERGED: alike and (not was_narrow or is_worth_little(times)),
         Flag.RECOMPILED: compile_counts().graphs > graphs,
         Flag.BUSY_HOST: is_host_busy(cpu_before, cpu_after, device_type),
     }

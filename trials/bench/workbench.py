@@ -18,7 +18,7 @@ from lmsweep.trials.distributed.ranks.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, synchronize, why_absent
 from lmsweep.trials.machine.live_phase import report_phase
-from lmsweep.trials.machine.torch_private import clear_cublas_workspaces, graph_settings
+from lmsweep.trials.machine.torch_private import clear_cublas_workspaces, graph_settings, set_allocator
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -31,6 +31,7 @@ from lmsweep.trials.spec.config import StepFlops, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.ways.allocators import ALLOCATORS
 from lmsweep.trials.spec.workloads import workload_named
 
 
@@ -65,6 +66,8 @@ class Workbench:
         if config.device_type not in present_devices():
             chosen = f"; its software is {config.software}" if config.software else ""
             raise UnsupportedError(f"{why_absent(config.device_type)}{chosen}")
+        if config.allocator != "default":
+            set_allocator(ALLOCATORS[config.allocator])
         torch.set_num_threads(len(rank.cores) if rank else len(usable_cores()))
         if rank:
             join(rank, config)
@@ -146,7 +149,7 @@ class Workbench:
             gc.enable()
 
     def clear(self) -> bool:
-        """Free the device and forget compiled code. Return whether the allocator holds nothing any more."""
+        """Free the device and forget compiled code. Return whether the allocator is as it was before the trial."""
         for name in ("step", "iteration"):
             self.__dict__.pop(name, None)
         reset_compiler()
@@ -158,7 +161,7 @@ class Workbench:
             clear_cublas_workspaces()
         device = device_module(self.config.device_type)
         device.empty_cache()
-        return bool(device.memory_allocated() == 0)
+        return bool(device.memory_allocated() == 0 and self.config.allocator == "default")
 
     def _lap(self) -> float:
         now = time.monotonic()

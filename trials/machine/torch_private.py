@@ -226,6 +226,11 @@ def clear_cublas_workspaces() -> None:
     torch._C._cuda_clearCublasWorkspaces()
 
 
+def set_allocator(settings: str) -> None:
+    """Set the options of the allocator, as PYTORCH_CUDA_ALLOC_CONF does, before it has allocated anything."""
+    torch._C._accelerator_setAllocatorSettings(settings)
+
+
 def sleep_on(device: Any, cycles: int) -> None:
     """Queue a kernel that only waits, on the module of a kind of device such as torch.cuda."""
     device._sleep(cycles)
@@ -248,6 +253,11 @@ compile_counters: Callable[[], Any] = partial(_imported, "torch._dynamo.utils", 
 """Return Dynamo's counters by kind."""
 inductor: Callable[[], Any] = partial(_imported, "torch._inductor.compile_fx", "compile_fx")
 """Return the function that compiles a graph with Inductor, after an import of seconds."""
+
+
+def compile_seconds() -> float:
+    """Return the seconds that torch.compile has taken in this process."""
+    return float(_imported("torch._dynamo.utils", "calculate_time_spent")()["total_wall_time"])
 
 
 def inductor_options(mode: str) -> dict[str, Any]:

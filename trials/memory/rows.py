@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from lmsweep.trials.machine.gpu.accelerator import counts_memory
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.memory.allocation_history import TracedHistory, TrackedHistory
 from lmsweep.trials.memory.allocation_log import CATEGORIES, Label
 from lmsweep.trials.memory.meter import ResidentBytes
@@ -26,15 +26,30 @@ _NO_HISTORY = "PyTorch's allocator on device {} is read without a history of all
 _COMPILED = "the storage tracker does not see allocations of compiled code; step.peak_resident is an upper bound"
 
 
-def value_rows(series: Sequence[Readings]) -> Iterator[Measurement]:
-    """One sample for each repetition; `unsteady` if the requested bytes differ. The blocks that CUDA's allocator hands
-    out depend on its cache, so repetitions are compared by the bytes that were requested."""
+def value_rows(series: Sequence[Readings], *, alike: bool = True) -> Iterator[Measurement]:
+    """One sample for each repetition; `unsteady` if they should be `alike` and the requested bytes differ. The blocks
+    that CUDA's allocator hands out depend on its cache, so repetitions are compared by the bytes that were
+    requested."""
     for phase, metric in series[0]:
         asked = (phase, re.sub("allocated|reserved", "requested", metric))
         judged = asked if asked in series[0] else (phase, metric)
-        flags = (Flag.UNSTEADY,) if len({readings[judged] for readings in series}) > 1 else ()
+        flags = (Flag.UNSTEADY,) if alike and len({readings[judged] for readings in series}) > 1 else ()
         samples = tuple(readings[phase, metric] for readings in series)
         yield Measurement(phase=phase, metric=metric, unit="B", samples=samples, flags=flags)
+
+
+def run_rows(config: TrialConfig, series: Sequence[Readings]) -> Iterator[Measurement]:
+    """The peaks of all steps, and how often the allocator gave its cache back and tried again."""
+    for phase, metric in series[0]:
+        if phase == "step":
+            yield one_number("run", metric, "B", max(readings[phase, metric] for readings in series))
+    device = config.device_type
+    if not counts_memory(device):
+        why = f"PyTorch does not count what it allocates on device {device}"
+        yield from _unknown(["run"], "peak_allocated", why)
+        yield from _unknown(["run"], "peak_reserved", why)
+    retries = device_module(device).memory_stats().get("num_alloc_retries") if counts_memory(device) else None
+    yield one_number("run", "alloc_retries", "1", retries, f"device {device} has no allocator with a cache")
 
 
 def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measurement]:

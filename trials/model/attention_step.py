@@ -24,7 +24,7 @@ class AttentionStep:
     ) -> None:
         """output_dtype: type of the output; None is that of the queries."""
         if config.compiles:
-            ready_compiler(config.device_type)
+            ready_compiler(config)
         self.attend = attention_for(config, device=config.device_type, dtype=math_mode.operand_dtype, backend=backend)
         if config.compilation.whole:
             self.attend = torch.compile(

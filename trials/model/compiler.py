@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmsweep.trials.machine.torch_private import compile_counters, dynamo, graph_settings
+from lmsweep.trials.machine.torch_private import compile_counters, compile_seconds, dynamo, graph_settings
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
@@ -26,6 +26,8 @@ class CompileCounts:
 
     graphs: int
     """Captured by dynamo."""
+    seconds: float
+    """That compilation took, since the process began."""
     graph_breaks: int
     cache_hits: int
     """Graphs that Inductor found in its cache."""
@@ -55,13 +57,14 @@ def compile_model(
         model.compile(backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes)
 
 
-def ready_compiler(device_type: str) -> None:
+def ready_compiler(config: TrialConfig) -> None:
     """Set this process's options of torch.compile. Raises UnsupportedError if there is no C++ compiler. A graph that
-    fails to compile then raises, and so does a recompilation beyond dynamo's limit, instead of running eagerly."""
-    if device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
+    fails to compile then raises, and so does a recompilation beyond dynamo's limit, instead of running eagerly as in
+    training: where batches differ by their lengths, it does that here, too."""
+    if config.device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
         raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
     dynamo().config.suppress_errors = False
-    dynamo().config.fail_on_recompile_limit_hit = True
+    dynamo().config.fail_on_recompile_limit_hit = not config.varies
     # Compile forward and backward together, in the first forward: only then can the cache store the pair.
     graph_settings().force_non_lazy_backward_lowering = True
 
@@ -80,6 +83,7 @@ def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
 def compile_counts() -> CompileCounts:
     return CompileCounts(
         graphs=counters["stats"]["unique_graphs"],
+        seconds=compile_seconds() if counters else 0.0,
         graph_breaks=sum(counters["graph_break"].values()),
         cache_hits=counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"],
         cache_misses=counters["inductor"]["fxgraph_cache_miss"],

@@ -84,8 +84,8 @@ def _named_loss(config: TrialConfig) -> LossFunction:
         module, _, name = way.function.rpartition(".")
         function = partial(function, getattr(import_module(module), name))
     if way.is_compiled:
-        ready_compiler(config.device_type)
-        function = torch.compile(function, dynamic=False)
+        ready_compiler(config)
+        function = torch.compile(function, dynamic=config.dynamic_shapes)
     return LossFunction(function=function, takes_hidden=way.takes_hidden)
 
 

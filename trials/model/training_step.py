@@ -1,13 +1,15 @@
 """The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
 
+from lmsweep.trials.lengths.batches import Batch, batches
 from lmsweep.trials.model.adapted_layers import add_adapters, trainable
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.compiler import compile_model, ready_compiler
@@ -20,6 +22,7 @@ from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.model.transformer.transformer import Transformer
+from lmsweep.trials.model.transformer.varied_batches import VariedBatch, varied_batches
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
 from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_devices, inputs_of, logits_of, users_loss
 from lmsweep.trials.model.users.users_model import build_users_model, give_hidden, repeated_layers, vocabulary_of
@@ -53,13 +56,14 @@ class TrainingStep:
         self.config = config
         self.math_mode = math_mode
         if config.compiles:
-            ready_compiler(device)
+            ready_compiler(config)
         self.repeated_layers: str | None = None
         """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
         if config.adapter != "none":
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
+        self._layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         self.loss_function = loss_for(config)
         self._head: torch.Tensor | None = None
@@ -82,6 +86,12 @@ class TrainingStep:
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)  # (batch, tokens)
         vocabulary = vocabulary_of(self.model, config)
+        self._micro_batches: list[VariedBatch] = []
+        self._varied: Iterator[VariedBatch] = iter(())
+        if config.varies:
+            self.draw_from(batches(config))
+            self.advance()
+            shape = (0, 0)
         self.inputs = torch.randint(vocabulary, shape, device=device)
         self.targets = torch.randint(vocabulary, shape, device=device)
         # Kept alive from forward to the end of the iteration, like the variables of a training loop.
@@ -119,13 +129,23 @@ class TrainingStep:
             else call_model(self.model, self._own_inputs, inputs, targets)
         )
 
-    def _logits_in(self, output: object) -> torch.Tensor:
-        shape = (self.config.micro_batch_size, self.config.context_length)
-        logits = logits_of(output, shape, str(self.config.model_code))
+    def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:
+        logits = logits_of(output, (inputs.shape[0], inputs.shape[1]), str(self.config.model_code))
         if self._first:
             check_devices(self.model, self.inputs.device.type, str(self.config.model_code))
             self._first = False
         return logits
+
+    def draw_from(self, source: Iterator[Batch]) -> None:
+        """Take the batches of documents of different lengths from here."""
+        vocabulary = vocabulary_of(self.model, self.config)
+        self._varied = varied_batches(self.config, source, vocabulary, self.math_mode.operand_dtype)
+
+    def advance(self) -> tuple[Batch, ...]:
+        """Bring the micro-batches of the next step onto the device, and return them; none if all steps are alike."""
+        if self.config.varies:
+            self._micro_batches = list(islice(self._varied, self.config.accumulate))
+        return tuple(one.batch for one in self._micro_batches)
 
     def phases(self) -> tuple[Phase, ...]:
         """The phases of one iteration, in order; forward and backward once per micro-batch. Phases of one name are one
@@ -143,6 +163,11 @@ class TrainingStep:
 
     def forward(self, index: int = 0) -> None:
         """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch."""
+        if self._micro_batches:
+            varied = self._micro_batches[index]
+            if self._layer is not None:
+                varied.enter(self._layer)
+            self.inputs, self.targets = varied.inputs, varied.targets
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         with (
@@ -150,10 +175,10 @@ class TrainingStep:
             self.math_mode.autocast(self.config.device_type),
             saved_on_host(self.model) if OFFLOADS[self.config.offload].saved == "all" else nullcontext(),
         ):
-            targets = self.micro_batch(self.targets, index)
+            inputs, targets = self.micro_batch(self.inputs, index), self.micro_batch(self.targets, index)
             with Range("forward"):
-                output = self._call(self.micro_batch(self.inputs, index), targets)
-            made = output if self.config.model_code is None else self._logits_in(output)
+                output = self._call(inputs, targets)
+            made = output if self.config.model_code is None else self._logits_in(output, inputs)
             if self._head is not None:
                 with Range("loss"):
                     self.loss = self.loss_function.function(made, self._head, targets)
@@ -166,7 +191,8 @@ class TrainingStep:
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
         """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""
         size = self.config.micro_batch_size
-        return whole[index * size : (index + 1) * size] if self.config.accumulate > 1 else whole
+        is_part = self.config.accumulate > 1 and not self._micro_batches
+        return whole[index * size : (index + 1) * size] if is_part else whole
 
     def mean_loss(self) -> torch.Tensor:
         """The micro-batch's part of the mean loss over the batch, a scalar."""

@@ -10,7 +10,8 @@
     shared_runs.py           which trials one run serves
     step_operators.py        the operators of any trial at its full depth
     float8_operators.py      those of a step in float8, from those in bfloat16
-    depth/                   large steps from small ones: more layers, of each kind by itself; another batch
+    depth/                   large steps from small ones: more layers, of each kind by itself; another batch or shape
+    many_steps/              steps whose batches differ, one after the other through one allocator
     without_device/          tensors without storage, ranks without processes, a simulated allocator
     compiled/                memory of compiled graphs: which buffers live when
 

@@ -10,7 +10,7 @@ import gc
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,6 +22,16 @@ from lmsweep.trials.analytic.rates.operators import row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
+from lmsweep.trials.prediction.many_steps.lasting_memory import (
+    beyond,
+    largest_lasting,
+    many_steps,
+    run_fits,
+    run_memory,
+    some_shapes,
+    with_any_batch,
+    with_size,
+)
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, together
@@ -29,7 +39,7 @@ from lmsweep.trials.prediction.shared_runs import one_run_for
 from lmsweep.trials.prediction.step_family import largest_of_trial, prepare, step_family
 from lmsweep.trials.prediction.step_operators import step_operators, structure_of
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
-from lmsweep.trials.spec.config import RequestError, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.words import Mode
 
@@ -82,6 +92,8 @@ def _shared(asked: Question) -> Hashable:
     """A key of the question: one run, or one search, answers all questions with the same key."""
     if asked.config.references or not asked.is_trial:
         return asked.index
+    if asked.config.varies:
+        return with_any_batch(asked.config), asked.subject, asked.rooms
     if asked.wants == ("operators",):
         return structure_of(asked.config)
     return (family(asked.config), asked.subject, asked.rooms) if "bounds" in asked.wants else one_run_for(asked.config)
@@ -118,13 +130,12 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
         if asked.config.has_counted_flops:
             found["flops"] = count_flops(asked.config)
     if "verdict" in asked.wants:
-        name, room = asked.rooms[0]
-        found |= _known(lambda: {"fits": fits(asked.config, asked.subject, room, name)})
+        found |= _known(lambda: _verdict(asked))
     if "largest" in asked.wants:
         found |= _known(lambda: _largest(asked), "reason")
     elif "operators" in asked.wants and asked.config.device_type == "cuda":
-        rows = _known(lambda: {"operators": list(map(row_of, step_operators(asked.config, asked.subject)))})
-        found |= rows if "operators" in rows else {"untimed": next(iter(rows.values()))}
+        rows = _known(lambda: _operators(asked))
+        found |= rows if {"operators", "shapes"} & rows.keys() else {"untimed": next(iter(rows.values()))}
     return Answer(**found)
 
 
@@ -140,7 +151,28 @@ def _known(find: Callable[[], Found], unknown: str = "failure") -> Found:
         return {"failure": f"predicting it failed: {type(error).__name__}: {error}"}
 
 
+def _operators(asked: Question) -> Found:
+    if asked.config.varies:
+        return _of_some_shapes([asked.config])
+    return {"operators": [*map(row_of, step_operators(asked.config, asked.subject))]}
+
+
+def _of_some_shapes(configs: Sequence[TrialConfig]) -> Found:
+    """The operators of some steps of configurations that differ in the batch alone."""
+    some = {one.batch: one.config for config in configs for one in some_shapes(config)}
+    return {"shapes": [(*shape, [*map(row_of, step_operators(one))]) for shape, one in some.items()]}
+
+
+def _verdict(asked: Question) -> Found:
+    room = asked.rooms[0]
+    if asked.config.varies:
+        return {"fits": run_fits(asked.config, room), "many_steps": many_steps(asked.config, room)}
+    return {"fits": fits(asked.config, asked.subject, room.bytes, room.device_name)}
+
+
 def _memory(asked: Question, run: Mode | None) -> Found:
+    if asked.config.varies:
+        return {"prediction": run_memory(asked.config)}
     try:
         return {"prediction": predict(asked.config, asked.subject, run=run)}
     except UnpredictableError:
@@ -152,6 +184,14 @@ def _memory(asked: Question, run: Mode | None) -> Found:
 
 def _largest(asked: Question) -> Found:
     """The largest size that fits in each room, and the operators of a step of that size."""
+    if asked.config.varies:
+        largest = [largest_lasting(asked.config, room) for room in asked.rooms]
+        pairs = zip(asked.rooms, largest, strict=True)
+        lasting = {"largest": tuple(largest), "beyond": tuple(beyond(asked.config, *pair) for pair in pairs)}
+        if "operators" not in asked.wants:
+            return lasting
+        sizes = sorted({one.sure for one in largest if one.sure})
+        return lasting | _of_some_shapes([with_size(asked.config, size) for size in {*sizes[:1], *sizes[-1:]}])
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, room) for room in asked.rooms)}
     step = step_family(asked.config)

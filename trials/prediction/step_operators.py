@@ -34,6 +34,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     what the user's code raises."""
     if why := why_untimed(config):
         raise UnpredictableError(why)
+    assert not config.varies, "operators are those of one shape"
     if subject == "attention":
         return _of_its_phases(config, lambda step: attention_run(as_eager(step)).log.operators(step))
     if not config.builds_a_model:
@@ -86,8 +87,9 @@ def _of_any_batch(config: TrialConfig) -> Operators:
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
-    plain = {"attention": "naive", "checkpointing": "none", "window": None, "document_length": None, "compile": "none"}
-    update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, loss="eager", **plain)  # type: ignore[arg-type]
+    plain = {"attention": "naive", "checkpointing": "none", "window": None, "compile": "none", "loss": "eager"}
+    plain |= {"lengths": None, "batching": "padded"}
+    update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, **plain)  # type: ignore[arg-type]
     return *found, *(one for one in _at_full_depth(as_eager(update)) if one.phase == "optimizer")
 
 

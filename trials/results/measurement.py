@@ -18,7 +18,7 @@ class Measurement:
     metric: str
     """time, enqueue_time, peak_allocated, ..."""
     unit: str
-    """s, B, B/s, FLOP/s, J, W, Hz, degC (degrees Celsius), or 1 for a count or a ratio."""
+    """s, B, B/s, FLOP/s, J, W, Hz, degC (degrees Celsius), tokens/s, share, or 1 for a count or ratio."""
     samples: tuple[float, ...] | None
     """One value per measured iteration; None if unknown, for the reason in `reason`."""
     warmup_samples: tuple[float, ...] = ()

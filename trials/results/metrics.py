@@ -41,6 +41,11 @@ METRICS: Mapping[str, Metric] = {
     **_stored("s", ["time_std"], "timing", "attention"),  # of published numbers
     **_stored("s", ["time"], "timing", "attention", "loss", "ddp", "collectives", "ceiling", "noop"),
     **_stored("s", ["device_time", "enqueue_time"], "timing", "attention", "ddp"),
+    **_stored("s", ["mean_time", "p99_time", "token_time", "recompile_time"], "timing", "ddp"),
+    **_stored("1", ["real_tokens", "padded_tokens"], "timing", "ddp"),
+    **_stored("share", ["padding"], "timing", "ddp"),
+    **_stored("tokens/s", ["real_tokens_per_second", "padded_tokens_per_second"], "timing", "ddp"),
+    **_stored("1", ["alloc_retries"], "memory"),
     "device_gap": Metric(unit="s", workloads=("timing",), is_difference=True),
     **_stored("s", ["latency"], "attention"),
     **_stored("s", ["compile_time", "setup_time", "checked_time", "warmup_time"], *ITERATED, "precision", "noop"),
@@ -90,6 +95,9 @@ FLOP_RATES: tuple[str, ...] = tuple(name for name, one in METRICS.items() if one
 
 WALL_TIME, DEVICE_TIME = "step.time", "step.device_time"
 """The time of a step, and the time of it in which the device was busy."""
+
+TOKEN_TIME, PADDING = "step.token_time", "step.padding"
+"""Of steps whose batches differ: the time of a token that is no padding, and the share of padding."""
 
 PEAKS = ("step.peak_allocated", "step.peak_tensors", "step.peak_resident")
 """The peak memory of a step: by the allocator, of tensors, or of the process; the first that is known counts."""

@@ -21,7 +21,9 @@ from lmsweep.trials.spec.words import (
     CUDA_GRAPH_MODES,
     GPU_DEVICES,
     AdapterWord,
+    Allocator,
     Auto,
+    Batching,
     Capture,
     Collective,
     Compile,
@@ -114,8 +116,16 @@ class TrialConfig:
     """Whether each position attends only to itself and earlier positions, or to all."""
     window: int | None = _combination(None)
     """Positions that each position attends to, itself and those before it; None: all. Needs `causal`."""
-    document_length: int | None = _combination(None)
-    """Mean tokens of documents packed into a sequence, attended to one by one; None: a sequence is one document."""
+    lengths: str | None = _combination(None)
+    """Tokens of the documents: a file, a distribution, or the mean of packed ones; None: context_length each."""
+    batching: Batching = _combination("padded")
+    """How documents become batches (`lmsweep.trials.lengths.batches`)."""
+    batch_tokens: int | None = _combination(None)
+    """Tokens of a batch with its padding, where `batching` is token_budget."""
+    seed: int = _combination(1)
+    """Which documents are drawn, in which order."""
+    allocator: Allocator = _combination("default")
+    """How CUDA's allocator cuts memory into blocks."""
     optimizer: str = _combination("adamw_fused")
     """A word (docs/fields.md) or a reference to the user's class; muon leaves other weights than matrices to AdamW."""
     optimizer_args: str | None = _combination(None)
@@ -164,6 +174,8 @@ class TrialConfig:
     """Measured iterations. auto: until the confidence interval of their median is narrow."""
     max_seconds: float | None = _protocol(None)
     """Limit for the warm-up, and again for the measured iterations; at least one of each runs."""
+    batches: int = _protocol(100)
+    """Different batches that are measured where `lengths` make them differ, in place of `measure_steps`."""
     cold_l2: bool = _protocol(False)
     """Whether the GPU's L2 cache is flushed before each measured interval. Workload `attention` only."""
     profiler: Profiler = _protocol("torch")
@@ -225,6 +237,16 @@ class TrialConfig:
 
     def is_default(self, name: str) -> bool:
         return bool(getattr(self, name) == CONFIG_FIELDS[name].default)
+
+    @property
+    def document_length(self) -> int | None:
+        """Mean tokens of packed documents that are the same in every sequence; None if there are no such."""
+        return int(self.lengths) or None if self.lengths and self.lengths.isdecimal() else None
+
+    @property
+    def varies(self) -> bool:
+        """Whether each step has another batch, by the lengths of its documents."""
+        return self.lengths is not None and self.document_length is None
 
     @property
     def micro_batch_size(self) -> int:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.ways.allocators import ALLOCATORS
 from lmsweep.trials.spec.ways.compilations import COMPILATIONS
 from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
@@ -15,6 +16,7 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 Capture = Literal["none", "step"]
 GPU_DEVICES = ("cuda", "xpu")
 """Kinds of device that Ray counts and assigns: NVIDIA's and AMD's GPUs, Intel's GPUs."""
+Batching = Literal["padded", "grouped", "packed", "token_budget"]
 Gather = Literal["fp32", "bf16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Profiler = Literal["torch", "nsys"]
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     Compile = str
     AdapterWord = str
     Offload = str
+    Allocator = str
 else:
     AdapterWord = Literal["none", *ADAPTERS]
     Offload = Literal[tuple(OFFLOADS)]
+    Allocator = Literal[tuple(ALLOCATORS)]
     Compile = Literal[*COMPILATIONS]
     Precision = Literal[tuple(PRECISIONS)]
 

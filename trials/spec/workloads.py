@@ -36,6 +36,8 @@ class Workload:
     """Whether it may run in a process that has run another trial. What that trial left must not change its results."""
     accumulates: bool = False
     captures: bool = False
+    varies: bool = False
+    """Whether it measures batches that differ by the lengths of their documents."""
     takes_own_step: bool = False
     """Whether it measures the user's own training step."""
     preloads: bool = False
@@ -67,24 +69,26 @@ BUILT_IN: dict[str, Workload] = {
         Workload(
             name="timing",
             module=f"{_ROOM}.timing",
-            protocol=("mode", *STEPS),
+            protocol=("mode", *STEPS, "batches"),
             holds="model",
             may_follow=True,
             accumulates=True,
             captures=True,
             takes_own_step=True,
             preloads=True,
+            varies=True,
         ),
         Workload(
             name="memory",
             module=f"{_ROOM}.memory",
-            protocol=("mode",),
+            protocol=("mode", "batches"),
             holds="model",
             takes_own_step=True,
             preloads=True,
             iterations=9,
             least_seconds=1.5,
             tables=("allocations", "timelines", "residuals"),
+            varies=True,
         ),
     )
 }

@@ -116,15 +116,31 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
             if _inflates(file, source):
                 return Damage(path=path, error=f"its rows take more than {_EXPANSION} times the memory of the file")
-            present = pa.schema([field for field in wanted if field.name in names])
-            table = file.read(columns=present.names, use_threads=False)  # the files of a store are read in parallel
-        found = as_wanted(table.replace_schema_metadata(None), present)
+            older = ["document_length"] if "document_length" in names else []
+            present = pa.schema(
+                [field for field in wanted if field.name in names or (older and field.name in _LENGTHS)]
+            )
+            read = [*(name for name in present.names if name in names), *older]
+            table = file.read(columns=read, use_threads=False)  # the files of a store are read in parallel
+        found = as_wanted(_with_lengths(table.replace_schema_metadata(None)), present)
         found.validate(full=True)
         if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
             return Damage(path=path, error=f"not written by lmsweep: it has rows without {without[0]}")
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Damage(path=path, error=short_line(str(error)))
     return found
+
+
+_LENGTHS = ("lengths", "batching")
+
+
+def _with_lengths(table: pa.Table) -> pa.Table:
+    """Return the table with the fields that have replaced `document_length`, which older files have."""
+    if "document_length" not in table.column_names:
+        return table
+    lengths = table["document_length"].cast(pa.int64()).cast(pa.string())
+    batching = pc.if_else(lengths.is_valid(), "packed", pa.scalar(None, pa.string()))
+    return table.append_column("lengths", lengths).append_column("batching", batching)
 
 
 def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:

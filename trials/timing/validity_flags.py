@@ -6,8 +6,8 @@ from statistics import median
 import numpy as np
 
 from lmsweep.trials.analytic.datasheets import Device, boost_of, peak_flops
-from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, recomputed_flops
+from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
 from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import count_outliers

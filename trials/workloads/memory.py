@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from lmsweep.trials.bench.varied_steps import BatchesTaken
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, synchronize
 from lmsweep.trials.memory.allocation_history import TracedHistory, TrackedHistory
@@ -16,6 +17,7 @@ from lmsweep.trials.memory.rows import (
     history_rows,
     resident_rows,
     residual_rows,
+    run_rows,
     unknown_rows,
     value_rows,
 )
@@ -44,6 +46,9 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     config = bench.config
     if config.step:
         yield from _measure_users_step(bench)
+        return
+    if config.varies:
+        yield from _measure_varied_steps(bench)
         return
     bench.clear()  # leftovers of an earlier workload would count
     resident_before = resident_bytes()
@@ -75,6 +80,30 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from breakdown_rows(config, len(step.blocks), series[-1], last.before_backward, last.kept, usage)
     yield from residual_rows(last.kept)
     yield from history_rows(config, history, usage)
+
+
+def _measure_varied_steps(bench: Workbench) -> Iterator[Yielded]:
+    """Yield the bytes of each step, as of one whose batches are alike, and the peaks of all of them: `run`."""
+    config = bench.config
+    bench.clear()
+    resident_before = resident_bytes()
+    meter = meter_for(config)
+    with bench.quiet(), meter.tracker or nullcontext():
+        once = {("baseline", metric): held for metric, held in meter.now().items()}
+        step = bench.step
+        once |= {("init", metric): held for metric, held in meter.now().items()}
+        varied, series = BatchesTaken(step), []
+        with bench.account("measured"):
+            for _ in range(config.batches):
+                with varied.stepping():
+                    series.append(iterate(step, meter, None))
+        if config.compiles:
+            check_compiled(cuda_graphs=step.uses_cuda_graphs)
+    yield from value_rows([once])
+    yield from value_rows(series, alike=False)
+    yield from unknown_rows(config, [phase.name for phase in step.phases()])
+    yield from run_rows(config, series)
+    yield from resident_rows(resident_before, resident_bytes())
 
 
 def _measure_users_step(bench: Workbench) -> Iterator[Yielded]:

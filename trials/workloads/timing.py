@@ -1,16 +1,18 @@
 """The workload `timing`: how long each phase of a training iteration takes."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
 from lmsweep.trials.bench.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.bench.iterations import Series, compile_rows, host_bound_flags, take_series, time_rows
+from lmsweep.trials.bench.varied_steps import BatchesTaken, token_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
-from lmsweep.trials.model.compiler import compile_counts
+from lmsweep.trials.model.compiler import CompileCounts, compile_counts
 from lmsweep.trials.model.trained_weights import flags_of_training
 from lmsweep.trials.model.training_step import PHASES, TrainingStep, capture_phases
 from lmsweep.trials.model.users.users_step import UsersStep
@@ -32,12 +34,14 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         phases = bench.iteration.phases()
 
         finite: list[bool] = []
+        varied = BatchesTaken(bench.step) if config.varies else None
 
         def run_with(clock: Clock) -> Iteration:
-            iteration = time_iteration(phases, clock)
-            if not finite:
-                finite.append(_has_finite_loss(bench.iteration))
-            bench.iteration.drop()
+            with varied.stepping() if varied else nullcontext():
+                iteration = time_iteration(phases, clock)
+                if not finite:
+                    finite.append(_has_finite_loss(bench.iteration))
+                bench.iteration.drop()
             return iteration
 
         run = partial(run_with, clock_for(config.device_type))
@@ -47,7 +51,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         if config.capture != "none":
             with bench.account("capture"):
                 phases = capture_phases(bench.step)
-        graphs = compile_counts().graphs
+        compiled = compile_counts()
         watch.wait()
         scales: list[float] = []
 
@@ -55,10 +59,17 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             if isinstance(bench.iteration, TrainingStep):
                 scales.append(bench.iteration.scaler.get_scale())
 
-        series = take_series(bench, run, attrgetter("step"), before_measuring=note_scale)
+        def begin() -> None:
+            note_scale()
+            if varied:
+                varied.restart()
+
+        series = take_series(bench, run, attrgetter("step"), before_measuring=begin)
         note_scale()
+        taken = list(varied.taken) if varied else []
         device: list[DeviceTime] = []
-        if has_events(config.device_type):
+        has_device = has_events(config.device_type) and not varied  # traces of other batches say nothing
+        if has_device:
             with bench.account("profiled"):
                 device = [
                     replace(one, phases=sums_by_name(phases, one.phases))
@@ -71,7 +82,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             bench.traced = [one.work for one in device]
 
     if config.compiles:
-        yield from _compile_counts(graphs)
+        yield from _compile_counts(compiled)
     # In a captured step the device also waits between kernels, but not for the host.
     busy = [one.step for one in device] if config.capture == "none" else []
     common = (
@@ -86,7 +97,9 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     with bench.account("setup"):
         flops = _flops(bench)
     yield from _times(bench, names, series, common, flops)
-    if has_events(config.device_type):
+    if taken:
+        yield from token_rows(taken, [one.step for one in series.measured])
+    if has_device:
         yield from device_rows(names, device)
     yield from telemetry_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)
@@ -107,6 +120,8 @@ def _has_finite_loss(iteration: TrainingStep | UsersStep) -> bool:
 
 
 def _flops(bench: Workbench) -> StepFlops | None:
+    if bench.config.varies:
+        return StepFlops(reason="the FLOPs of a step differ with its batch")
     if not bench.config.has_counted_flops:
         return None
     return bench.flops or count_flops(bench.config)
@@ -119,17 +134,18 @@ def _flops_rows(config: TrialConfig, flops: StepFlops | None) -> Iterator[Measur
         yield one_number(phase, "flops", "FLOP", flops.of(phase), flops.reason)
 
 
-def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
+def _compile_counts(at_first: CompileCounts) -> Iterator[Measurement]:
     counts = compile_counts()
     values = {
-        "graphs": graphs_at_first,
+        "graphs": at_first.graphs,
         "graph_breaks": counts.graph_breaks,
-        "recompiles": counts.graphs - graphs_at_first,
+        "recompiles": counts.graphs - at_first.graphs,
         "cache_hits": counts.cache_hits,
         "cache_misses": counts.cache_misses,
     }
     for metric, count in values.items():
         yield Measurement(phase="trial", metric=metric, unit="1", samples=(count,))
+    yield one_number("trial", "recompile_time", "s", counts.seconds - at_first.seconds)
 
 
 def _times(
@@ -138,6 +154,8 @@ def _times(
     config, device = bench.config, bench.datasheet
 
     def flags(phase: str, seconds: Sequence[float]) -> tuple[Flag, ...]:
+        if config.varies:
+            return common
         return common + flags_of_times(config, phase, seconds, device, flops.of(phase) if flops else None)
 
     yield from time_rows(series, list(dict.fromkeys((*names, "step"))), flags)  # a user's step may be one phase

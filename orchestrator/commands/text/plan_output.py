@@ -14,8 +14,10 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.predicting.varied_step import padding_of
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.prediction_question import ManySteps
 from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -39,6 +41,8 @@ class PlannedTrial(BaseModel):
     predicted_peak_bytes_of_others: tuple[int, int, int] | None = Field(
         None, description="Of a GPU: middle, least and most that other trainers need, by public stacks."
     )
+    padding: float | None = Field(None, description="Share of tokens, where batches differ by `lengths`.")
+    many_steps: ManySteps | None = Field(None, description="Only of a GPU, where batches differ by `lengths`.")
     expected_seconds: float | None
     expected_seconds_reason: str | None
     expected_setup_seconds: float | None = Field(
@@ -51,6 +55,9 @@ class PlannedTrial(BaseModel):
         None, description="This field and the next: only of trials whose workloads measure steps of a GPU."
     )
     expected_step_seconds_between: tuple[float, float] | None = None
+    expected_step_seconds_quantiles: tuple[float, float] | None = Field(
+        None, description="Median and 99th percentile, where batches differ by `lengths`; the mean is above."
+    )
     expected_step_seconds_of_others: Sure | None = Field(None, description="Middle and interval, by public stacks.")
     expected_exposed_seconds: float | None = None
     expected_step_source: str | None = None
@@ -105,6 +112,7 @@ def plan_output(
                 predicted_peak_reason=no_peak,
                 expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
                 expected_seconds_reason=no_seconds,
+                **_of_lengths(planned, predictions),
                 **_of_others(planned, peak),
                 **_of_steps(None if no_seconds else estimate.trials[planned.index]),
                 **_of_step(steps.of(planned) if steps else None),
@@ -134,6 +142,14 @@ def _of_others(planned: planning.PlannedTrial, peak: Prediction | Bounds | Refus
     return {"predicted_peak_bytes_of_others": peak_of_others(peak.peak)}
 
 
+def _of_lengths(planned: planning.PlannedTrial, predictions: Predictions | None) -> dict[str, Any]:
+    """Return what follows from the lengths of documents; empty where all batches are alike."""
+    if not planned.trial.config.varies:
+        return {}
+    lasting = predictions.many_steps(planned.trial, planned.environment) if predictions else None
+    return {"padding": padding_of(planned.trial.config), "many_steps": lasting}
+
+
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:
     """Return the predicted steps that a trial's time is made of; empty if results or a time limit give the time."""
     if estimate is None or estimate.steps is None:
@@ -154,6 +170,8 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
         "expected_step_source": known and known.source,
         "expected_step_reason": step.reason if isinstance(step, Refusal) else None,
     }
+    if known and known.quantiles:
+        found["expected_step_seconds_quantiles"] = known.quantiles
     if not known or not known.fleet:
         return found
     return found | {

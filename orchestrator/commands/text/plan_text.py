@@ -16,6 +16,7 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
+from lmsweep.orchestrator.predicting.varied_step import padding_of
 from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -30,6 +31,8 @@ MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
 BY_OTHERS = "by other trainers"
 """The column of a step's time as public stacks run it."""
+LENGTHS = ("padding", "out of memory")
+"""The columns of trials whose batches differ by their lengths."""
 OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
@@ -53,7 +56,11 @@ class PlanText:
         return Listing(
             title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
-            keys=[str(name) for name in frame if name not in ("peak memory", "step", BY_OTHERS, "time", "action")],
+            keys=[
+                str(name)
+                for name in frame
+                if name not in ("peak memory", *LENGTHS, "step", BY_OTHERS, "time", "action")
+            ],
             units={},
             tones=TONES,
             notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
@@ -101,6 +108,7 @@ class PlanText:
     def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
         steps = self.steps
         has_step = steps and any(isinstance(steps.of(one), StepEstimate) for one in trials)
+        has_lengths = any(one.trial.config.varies for one in trials)
         stepping = ["step", BY_OTHERS] if has_step else []
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
@@ -112,13 +120,23 @@ class PlanText:
                 *(_process_text(one) for _ in repeated),
                 one.trial_id[:SHORT_ID],
                 self._peak_text(one),
+                *(text for text in self._lengths_text(one) if has_lengths),
                 *(self._step_text(one, name) for name in stepping),
                 self._seconds_text(one),
                 one.action,
             ]
             for one in trials
         ]
-        columns = [*names, *repeated, "trial", "peak memory", *stepping, "time", "action"]
+        columns = [
+            *names,
+            *repeated,
+            "trial",
+            "peak memory",
+            *(LENGTHS if has_lengths else ()),
+            *stepping,
+            "time",
+            "action",
+        ]
         return pd.DataFrame(rows, columns=columns, dtype=object)
 
     def _peak_text(self, planned: PlannedTrial) -> str:
@@ -126,6 +144,19 @@ class PlanText:
         if isinstance(found, Bounds):
             return between(found)
         return gib(found.peak) if isinstance(found, Prediction) else "?"
+
+    def _lengths_text(self, planned: PlannedTrial) -> tuple[str, str]:
+        """Return the share of padding, and how often memory runs out."""
+        if not planned.trial.config.varies:
+            return "-", "-"
+        found = self.predictions.many_steps(planned.trial, planned.environment) if self.predictions else None
+        padding = f"{padding_of(planned.trial.config):.0%}"
+        if found is None:
+            return padding, "?"
+        if not found.failed:
+            return padding, f"0 of {found.runs} runs of {found.steps:,} steps"
+        often = f"{found.failed / found.runs:.0%} of runs, {found.failed_steps:.3g} of {found.steps:,} steps"
+        return padding, f"{often}, first in step {found.first_failed}"
 
     def _step_text(self, planned: PlannedTrial, column: str) -> str:
         found = self.steps.of(planned) if self.steps else None
@@ -150,7 +181,8 @@ def _process_text(planned: PlannedTrial) -> str:
 def frontier_listing(found: list[Frontier]) -> Listing:
     """Return the largest value of one dimension that fits, by everything else that varies."""
     dimension = found[0].dimension
-    names = [name for name in varying_fields([one.config for one in found]) if name != dimension]
+    sizes = {one.dimension for one in found}
+    names = [name for name in varying_fields([one.config for one in found]) if name not in sizes]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
     rooms = dict.fromkeys(one.room for one in found)
     return Listing(
@@ -158,7 +190,10 @@ def frontier_listing(found: list[Frontier]) -> Listing:
         frame=pd.DataFrame(rows, columns=[*names, "device", f"largest {dimension}"], dtype=object),
         keys=[*names, "device"],
         units={},
-        notes=[f"fits: predicted peak of at most {room}" for room in rooms],
+        notes=[
+            *dict.fromkeys(one.words for one in found if one.words),
+            *(f"fits: predicted peak of at most {room}" for room in rooms),
+        ],
     )
 
 

@@ -26,6 +26,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "losses",
         "shapes",
         "packing",
+        "lengths",
+        "lengths-cpu",
         "attention",
         "attention-2026",
     ),

@@ -1,7 +1,8 @@
 """The workload `ddp`: a data-parallel training step on several ranks, and how much of its communication is exposed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from lmsweep.orchestrator.features.ddp.collective_times import bandwidth_rows
 from lmsweep.orchestrator.features.ddp.comm_trace import (
@@ -11,13 +12,15 @@ from lmsweep.orchestrator.features.ddp.comm_trace import (
     trace_communication,
     trace_step,
 )
-from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, pair_rows
+from lmsweep.orchestrator.features.ddp.step_pairs import Pair, StepPairs, pair_rows
 from lmsweep.orchestrator.features.ddp.step_report import report_rows, report_step
 from lmsweep.orchestrator.features.ddp.timed_rank import RankMemory, TimedRank, take_series_of_ranks
 from lmsweep.trials.bench.iterations import host_bound_flags
+from lmsweep.trials.bench.varied_steps import token_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.profiling.device_time import device_row
@@ -48,16 +51,27 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         team.all(TimedRank.time_all_reduces, ALL_REDUCE_WARMUP)
     with bench.account("measured"):
         all_reduces = [*map(max, zip(*team.all(TimedRank.time_all_reduces, ALL_REDUCES), strict=True))]
+    pairs = StepPairs(team)
+
+    def run() -> Pair:
+        team.all(TimedRank.advance)
+        return pairs.run()
+
+    def begin() -> None:
+        team.all(TimedRank.restart)
+
     with bench.account("compile" if config.compiles else "warmup"):
-        checks = list(verify(team, config))
+        checks = list(_unverified(run) if config.varies else verify(team, config))
     if config.compiles:
         check_compiled()
-    pairs = StepPairs(team)
-    series = take_series_of_ranks(bench, team, pairs.run, lambda pair: pair.synchronized.step)
+    series = take_series_of_ranks(bench, team, run, lambda pair: pair.synchronized.step, before_measuring=begin)
     with bench.account("measured"):
         # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
         team.all(TimedRank.reset_peak_memory)
-        team.all(TimedRank.step)
+        begin()
+        for _ in range(len(series.measured) if config.varies else 1):
+            team.all(TimedRank.advance)
+            team.all(TimedRank.step)
         memory = team.all(TimedRank.memory)
         traces = team.all(trace_communication)
         merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
@@ -72,11 +86,21 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
     yield from pair_rows(
         config, bench.datasheet, series.warmup, series.measured, doubtful=doubtful, does_not_fit=pairs.does_not_fit
     )
+    if config.varies:
+        drawn, each = batches(config), config.accumulate * config.world_size
+        taken = [tuple(islice(drawn, each)) for _ in series.measured]
+        yield from token_rows(taken, [pair.synchronized.step for pair in series.measured])
     yield from _communication(traces)
     yield from report_rows(reports)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, gradients, all_reduces)
+
+
+def _unverified(run: Callable[[], Pair]) -> Iterator[Measurement]:
+    run()
+    reason = "gradients are compared with one process where all batches have one shape; take lengths out for that"
+    yield one_number("gradients", "relative_error", "1", None, reason)
 
 
 def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:

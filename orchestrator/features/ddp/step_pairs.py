@@ -176,6 +176,8 @@ def pair_rows(
     def timed(phase: str, work: str, value: Callable[[Pair], float]) -> Measurement:
         found = row(phase, "time", value)
         assert found.samples, "there is at least one pair"
+        if config.varies:
+            return replace(found, flags=doubtful)
         return replace(found, flags=doubtful + flags_of_times(config, work, found.samples, device))
 
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])

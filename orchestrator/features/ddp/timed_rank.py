@@ -17,6 +17,7 @@ from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimizer
 from lmsweep.trials.distributed.ranks.coordinator import AlignedRank, Team
 from lmsweep.trials.distributed.ranks.process_group import Mean
+from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, reset_peak
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.precision_modes import MathMode
@@ -85,6 +86,16 @@ class TimedRank(WatchedRank, DataParallelStep):
         if self.memory_watch and self.after_init is None:
             self.align()  # gloo's threads hold what they have sent until the next collective
             self.after_init = self.memory_watch.held(self.training)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with the first batch again, where batches differ by their lengths: each rank has its own."""
+        if self.config.varies:
+            self.training.draw_from(batches(self.config, self.slice, self.slices))
+
+    def advance(self) -> None:
+        """Take the next batch, if batches differ."""
+        self.training.advance()
 
     def rebuild(self) -> None:
         """Build everything again after a failure has left sharded weights in an unknown state."""
@@ -120,11 +131,16 @@ class TimedRank(WatchedRank, DataParallelStep):
 
 
 def take_series_of_ranks(
-    bench: Workbench, team: Team[WatchedRank], run: Callable[[], Taken], seconds: Callable[[Taken], float]
+    bench: Workbench,
+    team: Team[WatchedRank],
+    run: Callable[[], Taken],
+    seconds: Callable[[Taken], float],
+    *,
+    before_measuring: Callable[[], object] = lambda: None,
 ) -> Series[Taken]:
     """Run iterations of a team whose ranks watch their GPUs; the flags are also those of the GPUs."""
     team.all(WatchedRank.watch)
-    series = take_series(bench, run, seconds)
+    series = take_series(bench, run, seconds, before_measuring=before_measuring)
     now = time.monotonic()
     doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
     return replace(series, flags=tuple(dict.fromkeys(chain(series.flags, *doubtful))))

@@ -14,8 +14,9 @@ records = (
     Workload(
         name="ddp",
         module=f"{__package__}.rank_steps",
-        protocol=("mode", *STEPS),
+        protocol=("mode", *STEPS, "batches"),
         holds="model",
+        varies=True,
         has_ranks=True,
         accumulates=True,
         preloads=True,

@@ -26,6 +26,9 @@ def fits(
     ] = "H100,H200,B200,A100 80GB,4090",
     gpus: Annotated[str, Option("--gpus", help="1,2,8: on how many of them; several share weights by fsdp.")] = "1",
     method: Annotated[str, Option("--method", help="Which of full, lora, dora, qlora.")] = "full,lora,qlora",
+    lengths: Annotated[
+        Text, Option("--lengths", metavar="FILE", help="Token counts of your documents, or lognormal(400, 0.8, 4096).")
+    ] = None,
     tokens: Annotated[Text, Option("--tokens", help="300M, 1B: hours and dollars for so many tokens.")] = None,
     price: Prices = [],
     settings: Annotated[
@@ -55,6 +58,7 @@ def fits(
         devices=_listed(on),
         gpus=numbers,
         methods=_listed(method),
+        lengths=lengths,
         tokens=tokens,
         prices=price,
         settings=settings,

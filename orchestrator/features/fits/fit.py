@@ -5,6 +5,8 @@ from typing import Annotated
 
 from pydantic import Field, computed_field
 
+from lmsweep.trials.analytic.prediction_question import Beyond
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
@@ -37,6 +39,10 @@ class Fit:
     """Of the tokens asked for."""
     dollars: float | None = None
     """Of the tokens asked for; None without a price or tokens."""
+    padding: float | None = None
+    """Share of tokens, where batches differ by their lengths."""
+    beyond: Beyond | None = None
+    """What happens beyond this batch, where batches differ."""
     reason: str | None = None
     """Why something is not known."""
     source: str | None = None

@@ -59,6 +59,8 @@ class FitRequest:
     devices: Sequence[str] = ("H100", "H200", "B200", "A100 80GB", "4090")
     gpus: Sequence[int] = (1,)
     methods: Sequence[str] = USUAL_METHODS
+    lengths: str | None = None
+    """Token counts of documents, as in the field `lengths`; None: `context` in each."""
     tokens: str | None = None
     prices: Sequence[str] = ()
     settings: Sequence[str] = ()
@@ -74,6 +76,7 @@ class FitRequest:
         usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
         adapters = [f"adapter={name}" for name in self.methods_meant() if name != FULL]
         asked = [*adapters[:1], f"model={self.model}", f"context_length={self.context}", "device=cuda", "batch_size=1"]
+        asked += [f"lengths={self.lengths}"] if self.lengths else []
         if taken := ({text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS) & chosen:
             raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
         with warnings.catch_warnings():

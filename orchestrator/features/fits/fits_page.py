@@ -12,6 +12,7 @@ from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.render import page_css
 from lmsweep.orchestrator.commands.text.plan_text import OTHERS_NEED
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
+from lmsweep.orchestrator.planning.largest_fit import lasting_words
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.quantities import gib
 
@@ -55,8 +56,18 @@ def fits_listing(answer: FitsOutput) -> Listing:
         keys=columns[:5],
         units={},
         tones=TONES,
-        notes=[*unknown, *answer.assumed, *known, *list(sources)[:MOST_SOURCES]],
+        notes=[*_lasting(lines), *unknown, *answer.assumed, *known, *list(sources)[:MOST_SOURCES]],
     )
+
+
+def _lasting(lines: Sequence[Fit]) -> list[str]:
+    """Return what each largest batch means for many batches that differ."""
+    found = []
+    for one in lines:
+        if words := lasting_words("batch", one.batch or 0, one.beyond):
+            padding = f"; padding {one.padding:.0%}" if one.padding is not None else ""
+            found.append(f"{one.device_name}, {one.method}: {words}{padding}")
+    return found
 
 
 def _cells(one: Fit) -> dict[str, str]:

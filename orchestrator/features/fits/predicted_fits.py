@@ -9,11 +9,13 @@ from lmsweep.orchestrator.plan_request import with_options
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
+from lmsweep.orchestrator.predicting.varied_step import SOME_BATCHES, padding_of, varied_steps
 from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
+from lmsweep.trials.analytic.rates.rate_set import Rates
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import Code
@@ -139,6 +141,10 @@ def _fit(
         return replace(fit, reason=f"{device.name} is a size, which has no speed")
     if answer.untimed:
         return replace(fit, reason=answer.untimed)
+    if config.varies:
+        return _with_varied_steps(
+            replace(fit, beyond=answer.beyond[place]), config, answer, rates.of(datasheet), price, tokens
+        )
     layout = request.layout(device, candidate.gpus)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
     step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network))
@@ -154,6 +160,29 @@ def _fit(
         hours=hours,
         dollars=hours * price * candidate.gpus if hours and price else None,
         source=source_of(step.time),
+    )
+
+
+def _with_varied_steps(
+    fit: Fit, config: TrialConfig, answer: Answer, rates: Rates, price: float | None, tokens: float | None
+) -> Fit:
+    """Return the fit with the rates of real tokens in batches that differ."""
+    size = "batch_tokens" if config.batching == "token_budget" else "batch_size"
+    sized = replace(config, **{size: fit.batch})  # type: ignore[arg-type]
+    known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
+    steps = varied_steps(sized, known, rates, SOME_BATCHES)
+    (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
+    hours = tokens / real * middle / 3600 if tokens else None
+    return replace(
+        fit,
+        padding=padding_of(sized),
+        tokens_per_second=real / middle,
+        tokens_per_second_between=(real / high, real / low),
+        tokens_per_second_of_others=real / others.seconds,
+        tokens_per_second_of_others_between=(real / others.high, real / others.low),
+        hours=hours,
+        dollars=hours * price if hours and price else None,
+        source=source_of(steps.usual.time),
     )
 
 

@@ -267,7 +267,7 @@ def test_samples_too_few_for_an_interval_count_as_one_and_without_any_half_their
 
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:
-    for fields in ({}, {"window": 64}, {"document_length": 64}, {"causal": False}):
+    for fields in ({}, {"window": 64}, {"lengths": "64", "batching": "packed"}, {"causal": False}):
         attempts.ok(gpu(**fields), {"step.time": samples(0.01, 1e-5)})
     assert len({job_of(cell) for cell in cells_of(load(attempts.store))}) == 4
 
@@ -277,7 +277,7 @@ def test_best_does_not_rank_the_jobs_of_the_sweep_packing_against_each_other() -
     assert {job_words(cell.config) for cell in cells} == {
         "small, context_length 2964, mode train_step",
         "small, context_length 8192, mode train_step",
-        "small, context_length 8192, document_length 1024, mode train_step",
+        "small, context_length 8192, lengths 1024, mode train_step",
     }
     packed = [cell for cell in cells if cell.config.document_length]
     assert {job_of(cell) for cell in packed}.isdisjoint(job_of(cell) for cell in cells if cell not in packed)

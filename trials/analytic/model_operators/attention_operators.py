@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import attention_flops
 from lmsweep.trials.analytic.model_operators.forms import Form, Row
+from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS

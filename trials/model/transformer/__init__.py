@@ -6,5 +6,6 @@ attention_functions.py   implementations of attention, by name
 flex_attention.py        the implementation with FlexAttention
 varlen_attention.py      the implementation with FlashAttention over documents of different lengths
 document_mask.py         packed documents: where they begin, and which positions attend to which
+varied_batches.py        batches of documents of different lengths, as tensors
 attention_support.py     which implementations run on a device
 """

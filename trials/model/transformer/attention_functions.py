@@ -7,6 +7,7 @@ Each takes queries, keys and values, (batch, [heads,] tokens, d_head), and retur
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,10 +16,17 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.annotations import Range
-from lmsweep.trials.model.transformer.document_mask import additive_mask, document_of_positions, lengths_of, may_attend
-from lmsweep.trials.model.transformer.flex_attention import Backend, block_mask_of, flex
-from lmsweep.trials.model.transformer.varlen_attention import borders_of, varlen, varlen_kernel
+from lmsweep.trials.model.transformer.document_mask import (
+    additive_mask,
+    document_of_positions,
+    documents_of,
+    lengths_of,
+    may_attend,
+)
+from lmsweep.trials.model.transformer.flex_attention import Backend, banded_block_mask, block_mask_of, flex
+from lmsweep.trials.model.transformer.varlen_attention import borders_of, borders_of_batch, varlen, varlen_kernel
 from lmsweep.trials.model.users.users_attention import users_attention
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -145,6 +153,8 @@ def attention_for(
     options: dict[str, Any] = {"causal": config.causal}
     tensors: dict[str, Tensor] = {}
     masked_by = ATTENTIONS[config.attention].masked_by
+    if config.varies:
+        return Masked(partial(_with_shared_heads(config), **_options_of_any_batch(config, backend)), tensors)
     if masked_by == "block_mask":
         options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
     elif masked_by == "borders":
@@ -156,10 +166,8 @@ def attention_for(
         documents = document_of_positions(config, device)
         tensors |= {} if documents is None else {"documents": documents}
     elif config.document_length is not None:
-        tensors["mask"] = additive_mask(config, device, dtype)
-    function = ATTENTION[config.attention]
-    if config.num_kv_heads not in (None, config.num_heads):
-        function = with_groups(function, config.attention)
+        tensors["mask"] = additive_mask(config, document_of_positions(config, device), device, dtype)
+    function = _with_shared_heads(config)
     if tensors:
         return Masked(partial(function, **options), tensors)
 
@@ -167,6 +175,40 @@ def attention_for(
         return function(q, k, v, **options)
 
     return attend
+
+
+def _with_shared_heads(config: TrialConfig) -> Callable[..., Tensor]:
+    function = ATTENTION[config.attention]
+    return function if config.num_kv_heads in (None, config.num_heads) else with_groups(function, config.attention)
+
+
+def _options_of_any_batch(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
+    """What attention is called with besides the masks of a batch."""
+    masked_by = ATTENTIONS[config.attention].masked_by
+    if masked_by == "borders":
+        return {"kernel": varlen_kernel(config)}
+    options: dict[str, Any] = {"causal": config.causal}
+    if masked_by == "block_mask":
+        options |= {"backend": backend, "dynamic": None}
+    return options | ({} if config.window is None or masked_by != "positions" else {"window": config.window})
+
+
+def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
+    """What the configuration's attention is called with for a batch whose lengths are its own. Rows that are padded
+    need no mask where attention is causal: padding comes last."""
+    masked_by, width = ATTENTIONS[config.attention].masked_by, batch.shape[1]
+    documents = documents_of(batch, device) if config.batching == "packed" else None
+    if masked_by == "block_mask":
+        mask = banded_block_mask(width, device, causal=config.causal, window=config.window, documents=documents)
+        return {"block_mask": mask}
+    if masked_by == "borders":
+        return {"borders": borders_of_batch(batch, device)}
+    if documents is None:
+        return {}
+    documents = documents[:, None]  # for all heads
+    if masked_by == "positions":
+        return {"documents": documents}
+    return {"mask": additive_mask(replace(config, context_length=width), documents, device, dtype)}
 
 
 class Masked(nn.Module):
@@ -178,6 +220,12 @@ class Masked(nn.Module):
         self.names = list(tensors)
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor, persistent=False)
+
+    def take(self, masks: dict[str, Any]) -> None:
+        """Attend by the masks of another batch."""
+        self.names = list(masks)
+        for name, mask in masks.items():
+            setattr(self, name, mask)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return self.function(q, k, v, **{name: getattr(self, name) for name in self.names})

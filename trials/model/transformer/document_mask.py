@@ -1,15 +1,23 @@
 """Packed documents as tensors: where they begin, and which positions attend to which.
 
-Every sequence of a batch holds the same documents (`lmsweep.trials.analytic.document_lengths`).
+Every sequence of a batch holds the same documents (`lmsweep.trials.lengths.drawing`).
 """
 
 import torch
 from torch import Tensor
 
-from lmsweep.trials.analytic.document_lengths import document_lengths
+from lmsweep.trials.lengths.batches import Batch
+from lmsweep.trials.lengths.drawing import document_lengths
 from lmsweep.trials.spec.config import TrialConfig
 
 Device = torch.device | str
+
+
+def documents_of(batch: Batch, device: Device) -> Tensor:
+    """The index of each position's document, (rows, tokens)."""
+    lengths = torch.tensor(batch.document_lengths)
+    index = torch.repeat_interleave(torch.arange(len(lengths)), lengths, output_size=batch.padded_tokens)
+    return index.view(batch.shape).to(device)
 
 
 def lengths_of(config: TrialConfig) -> tuple[int, ...]:
@@ -34,26 +42,26 @@ def positions_in_documents(config: TrialConfig, device: Device) -> Tensor | None
 def may_attend(
     tokens: int, device: Device, *, causal: bool, window: int | None = None, documents: Tensor | None = None
 ) -> Tensor:
-    """Whether the position of each row attends to that of each column, booleans (tokens, tokens). documents: the index
-    of each position's document, (tokens,); None if there is one."""
+    """Whether the position of each row attends to that of each column, booleans (..., tokens, tokens). documents: the
+    index of each position's document, (..., tokens); None if there is one."""
     position = torch.arange(tokens, device=device)
     attended = position[:, None] >= position if causal else position[:, None] >= 0
     if window is not None:
         attended &= position[:, None] < position + window
     if documents is not None:
-        attended = attended & (documents[:, None] == documents)
+        attended = attended & (documents[..., :, None] == documents[..., None, :])
     return attended
 
 
-def additive_mask(config: TrialConfig, device: Device, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores, (tokens, tokens): 0, or the least number of the type where nothing is attended to.
-    Not -inf, with which some kernels give NaN where a whole block is masked."""
+def additive_mask(config: TrialConfig, documents: Tensor | None, device: Device, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores, (..., tokens, tokens): 0, or the least number of the type where nothing is attended
+    to. Not -inf, with which some kernels give NaN where a whole block is masked."""
     attended = may_attend(
         config.context_length,
         device,
         causal=config.causal,
         window=config.window,
-        documents=document_of_positions(config, device),
+        documents=documents,
     )
     nothing = torch.zeros((), dtype=dtype, device=device)
     return torch.where(attended, nothing, torch.full_like(nothing, torch.finfo(dtype).min))

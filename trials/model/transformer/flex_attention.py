@@ -28,16 +28,17 @@ def flex(
     grouped: bool = False,
     block_mask: BlockMask | None = None,
     backend: str | Backend = "inductor",
+    dynamic: bool | None = False,
 ) -> Tensor:
     """FlexAttention of q, k and v, (batch, [heads,] tokens, d_head), to the same shape. Inside a compiled model it is
     compiled with the model, otherwise by itself with `backend`. `block_mask` comes from `block_mask_of`; without one,
     each call builds its own."""
     if q.dim() == 3:
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
-        return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend).squeeze(1)
+        return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend, dynamic=dynamic).squeeze(1)
     if causal and block_mask is None:
         block_mask = banded_block_mask(q.shape[-2], q.device)
-    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
+    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend, dynamic)
     with Range("fused_attention"):
         mixed: Tensor = attend(q, k, v, block_mask=block_mask, enable_gqa=grouped)
     return mixed
@@ -63,8 +64,9 @@ def banded_block_mask(
 ) -> BlockMask:
     """The blocks of the score matrix to compute: causal, with a window, within documents, or all of these. window: each
     position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of each position's
-    document, (tokens,), in ascending order. Blocks on the diagonal and at the edge of the window or of a document have
-    a mask. PyTorch's create_block_mask finds the same blocks, but evaluates context_length² positions."""
+    document, (tokens,) or (batch, tokens), in ascending order. Blocks on the diagonal and at the edge of the window or
+    of a document have a mask. PyTorch's create_block_mask finds the same blocks, but evaluates context_length²
+    positions."""
     blocks = -(-context_length // FLEX_BLOCK)
     row = torch.arange(blocks, dtype=torch.int32, device=device)
     distance = row[:, None] - row  # (query blocks, key blocks): how many blocks the keys lie before the queries
@@ -77,21 +79,23 @@ def banded_block_mask(
         some = some & ((distance - 1) * FLEX_BLOCK + 1 < window)
         full = full & ((distance + 1) * FLEX_BLOCK - 1 < window)
     if documents is not None:
-        first = documents[row * FLEX_BLOCK]
-        last = documents[((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
-        some = some & (first[:, None] <= last) & (first <= last[:, None])
-        full = full & (first[:, None] == last) & (first == last[:, None])
+        first = documents[..., row * FLEX_BLOCK]
+        last = documents[..., ((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
+        some = some & (first[..., :, None] <= last[..., None, :]) & (first[..., None, :] <= last[..., :, None])
+        full = full & (first[..., :, None] == last[..., None, :]) & (first[..., None, :] == last[..., :, None])
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-        indices = torch.argsort(chosen.to(torch.int32), dim=1, descending=True, stable=True).to(torch.int32)
-        return chosen.sum(dim=1, dtype=torch.int32)[None, None], indices[None, None].contiguous()
+        indices = torch.argsort(chosen.to(torch.int32), dim=-1, descending=True, stable=True).to(torch.int32)
+        shape = (-1, 1, *chosen.shape[-2:])  # (batch, heads, query blocks, key blocks)
+        return chosen.sum(dim=-1, dtype=torch.int32).view(shape[:-1]), indices.view(shape).contiguous()
 
     def attended(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         allowed = query >= key if causal else query >= 0
         if window is not None:
             allowed = allowed & (query < key + window)
         if documents is not None:
-            allowed = allowed & (documents[query] == documents[key])
+            of_row = documents if documents.dim() == 1 else documents[batch]
+            allowed = allowed & (of_row[query] == of_row[key])
         return allowed
 
     partly, partly_indices = listed(some & ~full)
@@ -108,5 +112,5 @@ def banded_block_mask(
 
 
 @functools.cache
-def _compiled_flex(backend: str | Backend) -> Callable[..., Tensor]:
-    return torch.compile(flex_attention, backend=backend, dynamic=False, fullgraph=True)
+def _compiled_flex(backend: str | Backend, dynamic: bool | None) -> Callable[..., Tensor]:
+    return torch.compile(flex_attention, backend=backend, dynamic=dynamic, fullgraph=True)

@@ -9,11 +9,14 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.transformer.document_mask import lengths_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 Kernel = Callable[..., Tensor]
+
+BORDERS_MULTIPLE = 16
 
 
 def varlen(
@@ -23,18 +26,19 @@ def varlen(
     *,
     kernel: Kernel,
     borders: Tensor,
-    documents: int,
-    longest: int,
+    documents: int | None = None,
+    longest: int | None = None,
     grouped: bool = False,
 ) -> Tensor:
     """Attention within documents: q, k and v, (batch, [heads,] tokens, d_head), to the same shape. Each call copies q,
-    k and v unless they lie in memory as (batch · tokens, heads, d_head). `documents` are those of a sequence, and
-    `longest` has the most tokens of them."""
+    k and v unless they lie in memory as (batch · tokens, heads, d_head). `documents` are those of a sequence, None:
+    all that have borders, and `longest` has the most tokens of them, None: at most a row."""
     if q.dim() == 3:
         attend = partial(varlen, kernel=kernel, borders=borders, documents=documents, longest=longest)
         return attend(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
     batch, tokens = q.shape[0], q.shape[-2]
-    used = borders[: batch * documents + 1]
+    used = borders if documents is None else borders[: batch * documents + 1]
+    longest = longest or tokens
     groups = {"enable_gqa": True} if grouped else {}
     with Range("fused_attention"):
         packed = [one.transpose(1, 2).flatten(0, 1) for one in (q, k, v)]
@@ -46,6 +50,14 @@ def borders_of(config: TrialConfig, device: torch.device | str) -> Tensor:
     """Start positions of the documents of a batch, then the end of the last one, int32 (batch · documents + 1,)."""
     ends = accumulate(lengths_of(config) * config.batch_size, initial=0)
     return torch.tensor(list(ends), dtype=torch.int32).to(device)
+
+
+def borders_of_batch(batch: Batch, device: torch.device | str) -> Tensor:
+    """The same of a batch whose lengths are its own. Documents without tokens follow, up to a multiple of
+    BORDERS_MULTIPLE, so that few batches differ in their number, for which compiled code is compiled again."""
+    ends = list(accumulate(batch.document_lengths, initial=0))
+    ends += [ends[-1]] * (-(len(ends) - 1) % BORDERS_MULTIPLE)
+    return torch.tensor(ends, dtype=torch.int32).to(device)
 
 
 def varlen_kernel(config: TrialConfig) -> Kernel:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lmsweep.trials.machine.torch_private import replaced, storage_key_of
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
-from lmsweep.trials.prediction.without_device.caching_allocator import Block, CachingAllocator, OutOfMemoryError
+from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator, OutOfMemoryError
 from lmsweep.trials.prediction.without_device.kernel_workspace import Scratch
 from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
 
@@ -112,7 +112,7 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     """Phase -> bytes held in it. Without an allocator, blocks equal requests. The first cuBLAS calls of forward and of
     backward each allocate a `workspace` of this many bytes for good. They occupy the allocator, but are not counted.
     Raises OutOfMemoryError where the allocator does."""
-    blocks: dict[int, Block] = {}
+    blocks: dict[int, int] = {}
     now = workspaces = 0
     phases: dict[str, Held] = {}
     of_iteration: dict[str, Held] = {}
@@ -123,7 +123,7 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
         for number, (piece, change) in enumerate(stretch.events):
             now += change
             if allocator and number == product:
-                workspaces += allocator.allocate(workspace).bytes if workspace else 0
+                workspaces += allocator.bytes_at(allocator.allocate(workspace)) if workspace else 0
             if allocator and change > 0:
                 blocks[piece] = allocator.allocate(change)
                 allocated = max(allocated, allocator.allocated - workspaces)

@@ -174,7 +174,7 @@ def eager_on_fakes(config: TrialConfig) -> TrialConfig:
     `varlen` has a fake kernel of its own."""
     eager = replace(config, device="cpu", **EAGER)
     if config.attention == "flex":
-        return replace(eager, attention="sdpa", window=None, document_length=None)
+        return replace(eager, attention="sdpa", window=None, lengths=None, batching="padded")
     if config.attention in FUSED_ATTENTION and config.attention != "varlen":
         return replace(eager, attention="sdpa")
     return eager

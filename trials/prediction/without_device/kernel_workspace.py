@@ -71,11 +71,17 @@ def _sum(summed: Tensor, result: Tensor) -> int:
     block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
     aten/src/ATen/native/cuda/Reduce.cuh)."""
     outputs = result.numel()
-    if outputs < 128 or summed.shape[-1] != outputs or not summed.is_contiguous():
+    if summed.shape[-1] != outputs or not summed.is_contiguous():
+        return 0
+    return partial_sums(summed.numel() // outputs, outputs)
+
+
+def partial_sums(rows: int, outputs: int) -> int:
+    """Bytes of the partial sums over so many rows; 0 if one block of threads takes all of them."""
+    if outputs < 128:
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
     threads = 512 // vector
-    rows = summed.numel() // outputs
     width, height = 32, min(1 << (rows.bit_length() - 1), threads // 32)  # powers of two
     per_thread = -(-rows // height)
     grid = -(-(outputs // vector) // width)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.rules.device_rules import Capabilities, builds_or_is, builds_step, why_not_on
 from lmsweep.trials.spec.rules.rank_rules import of_collectives, of_ddp
 from lmsweep.trials.spec.rules.step_rules import (
@@ -20,6 +21,7 @@ from lmsweep.trials.spec.rules.step_rules import (
 )
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
 
 
@@ -55,6 +57,36 @@ def _of_workload(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.memory_budget is not None and (w.has_ranks or w.holds != "model"):
         budgeted = _names(lambda one: one.holds == "model" and not one.has_ranks)
         yield f"{w.name} does not keep a step within memory_budget; {budgeted} do"
+
+
+def _of_lengths(c: TrialConfig, w: Workload) -> Iterator[str]:
+    if c.allocator != "default" and c.device_type != "cuda":
+        yield f"allocator {c.allocator} is one of CUDA's allocator, which device {c.device_type} does not have"
+    if c.batching != "token_budget" and c.batch_tokens is not None:
+        yield f"batch_tokens {c.batch_tokens} has no effect with batching: {c.batching}; it is for token_budget"
+    for name in ("batching", "seed"):
+        if c.lengths is None and not c.is_default(name):
+            yield f"{name}: {getattr(c, name)} has no effect without lengths, which say how long documents are"
+    if c.document_length is not None and c.batching != "packed":
+        yield f"lengths {c.lengths} is a mean of packed documents; it needs batching: packed, not {c.batching}"
+    if not c.varies:
+        return
+    if not w.varies:
+        yield f"{w.name} measures batches of one shape; lengths are for {_names(lambda one: one.varies)}"
+    if c.step:
+        yield f"lengths {c.lengths} have no effect with step {c.step}, which brings its own batches"
+    if c.tp > 1:
+        yield f"tp {c.tp} divides the tokens of rows that are as long as each other; lengths make them differ"
+    if w.name == "ddp" and (is_reference(c.ddp) or is_reference(c.optimizer)):
+        yield "your own wrapper or optimizer is measured with batches of one shape; lengths make them differ"
+    if not c.causal and c.batching != "packed":
+        yield "with causal: false, documents attend to their padding; use batching: packed"
+    if c.capture != "none":
+        yield "capture: step replays one batch; lengths make each step's batch another"
+    if c.memory_budget is not None:
+        yield "memory_budget is met for batches of one shape; lengths make them differ"
+    if c.precision in FLOAT8_PRECISIONS and c.batching != "packed":
+        yield f"{c.precision} needs a number of tokens that 16 divides; with lengths, only batching: packed has it"
 
 
 def _of_capture(c: TrialConfig, _: Workload) -> Iterator[str]:
@@ -101,6 +133,7 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule(_any, _of_one_field),
     Rule(_any, _of_workload),
+    Rule(_any, _of_lengths),
     Rule(_is("ddp"), of_ddp),
     Rule(_is("collectives"), of_collectives),
     Rule(builds_or_is("attention"), of_attention),

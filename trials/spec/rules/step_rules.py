@@ -27,9 +27,9 @@ def of_attention(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield f"{c.model_code or f'attention {c.attention}'} takes no window; these do: {', '.join(WITH_WINDOW)}"
     if c.is_hugging_face and is_reference(c.attention):
         yield f"{c.model_code} has its own attention layers; attention is a reference, {c.attention}"
-    if c.document_length is not None and (c.model_code is not None or is_reference(c.attention)):
+    if c.batching == "packed" and (c.model_code is not None or is_reference(c.attention)):
         yield (
-            f"document_length is for lmsweep's own model and attention; {c.model_code or c.attention} does not learn "
+            f"batching: packed is for lmsweep's own model and attention; {c.model_code or c.attention} does not learn "
             "where documents begin"
         )
     if c.attention == "flex" and device == "mps":

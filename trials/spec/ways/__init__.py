@@ -10,5 +10,6 @@ ddp_variants.py    how gradients are averaged over ranks
 checkpointings.py  what backward computes again
 compilations.py    what torch.compile compiles
 offloads.py        what waits in the host's memory
+allocators.py      how CUDA's allocator cuts memory into blocks
 adapters.py        which small weights are trained in place of the model's own
 """

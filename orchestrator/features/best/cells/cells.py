@@ -12,7 +12,7 @@ from lmsweep.analysis.data.pooled_rows import VARIATION
 from lmsweep.analysis.data.process_variation import KIND
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal, tokens_of
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
+from lmsweep.trials.results.metrics import PEAKS, TOKEN_TIME, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import StoredRow, config_of, known_values
 from lmsweep.trials.spec.config import TrialConfig
@@ -160,10 +160,12 @@ _COLUMNS = (
 def _cell(rows: list[Any], last: StoredRow) -> Cell:
     values: dict[str, Value] = {}
     for one in rows:
-        if one.status == Status.OK and one.phase == "step" and not pd.isna(one.median):
+        if one.status == Status.OK and one.phase in ("step", "run") and not pd.isna(one.median):
             variation = Variation(scale=one.variation, freedom=one.variation_freedom)
             processes = _processes(one, variation)
             values[f"step.{one.metric}"] = Value(one.median, processes.error(variation), processes)
+    if TOKEN_TIME in values:  # batches differ: the peak above is that of the run, and the time that of a real token
+        values[WALL_TIME] = values.pop(TOKEN_TIME)
     end = None if values else next((one for one in reversed(rows) if one.status != Status.OK), None)
     return Cell(
         config=config_of(last),

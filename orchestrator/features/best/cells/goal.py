@@ -13,7 +13,9 @@ from lmsweep.trials.spec.suggestions import choices
 
 
 def tokens_of(config: TrialConfig) -> int:
-    """Return the tokens of a step of all ranks."""
+    """Return the tokens of a step of all ranks; 1 where batches differ, because a cell has the time of one token."""
+    if config.varies:
+        return 1
     return config.batch_size * config.context_length * config.world_size
 
 
@@ -49,7 +51,7 @@ class Goal(StrEnum):
             return measured
         if self is Goal.MONEY:  # `hourly` pays for one device, so only the tokens of its rank count
             assert hourly is not None, "a goal in dollars has a price"
-            return float(dollars_per_million(measured, config.batch_size * config.context_length, hourly))
+            return float(dollars_per_million(measured, tokens_of(config) / config.world_size, hourly))
         return measured / tokens_of(config)
 
     def shown(self, cost: float) -> float:

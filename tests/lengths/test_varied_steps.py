@@ -1,0 +1,217 @@
+"""Steps whose batches differ by the lengths of their documents, run on tiny models."""
+
+import json
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmsweep.trials.bench.varied_steps import BatchesTaken
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.lengths.batches import batches
+from lmsweep.trials.model.compiler import compile_counts, reset_compiler
+from lmsweep.trials.model.precision_modes import MATH_MODES
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_functions import naive
+from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.rules.combination_rules import why_not
+from tests.support.trial_here import run_here
+
+TINY = TrialConfig(
+    d_model=16,
+    d_ff=24,
+    num_layers=2,
+    num_heads=2,
+    vocab_size=50,
+    context_length=32,
+    batch_size=2,
+    lengths="uniform(1, 32)",
+    warmup_steps=1,
+    batches=12,
+)
+
+
+def records_of_trial(config: TrialConfig, workload: str) -> dict[tuple[Any, Any], Any]:
+    """Phase and metric -> the record."""
+    rows = run_here(Trial(config=config, workloads=(workload,), sweep="s"))
+    assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}, records_of(rows)[0].error
+    return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
+
+
+def one_after_the_other(q: Tensor, k: Tensor, v: Tensor, borders: Tensor, *_: Any, **__: Any) -> Tensor:
+    """A stand-in for PyTorch's varlen_attn, which needs a GPU: attends to one document after the other."""
+    pieces = zip(*(one.split(borders.diff().tolist()) for one in (q, k, v)), strict=True)
+    documents = [[one.transpose(0, 1) for one in piece] for piece in pieces if len(piece[0])]
+    return torch.cat([naive(*document).transpose(0, 1) for document in documents])
+
+
+@pytest.mark.parametrize("attention", ["naive", "naive_softmax", "sdpa", "flex", "varlen"])
+def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", one_after_the_other)
+    torch.manual_seed(0)
+    packed = replace(TINY, batching="packed", attention=attention, mode="forward")
+    step = TrainingStep(packed, MATH_MODES["fp32"], backend="eager")
+    plain = replace(packed, lengths=None, batching="padded", batch_size=1, attention="naive")
+    alone = TrainingStep(plain, MATH_MODES["fp32"])
+    alone.model.load_state_dict(step.model.state_dict())
+    batch_of_step = step.advance()[0]
+    assert any(len(row) > 1 for row in batch_of_step.rows)
+    step.forward()
+    assert step.logits is not None and tuple(step.logits.shape[:2]) == batch_of_step.shape == (2, 32)
+    for index, row in enumerate(batch_of_step.rows):
+        first = 0
+        for length in row:
+            tokens = step.inputs[index, first : first + length]
+            alone.inputs = alone.targets = tokens[None]
+            alone.forward()
+            assert alone.logits is not None
+            torch.testing.assert_close(
+                step.logits[index, first : first + length], alone.logits[0], atol=1e-5, rtol=1e-4
+            )
+            first += length
+
+
+@pytest.mark.parametrize("batching", ["padded", "grouped", "token_budget"])
+def test_each_step_has_the_shape_of_its_batch(batching: Any) -> None:
+    config = replace(TINY, batching=batching, batch_tokens=96 if batching == "token_budget" else None, accumulate=2)
+    step = TrainingStep(config, MATH_MODES["fp32"])
+    expected = list(islice(batches(config), 6))
+    taken = BatchesTaken(step)
+    shapes = []
+    for _ in range(3):
+        with taken.stepping():
+            for phase in step.phases():
+                phase.run()
+                if phase.name == "forward":
+                    assert step.logits is not None
+                    shapes.append(tuple(step.logits.shape[:2]))
+            step.drop()
+    assert shapes == [batch.shape for batch in expected]
+    assert [batch for one in taken.taken for batch in one] == expected
+
+
+def test_timing_measures_the_first_batches_whatever_ran_before() -> None:
+    config = replace(TINY, batching="grouped", warmup_steps=3)
+    rows = records_of_trial(config, "timing")
+    expected = list(islice(batches(config), 12))
+    real, padded = (rows["step", name].samples for name in ("real_tokens", "padded_tokens"))
+    assert real == tuple(batch.real_tokens for batch in expected)
+    assert padded == tuple(batch.padded_tokens for batch in expected)
+    seconds = rows["step", "time"].samples
+    assert len(seconds) == 12
+    assert rows["step", "padding"].samples == (pytest.approx(1 - sum(real) / sum(padded)),)
+    assert rows["step", "real_tokens_per_second"].samples == (pytest.approx(sum(real) / sum(seconds)),)
+    assert rows["step", "padded_tokens_per_second"].samples == (pytest.approx(sum(padded) / sum(seconds)),)
+    assert rows["step", "mean_time"].samples == (pytest.approx(sum(seconds) / 12),)
+    assert sorted(seconds)[-2] <= rows["step", "p99_time"].samples[0] <= max(seconds)
+    assert rows["step", "flops"].samples is None and "differ with its batch" in rows["step", "flops"].reason
+
+
+def test_memory_says_the_peak_of_each_step_and_of_the_run_and_why_a_cpu_has_no_retries() -> None:
+    padded = records_of_trial(TINY, "memory")
+    peaks = padded["step", "peak_tensors"].samples
+    assert len(peaks) == 12 and padded["run", "peak_tensors"].samples == (max(peaks),)
+    widths = [batch.shape[1] for batch in islice(batches(TINY), 12)]
+    assert len(set(peaks[1:])) > 3, "batches of other widths"
+    assert peaks[1:].index(max(peaks[1:])) == widths[1:].index(max(widths[1:])), "the widest needs the most"
+    assert not padded["step", "peak_tensors"].flags
+    assert (
+        padded["run", "alloc_retries"].samples is None
+        and "no allocator with a cache" in padded["run", "alloc_retries"].reason
+    )
+    assert padded["run", "peak_reserved"].samples is None and padded["run", "peak_reserved"].reason
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_code_is_compiled_again_for_each_shape_up_to_the_limit_or_is_dynamic(dynamic: bool) -> None:
+    reset_compiler()
+    config = replace(TINY, compile="block", dynamic_shapes=dynamic, mode="forward")
+    step = TrainingStep(config, MATH_MODES["fp32"], backend="eager")
+    taken = BatchesTaken(step)
+    graphs, seconds = [], []
+    for _ in range(20):
+        with taken.stepping():
+            step.forward()
+        graphs.append(compile_counts().graphs)
+        seconds.append(compile_counts().seconds)
+    widths = [batch.shape[1] for (batch,) in taken.taken]
+    different = [len({*widths[: i + 1]}) for i in range(20)]
+    assert different[-1] > 8
+    assert graphs == ([1] * 20 if dynamic else [min(8, count) for count in different]), "both blocks share a graph"
+    assert seconds == sorted(seconds) and seconds[0] > 0 and (seconds[-1] == seconds[0]) == dynamic
+
+
+@pytest.mark.parametrize(
+    ("fields", "workload", "said"),
+    [
+        ({"step": "mine:step"}, "timing", "which brings its own batches"),
+        ({"causal": False}, "timing", "documents attend to their padding; use batching: packed"),
+        ({"capture": "step", "device": "cuda"}, "timing", "capture: step replays one batch"),
+        ({}, "profile", "profile measures batches of one shape; lengths are for timing"),
+        ({"lengths": None, "batching": "grouped"}, "timing", "batching: grouped has no effect without lengths"),
+        ({"batch_tokens": 64}, "timing", "batch_tokens 64 has no effect with batching: padded"),
+        ({"allocator": "expandable_segments"}, "timing", "which device cpu does not have"),
+        ({"lengths": "8"}, "timing", "lengths 8 is a mean of packed documents; it needs batching: packed, not padded"),
+        (
+            {"precision": "fp8_rowwise", "device": "cuda"},
+            "timing",
+            "that 16 divides; with lengths, only batching: packed",
+        ),
+        ({"model_code": "hf:gpt2", "batching": "packed"}, "timing", "does not learn where documents begin"),
+        ({"memory_budget": 10**9, "compile": "block"}, "memory", "is met for batches of one shape"),
+    ],
+    ids=str,
+)
+def test_what_lengths_do_not_go_with_is_unsupported_with_the_reason(
+    fields: dict[str, Any], workload: str, said: str
+) -> None:
+    assert said in str(why_not(replace(TINY, **fields), workload))
+
+
+def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
+    taken = BatchesTaken(TrainingStep(TINY, MATH_MODES["fp32"]))
+    with taken.stepping():
+        pass
+    second = list(islice(batches(TINY), 2))[1]
+    with pytest.raises(torch.OutOfMemoryError) as error, taken.stepping():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore")
+    rows, width = second.shape
+    assert str(error.value) == f"step 2, with {rows} x {width} tokens: CUDA out of memory. Tried to allocate 2 GiB."
+
+
+@pytest.mark.parametrize("batching", ["padded", "packed"])
+def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(batching: Any) -> None:
+    config = replace(TINY, batching=batching, ddp="torch", world_size=2, batches=6)
+    rows = records_of_trial(config, "ddp")
+    of_ranks = [list(islice(batches(config, rank, 2), 6)) for rank in range(2)]
+    assert of_ranks[0] != of_ranks[1]
+    for metric in ("real_tokens", "padded_tokens"):
+        assert rows["step", metric].samples == tuple(
+            getattr(one, metric) + getattr(other, metric) for one, other in zip(*of_ranks, strict=True)
+        )
+    seconds = rows["step", "time"].samples
+    assert rows["step", "padded_tokens_per_second"].samples[0] == pytest.approx(
+        sum(rows["step", "padded_tokens"].samples) / sum(seconds)
+    )
+    assert "where all batches have one shape" in rows["gradients", "relative_error"].reason
+
+
+def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    described = {"model_type": "llama", "vocab_size": 50, "max_position_embeddings": 64, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    use_code(code_folder(tmp_path))
+    shape: dict[str, Any] = {"context_length": 32, "batch_size": 2, "lengths": "uniform(1, 32)", "batches": 6}
+    config = TrialConfig(model_code=f"hf:{tmp_path}", vocab_size=0, warmup_steps=1, **shape)
+    for batching, tokens in (("padded", None), ("grouped", None), ("token_budget", 96)):
+        varied = replace(config, batching=batching, batch_tokens=tokens)  # type: ignore[arg-type]
+        rows = records_of_trial(varied, "timing")
+        expected = tuple(batch.padded_tokens for batch in islice(batches(varied), 6))
+        assert rows["step", "padded_tokens"].samples == expected

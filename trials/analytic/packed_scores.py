@@ -1,0 +1,15 @@
+"""The scores that the mask of packed documents leaves."""
+
+from lmsweep.trials.analytic.flop_conventions import FlopConvention, share_of_scores
+from lmsweep.trials.lengths.drawing import document_lengths
+
+
+def share_of_packed_scores(
+    convention: FlopConvention, *, context_length: int, document_length: int, causal: bool, window: int | None = None
+) -> float:
+    """Return the share of all context_length² scores that is counted: what counts in each document's square."""
+    counted = sum(
+        length**2 * share_of_scores(convention, causal=causal, window=min(window or length, length) / length)
+        for length in document_lengths(context_length, document_length)
+    )
+    return float(counted / context_length**2)

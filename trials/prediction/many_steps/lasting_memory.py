@@ -1,0 +1,249 @@
+"""Whether memory lasts for many steps whose batches differ, and the largest batch with which it does."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.analytic.prediction_question import Beyond, Largest, ManySteps, Room
+from lmsweep.trials.lengths.batches import batches
+from lmsweep.trials.lengths.drawing import draw
+from lmsweep.trials.lengths.length_forms import read_lengths
+from lmsweep.trials.prediction.depth.batch_growth import are_alike
+from lmsweep.trials.prediction.depth.shape_growth import ALONE, FITTED, Shape, ShapeGrowth, shape_growth
+from lmsweep.trials.prediction.many_steps.simulated_run import SimulatedRun, simulate
+from lmsweep.trials.prediction.many_steps.step_program import StepProgram
+from lmsweep.trials.prediction.peak_memory import UNSURE_BYTES, allocations, summary
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError, block_of
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.allocators import ALLOCATORS
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+
+STEPS = 1000
+RUNS = 20
+"""Runs that are simulated, each with another order of documents."""
+TOKENS = 1024
+"""Unit of `batch_tokens` in the search for the largest."""
+QUANTILES = (0.05, 0.5, 0.98)
+"""Of the tokens of a step: those whose operators are recorded."""
+MEAN_OF = 4096
+"""Documents from which the mean length of packed ones is taken."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VariedSteps:
+    """The steps of one configuration, at any batch."""
+
+    config: TrialConfig
+
+    @property
+    def unit(self) -> int:
+        return TOKENS if self.config.batching == "token_budget" else 1
+
+    @property
+    def least(self) -> int:
+        """Return the smallest batch, in its unit: of one row, which may be the longest."""
+        return -(-read_lengths(str(self.config.lengths)).longest // self.unit) if self.unit > 1 else 1
+
+    def sized(self, units: int) -> TrialConfig:
+        """Return the configuration with a batch of so many rows, or of so many units of tokens."""
+        return with_size(self.config, units * self.unit)
+
+    def growth_of(self, shape: Shape) -> ShapeGrowth:
+        """Return the laws of steps with so many rows."""
+        return _alone(fixed(self.config)) if shape.rows == 1 else _growth(fixed(self.config))
+
+    def run(
+        self, config: TrialConfig, limit: int | None, workspace: int, steps: int, *, counts: bool = False
+    ) -> SimulatedRun:
+        """Return what the first steps of a configuration need, from those that differ in the batch alone. counts: the
+        steps in which memory runs out, rather than the first one."""
+        shapes = shapes_of(config, steps)
+        growths = {one.rows == 1: self.growth_of(one) for one in shapes}
+        programs = {key: self._program(workspace, growth) for key, growth in growths.items()}
+        each = config.allocator.startswith("max_split")  # whose large blocks serve no smaller request
+        return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], each=each, counts=counts)
+
+    @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
+    def _program(self, workspace: int, growth: ShapeGrowth) -> StepProgram:
+        return StepProgram(growth=growth, longest=self.config.context_length, workspace=workspace)
+
+
+class SomeShape(NamedTuple):
+    batch: Shape
+    config: TrialConfig
+    """Of steps that all have this shape."""
+
+
+@lru_cache(maxsize=8)
+def varied_steps(config: TrialConfig) -> VariedSteps:
+    """Return the steps of all configurations with these lengths."""
+    return VariedSteps(config=config)
+
+
+def fixed(config: TrialConfig) -> TrialConfig:
+    """Return one configuration for all whose steps differ by the shape of their batches alone."""
+    mean = None
+    if config.batching == "packed":
+        mean = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
+    return replace(with_any_batch(config), lengths=mean, batching="packed" if mean else "padded")
+
+
+def with_any_batch(config: TrialConfig) -> TrialConfig:
+    """Return one configuration for all whose batches alone differ."""
+    batch = {"batch_size": 1, "batch_tokens": None, "seed": 1, "allocator": "default", "batches": 100}
+    return replace(config, model=None, lengths=None, batching="padded", **batch)  # type: ignore[arg-type]
+
+
+def with_size(config: TrialConfig, size: int) -> TrialConfig:
+    """Return the configuration with another batch_tokens where that is given, else batch_size."""
+    if config.batching == "token_budget":
+        return replace(config, batch_tokens=size)
+    return replace(config, batch_size=size)
+
+
+def some_shapes(config: TrialConfig) -> list[SomeShape]:
+    """Return steps of few tokens, of the middle and of many, from which the time of others follows."""
+    shapes = sorted(shapes_of(config, config.batches), key=lambda shape: (shape.tokens, shape.width))
+    some = dict.fromkeys(shapes[round(share * (len(shapes) - 1))] for share in QUANTILES)
+    alike = fixed(config)
+    return [SomeShape(one, replace(alike, batch_size=one.rows, context_length=one.width)) for one in some]
+
+
+@lru_cache(maxsize=4)
+def _growth(config: TrialConfig) -> ShapeGrowth:
+    """Return the laws of batches of several rows. Raises UnpredictableError if their memory does not follow from their
+    shapes, and what the user's code raises."""
+    if config.accumulate > 1 or config.ddp != "none":
+        raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
+    if config.lengths is None:
+        if config.compile != "none":
+            raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
+        return _recorded(config, FITTED)
+    if config.model_code is None and ATTENTIONS[config.attention].masked_by != "borders":
+        raise UnpredictableError(
+            f"the masks of attention {config.attention} that differ with the batch are not predicted"
+        )
+    return _recorded(config, [Shape(one.rows, config.context_length) for one in FITTED])
+
+
+@lru_cache(maxsize=4)
+def _alone(config: TrialConfig) -> ShapeGrowth:
+    """Return the laws of batches of one row, which are recorded if a check shows that they differ from others."""
+    shape = Shape(1, config.context_length if config.lengths else ALONE[-1].width)
+    general, checked = _growth(config), _allocations(config, shape)
+    if are_alike(general.trace(shape), checked):
+        return general
+    return _recorded(config, [shape] if config.lengths else ALONE)
+
+
+def _recorded(config: TrialConfig, shapes: Sequence[Shape]) -> ShapeGrowth:
+    found = shape_growth({one: _allocations(config, one) for one in shapes}, block_of(config))
+    if found is None:
+        raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+    return found
+
+
+def _allocations(config: TrialConfig, shape: Shape) -> Trace:
+    return allocations(replace(config, batch_size=shape.rows, context_length=shape.width))
+
+
+@lru_cache(maxsize=64)
+def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
+    """Return the shapes of the first steps."""
+    return tuple(Shape(*batch.shape) for batch in islice(batches(config), steps))
+
+
+def run_memory(config: TrialConfig) -> Prediction:
+    """Predict the memory of the steps that a trial runs: the peaks of all of them, the other bytes of the largest.
+    Raises what `VariedSteps` does."""
+    family, shapes = varied_steps(config), shapes_of(config, config.batches)
+    largest = max(shapes, key=lambda shape: (shape.tokens, shape.width))
+    step = summary(family.growth_of(largest).trace(largest), config)
+    if config.device_type != "cuda":
+        others = {shape for shape in shapes if shape.width > largest.width or shape.rows > largest.rows}
+        each = [summary(family.growth_of(shape).trace(shape), config) for shape in others]
+        return max([step, *each], key=lambda one: one.peak)
+    run = family.run(config, None, LARGE_WORKSPACE, config.batches)
+    workspaces = step.workspaces * LARGE_WORKSPACE
+    return replace(step, peak=run.peak_allocated - workspaces, reserved=run.peak_reserved - workspaces)
+
+
+def run_fits(config: TrialConfig, room: Room) -> bool | None:
+    """Return whether memory lasts for the steps that a trial runs; None if that depends on less than is known."""
+    family, workspace = varied_steps(config), cublas_workspace(room.device_name)
+    for unsure, answer in ((-UNSURE_BYTES, True), (UNSURE_BYTES, None)):
+        if family.run(config, room.bytes + unsure, workspace, config.batches).failed_at is None:
+            return answer
+    return False
+
+
+def beyond(config: TrialConfig, room: Room, largest: Largest) -> Beyond:
+    """Return what happens with the next size, and the largest one with expandable segments."""
+    family = varied_steps(config)
+    units = max(largest.sure // family.unit + 1, family.least)
+    found = many_steps(family.sized(units), room)
+    other = config.allocator != "expandable_segments"
+    expandable = largest_lasting(replace(config, allocator="expandable_segments"), room).sure if other else None
+    return Beyond(units * family.unit, found.steps, found.runs, found.failed, found.failed_steps, expandable)
+
+
+def many_steps(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
+    """Return whether memory lasts for runs of so many steps."""
+    family, workspace = varied_steps(config), cublas_workspace(room.device_name)
+    found = [
+        family.run(replace(config, seed=config.seed + number), room.bytes, workspace, steps, counts=True)
+        for number in range(runs)
+    ]
+    failed = [one.failed_at + 1 for one in found if one.failed_at is not None]
+    return ManySteps(
+        steps=steps,
+        runs=runs,
+        failed=len(failed),
+        failed_steps=sum(one.failed for one in found) / runs,
+        first_failed=min(failed, default=None),
+        peak_allocated=max(one.peak_allocated for one in found),
+        peak_reserved=max(one.peak_reserved for one in found),
+        retries=found[0].retries,
+    )
+
+
+def largest_lasting(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> Largest:
+    """Return the largest batch_size, or batch_tokens, with which memory lasts in all runs, with less room by what the
+    prediction is unsure of, and the largest that may; 0 if none does."""
+    family, workspace = varied_steps(config), cublas_workspace(room.device_name)
+
+    def lasts(units: int, unsure: int, of: int) -> bool:
+        sized = family.sized(units)
+        ran = (
+            family.run(replace(sized, seed=config.seed + number), room.bytes + unsure, workspace, steps)
+            for number in range(of)
+        )
+        return all(one.failed_at is None for one in ran)
+
+    sure = largest_by(family.least, lambda units: lasts(units, -UNSURE_BYTES, 1))
+    while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):
+        sure -= 1
+    possible = sure
+    while lasts(possible + 1, UNSURE_BYTES, runs):
+        possible += 1
+    shown = family.run(family.sized(max(sure, family.least)), None, workspace, steps)
+    return Largest(
+        sure=sure * family.unit if sure >= family.least else 0,
+        possible=possible * family.unit if possible >= family.least else 0,
+        peak=shown.peak_allocated,
+    )
+
+
+def largest_by(least: int, lasts: Callable[[int], bool]) -> int:
+    """Return the largest size that lasts, from `least` on; one less if none does."""
+    fits, too_many = least - 1, least
+    while lasts(too_many):
+        fits, too_many = too_many, 2 * too_many
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if lasts(middle) else (fits, middle)
+    return fits

@@ -1,0 +1,109 @@
+"""A step's allocations as a sequence for the simulated allocator, with the sizes of any shape.
+
+The model is built once, for the longest row that it takes. The first step also makes what persists; the second begins
+with it; all that follow do as the third.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from lmsweep.trials.prediction.depth.shape_growth import Shape, ShapeGrowth
+from lmsweep.trials.prediction.without_device.allocation_trace import Stretch
+from lmsweep.trials.prediction.without_device.caching_allocator import GRAIN
+
+TOKEN_BYTES = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepProgram:
+    """What the steps of a run allocate and free. `n` allocates piece `n`, `~n` frees it."""
+
+    growth: ShapeGrowth
+    longest: int
+    """Width for which the model is built."""
+    workspace: int
+    """Bytes of each workspace of cuBLAS."""
+
+    @cached_property
+    def built(self) -> list[int]:
+        """Return the operations that build the model, without the batch."""
+        batch = self._batch
+        return [one for one in self._operations(self._init) if (one if one >= 0 else ~one) not in batch]
+
+    @cached_property
+    def built_units(self) -> list[int]:
+        """Return the units of each piece of the model."""
+        return self.units(Shape(1, self.longest))
+
+    def step(self, index: int, units: Sequence[int]) -> list[int]:
+        """Return the operations of a step, without pieces of no bytes."""
+        found = self._steps[index if index < 2 else 2 + index % 2]
+        return found if all(units) else [one for one in found if units[one if one >= 0 else ~one]]
+
+    @cached_property
+    def leaves_nothing(self) -> bool:
+        """Whether each step, but the first two, frees what it has allocated and nothing else."""
+        return self._steps[2] == self._steps[3]
+
+    @lru_cache(maxsize=1024)  # noqa: B019 - as long as the program
+    def units(self, shape: Shape) -> list[int]:
+        """Return the units of each piece in a step of this shape."""
+        more = np.full(len(self._workspaces), self.workspace, dtype=np.int64)
+        found: list[int] = (-(-np.concatenate([self.growth.sizes(shape), more]) // GRAIN)).tolist()
+        return found
+
+    @cached_property
+    def pieces(self) -> int:
+        return len(self.growth.law) + len(self._workspaces)
+
+    @cached_property
+    def _init(self) -> list[Stretch]:
+        return [one for one in self.growth.form if one.phase == "init"]
+
+    @cached_property
+    def _batch(self) -> set[int]:
+        """Return the pieces of the batch with which the model was recorded."""
+        recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
+        changes = [event for one in self._init for event in one.events]
+        lasting = {piece for piece, change in changes if change > 0} - {
+            piece for piece, change in changes if change < 0
+        }
+        return {piece for piece in lasting if all(sizes[piece] == tokens for sizes, tokens in recorded)}
+
+    @cached_property
+    def _workspaces(self) -> dict[int, int]:
+        """Identity of a stretch that calls cuBLAS first in its phase -> the piece of its workspace."""
+        first: dict[str, int] = {}
+        for one in self.growth.form:
+            if one.first_product is not None:
+                first.setdefault(one.phase, id(one))
+        return {one: len(self.growth.law) + index for index, one in enumerate(first.values())}
+
+    @cached_property
+    def _steps(self) -> list[list[int]]:
+        iterations: list[list[Stretch]] = [[]]
+        for one in self.growth.form[len(self._init) :]:
+            iterations[-1].append(one)
+            if one.phase == "dropped":
+                iterations.append([])
+        first, second, third = (self._operations(one) for one in iterations[:3])
+        made = [[one for one in its if one >= 0] for its in (second, third)]
+        if {~one for one in third if one < 0} == {*made[1]}:
+            return [first, second, third, third]
+        # A later step takes the pieces of the second and of the third in turns.
+        turned = dict(zip(made[1], made[0], strict=True)) | dict(zip(made[0], made[1], strict=True))
+        fourth = [turned.get(one, one) if one >= 0 else ~turned.get(~one, ~one) for one in third]
+        return [first, second, third, fourth]
+
+    def _operations(self, stretches: Sequence[Stretch]) -> list[int]:
+        found = []
+        for one in stretches:
+            product = one.first_product if id(one) in self._workspaces else None
+            for number, (piece, change) in enumerate(one.events):
+                if number == product:
+                    found.append(self._workspaces[id(one)])
+                found.append(piece if change > 0 else ~piece)
+        return found
