@@ -23,7 +23,7 @@ from tabulate import tabulate
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.audit.asking import asked_of, configs_of, why_unpredicted
 from lmsweep.orchestrator.features.audit.case import Case
-from lmsweep.orchestrator.features.audit.causes.slower import SLOWER
+from lmsweep.orchestrator.features.audit.causes.other_step import SLOWER
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, other_peaks, peak_of, precision_of
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
@@ -140,8 +140,10 @@ def warm_up(case: Case, draw: random.Random) -> Draw:
     return "warm-up or compilation in the mean", factor, times(with_rate(case.claim), factor, step=draw.random() < 0.5)
 
 
-def asynchronous(case: Case, draw: random.Random) -> Draw:
-    factor = draw.uniform(2, max(3.0, case.launch_factor))
+def asynchronous(case: Case, draw: random.Random) -> Draw | None:
+    if case.launch_factor < LARGE:  # the clock cannot show less than the launches take
+        return None
+    factor = draw.uniform(min(2.0, case.launch_factor), case.launch_factor)
     return "asynchronous timing", factor, times(case.claim, factor)
 
 
@@ -160,8 +162,8 @@ def slower(kind: str, name: str) -> Callable[[Case, random.Random], Draw | None]
         found = [*SLOWER[kind](case)]
         if not found:
             return None
-        longer = draw.choices([factor for _, factor, _ in found], [weight for weight, _, _ in found])[0]
-        factor = math.exp(-math.log(longer) + draw.gauss(0, NOISE))
+        (one,) = draw.choices(found, [one.weight for one in found])
+        factor = math.exp(-draw.uniform(math.log(one.least), math.log(one.most)) + draw.gauss(0, NOISE))
         return name, factor, times(case.claim, factor)
 
     return inject

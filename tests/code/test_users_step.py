@@ -148,7 +148,7 @@ def test_a_field_without_effect_is_refused(rows: Rows, fields: str, words: str) 
 def test_what_cannot_be_done_with_it_says_why(rows: Rows) -> None:
     (row,) = rows("step: mine.step:make", workload="profile")
     assert row.status == Status.UNSUPPORTED
-    assert "only its phases are known; timing, energy, memory measure it" in (row.error or "")
+    assert "only its phases are known; timing, memory, energy measure it" in (row.error or "")
     (row,) = rows("step: mine.step:nothing")
     assert row.status == Status.ERROR
     assert "returned a int with none of forward, backward, optimize" in (row.error or "")

@@ -70,9 +70,8 @@ def _config(claim: Claim, batch: int, compiled: str) -> TrialConfig:
     if ranks := (claim.count if claim.count > 1 else 0):
         ways = SHARDED.get((claim.parallel or "").lower(), "fsdp")
         asked |= {"world_size": ranks, "ddp": ways, "workloads": "ddp"}
-        asked |= (
-            {"gather": "bf16"} if ways == "fsdp" and not precision.endswith("_pure") and precision != "fp32" else {}
-        )
+        casts = not precision.endswith("_pure") and precision != "fp32" and method != "qlora"  # which stores 4 bits
+        asked |= {"gather": "bf16"} if ways == "fsdp" and casts else {}
     else:
         asked |= {"workloads": "timing"}
     config = single_trial(

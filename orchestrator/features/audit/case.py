@@ -21,6 +21,9 @@ RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
 USUAL_MFU, USUAL_DEVIATION = 0.33, 0.5
 """Of a run whose step is not predicted: the public runs of this repository's data have 8 to 60 %."""
 LEAST_DEVIATION = 0.1
+HOST_SHIFT, HOST_DEVIATION = 0.45, 0.27
+"""Of the logarithm between the predicted rate and that of the slowest host: what honest claims are below the prediction
+in the mean, and their standard deviation."""
 UNKNOWN_DEVIATION = 5.0
 """Without a model nothing is expected: only how numbers differ counts."""
 
@@ -85,9 +88,17 @@ class Case:
 
     @property
     def deviation(self) -> float:
+        """Return the standard deviation of the logarithm of an honest rate over the predicted one."""
         if self.claim.model is None:
             return UNKNOWN_DEVIATION
-        return max(LEAST_DEVIATION, self.predicted.deviation) if self.predicted else USUAL_DEVIATION
+        if not self.predicted:
+            return USUAL_DEVIATION
+        return math.hypot(max(LEAST_DEVIATION, self.predicted.deviation), HOST_DEVIATION * self.predicted.host_gap)
+
+    @property
+    def shift(self) -> float:
+        """Return the mean of that logarithm: hosts are slower than the reference's, for which a step is predicted."""
+        return -HOST_SHIFT * self.predicted.host_gap if self.predicted else 0.0
 
     @cached_property
     def launch_factor(self) -> float:

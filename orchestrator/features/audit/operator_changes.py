@@ -27,6 +27,11 @@ def fused(operators: Operators) -> Operators:
     )
 
 
+def without_sending(operators: Operators) -> Operators:
+    """Return the operators without communication."""
+    return tuple(one for one in operators if one.stream != "communication")
+
+
 def products_again(operators: Operators) -> Iterator[Operator]:
     """Yield every second product of the blocks' forward pass, which selective checkpointing computes again."""
     of_blocks = [one for one in operators if one.phase == "forward" and one.count > 1]

@@ -10,7 +10,12 @@ from lmsweep.orchestrator.cluster.planned_nodes import layout_of
 from lmsweep.orchestrator.features.audit.asking import configs_of, is_above_prediction, why_unpredicted
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
-from lmsweep.orchestrator.features.audit.operator_changes import fused, products_again, with_fast_attention
+from lmsweep.orchestrator.features.audit.operator_changes import (
+    fused,
+    products_again,
+    with_fast_attention,
+    without_sending,
+)
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
 from lmsweep.trials.analytic.prediction_question import Answer
@@ -22,10 +27,10 @@ from lmsweep.trials.spec.config import TrialConfig
 SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 """Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
 from hosts of 1 to 2.6 times the reference's."""
-UNLIKE = 0.15
+UNLIKE = 0.2
 """Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
-parallelism."""
-FLOAT8_EXPERTS = 0.4
+parallelism. They send from nothing that takes time to as much as sharded weights, for which they are predicted."""
+FLOAT8_EXPERTS = 0.6
 """Logarithm of how much faster experts in float8 may be than those in 16 bits, for which they are predicted."""
 
 
@@ -69,8 +74,12 @@ class Predicted:
     @property
     def low(self) -> float:
         """Return the least: by the deviation, or with the slowest host that is known."""
-        slow = min(one.tokens / one.slow_host_seconds for one in self.runs)
-        return min(slow, self.middle * math.exp(-INTERVAL_DEVIATIONS * self.deviation))
+        return self.middle * math.exp(-max(self.host_gap, INTERVAL_DEVIATIONS * self.deviation))
+
+    @property
+    def host_gap(self) -> float:
+        """Return the logarithm of the predicted rate over that of the slowest host known, 0 if no host decides."""
+        return max(0.0, math.log(self.middle / min(one.tokens / one.slow_host_seconds for one in self.runs)))
 
     @property
     def high(self) -> float:
@@ -87,6 +96,7 @@ def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | R
     if why := why_unpredicted(claim):
         return Refusal(why)
     runs = []
+    is_unlike = max(claim.pp or 1, claim.cp or 1, claim.ep or 1, claim.tp or 1) > 1
     for config in configs_of(claim):
         answer = answers[config]
         if answer.untimed or answer.why_not:
@@ -94,19 +104,23 @@ def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | R
         operators = from_values(answer.operators)
         if (claim.checkpointing or "").lower().startswith("selective"):
             operators += tuple(products_again(operators))
-        runs.append(run_of(config, operators, claim))
+        ways = [operators]
         if config.compile == "none":  # others fuse by hand, some or all
-            runs.append(run_of(config, fused(operators), claim))
+            ways.append(fused(operators))
+        if is_unlike:
+            ways += [without_sending(one) for one in ways]
+        runs += [run_of(config, one, claim) for one in ways]
     rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
     widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
     parts = [widest, (rates[-1] - rates[0]) / math.sqrt(12)]  # anywhere between them is as likely
-    parts += [UNLIKE] * (max(claim.pp or 1, claim.cp or 1, claim.ep or 1, claim.tp or 1) > 1)
-    faster = is_above_prediction(claim)
-    parts += [FLOAT8_EXPERTS / 2] * faster
+    parts += [UNLIKE] * is_unlike
+    faster = FLOAT8_EXPERTS * is_above_prediction(claim)
+    parts.append(faster / 2)
+    low, high = _tuned(runs)
     return Predicted(
-        middle=math.exp((rates[0] + rates[-1] + FLOAT8_EXPERTS * faster) / 2),
+        middle=math.exp((rates[0] + rates[-1] + faster) / 2),
         deviation=math.hypot(*parts),
-        tuned=_tuned(runs),
+        tuned=(low, high * math.exp(faster)),
         runs=tuple(runs),
         varied=tuple(_varied(claim, runs)),
         source=source_of(runs[0].step.time),

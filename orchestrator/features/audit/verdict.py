@@ -17,7 +17,7 @@ from lmsweep.orchestrator.features.audit.prediction import predicted
 Verdict = Literal["possible", "impossible", "contradicts itself", "slow", "cannot tell"]
 REJECTED: tuple[Verdict, ...] = ("impossible", "contradicts itself")
 """Verdicts with which a table does not pass."""
-TOLERANCE, COUNT_TOLERANCE = 0.06, 0.12
+TOLERANCE, COUNT_TOLERANCE = 0.06, 0.08
 """Largest logarithm of the ratio of two numbers of one claim that agree: of tokens and times, and where FLOPs are
 counted, which trainers do with and without embeddings, norms and rotary positions."""
 FASTEST, SLOWEST = 1.0, 1.0

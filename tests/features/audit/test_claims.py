@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lmsweep.orchestrator.features.audit.asking import why_unpredicted
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, least_seconds
 from lmsweep.orchestrator.features.audit.claims.models import model_named
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
@@ -146,3 +147,28 @@ def test_fields_of_a_claim_are_options(tmp_path: Path) -> None:
 
     named = {COLUMNS[option.replace("-", "_")] if option not in COLUMNS else COLUMNS[option] for option in STATED}
     assert named == {*Claim.__dataclass_fields__} - {"name"}
+
+
+def test_layers_with_a_sliding_window_count_the_positions_that_it_shows() -> None:
+    model = model_named("openai/gpt-oss-20b")
+    assert (model.window, model.windowed_layers) == (128, 12)  # every second of 24
+    every = model.attention_flops(4096)
+    assert model.windowed_flops(4096) == pytest.approx(every / 2 + every / 2 * (256 - 128**2 / 4096) / 4096)
+    assert model.windowed_flops(100) == model.attention_flops(100)
+    assert model_named("qwen3-8b").window is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "flops", "convention"),
+    [(33024, 1077, "window"), (16640, 452, "no gate"), (5630, 153, "no gate")],
+)
+def test_what_megatron_bridge_counts_for_gpt_oss_is_a_usual_count(rate: int, flops: int, convention: str) -> None:
+    claim = claim_of({"model": "openai/gpt-oss-120b", "gpus": "H100", "context": "4096", "tokens/s": str(rate)})
+    counts = {one.name: one.flops for one in conventions(claim)}
+    assert counts[convention] == pytest.approx(flops * 1e12 / rate, rel=0.015)
+
+
+def test_a_model_stored_in_four_bits_can_be_sharded() -> None:
+    claim = claim_of({"model": "llama-2-7b", "gpus": "2xRTX 4090", "context": "512", "batch": "1", "method": "qlora",
+                      "tokens/s": "1000"})  # fmt: skip
+    assert why_unpredicted(claim) is None

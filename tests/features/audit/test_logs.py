@@ -69,6 +69,18 @@ READ: dict[str, dict[str, object]] = {
     "litgpt": {"model": "TinyLlama/tinyllama-1.1b/lit_model.pth", "context": 2048, "batch": 4, "step_seconds": 0.44765},
     "trl": {"step_seconds": 0.33278, "tokens_per_second": 24624.3},  # of SFTTrainer of TRL 1.16 on an H100
     "lightning": {"precision": "bf16", "step_seconds": 0.7722007722007722},
+    # twenty steps of a tiny model on a CPU: torchtitan 0.2.2, Composer 0.32, Lightning 2.6 with either bar
+    "torchtitan-cpu": {
+        "model": "llama3 debugmodel",
+        "context": 128,
+        "batch": 4,
+        "checkpointing": "selective",
+        "peak": 312e12,
+        "tokens_per_second_per_gpu": 46,
+    },
+    "foundry-cpu": {"batch": 8, "tokens_per_second": 751.98},
+    "lightning-bar": {"step_seconds": 1 / 0.71},
+    "lightning-rich": {"step_seconds": 1 / 1.08},
     "axolotl": {
         "model": "NousResearch/Meta-Llama-3-8B",
         "method": "lora",

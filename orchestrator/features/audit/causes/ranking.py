@@ -7,12 +7,21 @@ rounding alone. A cause moves some of them by its factor.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
-from lmsweep.orchestrator.features.audit.causes.explanations import Cause, Hypothesis, causes
+from lmsweep.orchestrator.features.audit.causes.explanations import Cause, causes
+from lmsweep.orchestrator.features.audit.causes.hypothesis import COUNTED, Hypothesis
 
 ROUNDING = {RATE: 0.015, STEP: 0.015, MFU: 0.03, TFLOPS: 0.03}
 """Standard deviation of the logarithm between numbers of one claim: rounding, and what counts of FLOPs leave out."""
+USUAL_COUNT = 0.5
+"""How often an MFU counts attention over all positions, as torchtitan, LLM-Foundry, nanoGPT and nanochat do."""
+OF_FLOPS = 2.0
+"""How much likelier a wrong peak or count is where a claim states an MFU or FLOP/s alone: a wrong time or count of
+tokens is mostly seen beside the rate."""
+NOTICED = 3.0
+"""The least factor that everybody notices."""
 LEAST_SHARE = 0.01
 
 
@@ -35,7 +44,7 @@ def explanations_of(case: Case) -> list[Explanation]:
     weighed = []
     for cause in causes():
         relevant = _relevant(cause.hypotheses(case), case)
-        scores = [(math.log(one.weight) + _likelihood(case, one.moves), one) for one in relevant]
+        scores = [(math.log(one.weight) + _likelihood(case, one), one) for one in relevant]
         if scores:
             _, best = max(scores, key=lambda score: score[0])
             weighed.append((math.log(cause.prior) + _log_sum(score for score, _ in scores), cause, best))
@@ -48,35 +57,80 @@ def explanations_of(case: Case) -> list[Explanation]:
 
 
 def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
-    """Return those that move a number of this claim, each with that alone."""
+    """Return those that move a number of this claim, each with that alone; the shares of one cause are 1 at most."""
+    is_of_flops = {*case.rates} <= {*COUNTED}
     found = []
     for one in hypotheses:
-        here = {name: factor for name, factor in one.moves.items() if name in case.rates}
+        here = tuple(name for name in one.moves if name in case.rates)
         if here and one.weight > 0:
-            found.append(one._replace(moves=here))
-    return found
+            counts = OF_FLOPS if is_of_flops and {*one.moves} <= {*COUNTED} else 1.0
+            found.append((counts * _noticed(one), one._replace(moves=here)))
+    whole = max(1.0, sum(one.weight for _, one in found))
+    return [one._replace(weight=share * one.weight / whole) for share, one in found]
 
 
-def _likelihood(case: Case, moved: dict[str, float]) -> float:
-    """Return the logarithm of the density of the claim's numbers if these factors moved them, over the usual ways to
-    count FLOPs."""
-    counts = case.of_conventions if {MFU, TFLOPS} & case.rates.keys() and not case.claim.convention else {"": 1.0}
-    usual = [name for name in counts if name not in ("hardware", "as full")]
-    return _log_sum(_density(case, moved, counts[name]) for name in usual) - math.log(len(usual))
+def _noticed(one: Hypothesis) -> float:
+    """Return how often a factor in this range is noticed: few doubt a number that is off by little."""
+    return max(0.05, min(1.0, abs(math.log(one.least * one.most)) / 2 / math.log(NOTICED)))
 
 
-def _density(case: Case, moved: dict[str, float], count: float) -> float:
-    offsets, inverse = [], []
-    for name, seen in case.observed.items():
-        counted = math.log(count) if name in (MFU, TFLOPS) else 0.0
-        offsets.append(seen + -counted - math.log(moved.get(name, 1.0)))
-        inverse.append(1 / ROUNDING[name] ** 2)
-    # covariance: the prediction's variance between all numbers, and rounding of each (Sherman and Morrison)
-    variance, total = case.deviation**2, sum(inverse)
-    weighted = sum(part * one for part, one in zip(inverse, offsets, strict=True))
-    square = sum(part * one**2 for part, one in zip(inverse, offsets, strict=True))
-    square -= variance * weighted**2 / (1 + variance * total)
-    return -0.5 * square - 0.5 * math.log1p(variance * total)
+def _likelihood(case: Case, one: Hypothesis) -> float:
+    """Return the logarithm of the density of the claim's numbers if a factor of this hypothesis moved them, over the
+    usual ways to count FLOPs."""
+    return _log_sum(math.log(share) + _fit(case, one, count).density for share, count in _counts(case))
+
+
+def _counts(case: Case) -> list[tuple[float, float]]:
+    """Return the usual counts of FLOPs, over that of the first: how often each is meant, and its factor."""
+    if case.claim.convention or not {MFU, TFLOPS} & case.rates.keys():
+        return [(1.0, 1.0)]
+    usual = {name: count for name, count in case.of_conventions.items() if name not in ("hardware", "as full")}
+    rare = (1 - USUAL_COUNT) / max(1, len(usual) - 1)
+    return [(USUAL_COUNT if name == "full" else rare, count) for name, count in usual.items()]
+
+
+class Fit(NamedTuple):
+    """How well a hypothesis fits, at its best factor."""
+
+    density: float
+    """Its logarithm, over all factors of the hypothesis."""
+    factor: float
+
+
+def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
+    """Return the fit: the numbers' logarithms deviate from the prediction together, with its variance, and each by
+    rounding. The logarithm of the factor is added to those that are moved; over a range of it, the normal density is
+    integrated."""
+    names = [*case.observed]
+    offsets = [case.observed[name] - (math.log(count) if name in COUNTED else 0.0) - case.shift for name in names]
+    moved = [1.0 if name in one.moves else 0.0 for name in names]
+    inverse = [1 / ROUNDING[name] ** 2 for name in names]
+    shared = case.deviation**2 / (1 + case.deviation**2 * sum(inverse))
+
+    def product(left: list[float], right: list[float]) -> float:  # with the inverse covariance: Sherman and Morrison
+        apart = sum(part * a * b for part, a, b in zip(inverse, left, right, strict=True))
+        sums = [sum(part * a for part, a in zip(inverse, side, strict=True)) for side in (left, right)]
+        return apart - shared * sums[0] * sums[1]
+
+    bend, slope, square = product(moved, moved), product(moved, offsets), product(offsets, offsets)
+    least, most = math.log(one.least), math.log(one.most)
+    best = min(max(slope / bend, least), most)
+    density = -0.5 * (square - 2 * best * slope + best**2 * bend)
+    if not one.is_exact:
+        ends = [(end - slope / bend) * math.sqrt(bend) for end in (least, most)]
+        density = -0.5 * (square - slope**2 / bend) + 0.5 * math.log(2 * math.pi / bend)
+        density += _log_normal_between(*ends) - math.log(most - least)
+    return Fit(density - 0.5 * math.log1p(case.deviation**2 * sum(inverse)), math.exp(best))
+
+
+def _log_normal_between(low: float, high: float) -> float:
+    """Return the logarithm of the probability that a standard normal number is between these."""
+    if low > 0:
+        low, high = -high, -low
+    probability = (math.erfc(-high / math.sqrt(2)) - math.erfc(-low / math.sqrt(2))) / 2
+    if probability > 1e-290:
+        return math.log(probability)
+    return -0.5 * high**2 - math.log(-high * math.sqrt(2 * math.pi))  # so far out that the other end does not count
 
 
 def _log_sum(values: Iterable[float]) -> float:
@@ -86,14 +140,14 @@ def _log_sum(values: Iterable[float]) -> float:
 
 
 def _explained(case: Case, cause: Cause, share: float, best: Hypothesis) -> Explanation:
-    moved, words = best.moves, best.words
-    name, factor = max(moved.items(), key=lambda item: abs(math.log(item[1])))
-    seen = math.exp(case.observed[name])
-    against = "the prediction"
-    others = [other for other in case.rates if other not in moved]
+    fits = [(math.log(share) + (fit := _fit(case, best, count)).density, fit) for share, count in _counts(case)]
+    factor = max(fits)[1].factor
+    words = best.words.format(factor, 1 / factor)
+    name, seen, against = best.moves[0], math.exp(case.observed[best.moves[0]]), "the prediction"
+    others = [other for other in case.rates if other not in best.moves]
     if others:
         against, seen = others[0], case.rates[name] / case.rates[others[0]]
-    evidence = f"{words}; it moves {' and '.join(moved)} by {factor:.2f}, and {name} is {seen:.2f} times {against}"
+    evidence = f"{words}; it moves {' and '.join(best.moves)} by {factor:.2f}, and {name} is {seen:.2f} times {against}"
     return Explanation(
-        cause=cause.name, share=share, factor=factor, moves=tuple(moved), evidence=evidence, look=cause.look
+        cause=cause.name, share=share, factor=factor, moves=best.moves, evidence=evidence, look=cause.look
     )

@@ -43,7 +43,7 @@ def offloaded_seconds(run: Run) -> tuple[float, float]:
 def launch_bound_factor(run: Run) -> float:
     """Return how many times faster a step seems to be if only its launches are timed."""
     time = run.step.ranks or run.step.time
-    return max(2.0, run.seconds / max(1e-6, time.launching))
+    return max(1.0, run.seconds / max(1e-6, time.launching))
 
 
 def on_other_device(run: Run, name: str) -> float | None:

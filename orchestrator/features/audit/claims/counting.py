@@ -54,24 +54,36 @@ def conventions(claim: Claim) -> list[Convention]:
     model, context = claim.shape, claim.context or 0
     linear, attention = model.linear_flops(), model.attention_flops(context)
     trained = 3.0 if claim.method in (None, "full") else 2.0
-    every = 6.0 * model.parameters
     full = trained * (linear + attention)
-    causal = trained * (linear + attention / 2)
     again = (linear + attention) * recomputes(claim)
     found = [
         Convention(name="full", words="model FLOPs, attention over all positions (PaLM, torchtitan)", flops=full),
-        Convention(name="causal", words="model FLOPs, attention over earlier positions", flops=causal),
+        Convention(
+            name="causal",
+            words="model FLOPs, attention over earlier positions",
+            flops=trained * (linear + attention / 2),
+        ),
         Convention(name="6n", words="6 FLOPs a parameter that multiplies, no attention", flops=trained * linear),
-        Convention(name="hardware", words="with what is computed again (HFU)", flops=full + again),
     ]
+    if model.window:
+        words, windowed = "model FLOPs, attention within its windows", model.windowed_flops(context)
+        found.append(Convention(name="window", words=words, flops=trained * (linear + windowed / 2)))
     if model.size and not model.size.num_experts:  # as LLM-Foundry and nanoGPT: the embedding counts, too
         words = "6 FLOPs a parameter with the embedding, and attention over all positions (LLM-Foundry)"
-        found.insert(3, Convention(name="6p", words=words, flops=every + 3 * attention))
+        found.append(Convention(name="6p", words=words, flops=6.0 * model.parameters + 3 * attention))
+    elif model.size and model.size.feed_forward == "swiglu":
+        words = "experts of two matrices, not three (Megatron-LM of GPT-OSS), attention over earlier positions"
+        found.append(
+            Convention(name="no gate", words=words, flops=trained * (linear - model.gate_flops() + attention / 2))
+        )
+    found.append(Convention(name="hardware", words="with what is computed again (HFU)", flops=full + again))
     if trained < 3.0:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
         found.append(Convention(name="as full", words=words, flops=3 * (linear + attention)))
-    found = list({round(one.flops): one for one in reversed(found)}.values())[::-1]  # some count alike
-    return sorted(found, key=lambda one: one.name != claim.convention)
+    alike: dict[int, Convention] = {}
+    for one in found:  # some count alike
+        alike.setdefault(round(one.flops), one)
+    return sorted(alike.values(), key=lambda one: one.name != claim.convention)
 
 
 def least_seconds(claim: Claim) -> float:
@@ -80,7 +92,7 @@ def least_seconds(claim: Claim) -> float:
     device, model = claim.device, claim.shape
     passes = FREE_PASSES[claim.method or "full"]
     share = share_of_scores("hardware", causal=1)
-    attention = model.attention_flops(claim.context or 0) * share * (1 + BACKWARD_OF_ATTENTION["model"])
+    attention = model.windowed_flops(claim.context or 0) * share * (1 + BACKWARD_OF_ATTENTION["model"])
     precision = precision_of(claim)
     linear = passes * model.linear_flops() / (peak_of(device, precision) * boost_of(device))
     narrow = peak_of(device, "bf16" if precision.startswith("fp8") and device.bf16 else precision) * boost_of(device)

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ class Model:
     size: ModelSize | None = None
     """None: only the number of parameters is known."""
     vocab_size: int = 0
+    window: int | None = None
+    """Positions that a sliding window sees; None without one."""
+    windowed_layers: int = 0
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -53,6 +56,19 @@ class Model:
     def attention_flops(self, context: int) -> float:
         """Return the FLOPs of a token's forward pass in attention, over all positions of the context."""
         return 4.0 * context * self.size.num_layers * self.size.terms["query_width"] if self.size else 0.0
+
+    def windowed_flops(self, context: int) -> float:
+        """Return the same, where layers with a window count twice what it sees: half of it is causal, as of all."""
+        if not self.window or not self.size or self.window >= context:
+            return self.attention_flops(context)
+        share = self.windowed_layers / self.size.num_layers
+        seen = 2 * self.window - self.window**2 / context
+        return self.attention_flops(context) * (1 - share) + self.attention_flops(1) * seen * share
+
+    def gate_flops(self) -> float:
+        """Return the FLOPs of a token's forward pass in the gates of its experts."""
+        size = self.size
+        return 2.0 * size.d_model * size.d_ff * size.num_layers * (size.active_experts or 1) if size else 0.0
 
 
 def model_named(text: str) -> Model:
@@ -151,7 +167,20 @@ def _of_configuration(path: Path) -> Model:
         active_experts=stated.get("num_experts_per_tok") if experts else None,
         tied_head=bool(stated.get("tie_word_embeddings", False)),
     )
-    return _model(str(name), size, found["vocab_size"] or 0)
+    window, layers = _window(stated, size.num_layers)
+    return replace(_model(str(name), size, found["vocab_size"] or 0), window=window, windowed_layers=layers)
+
+
+def _window(stated: Mapping[str, Any], layers: int) -> tuple[int | None, int]:
+    """Return the sliding window of a configuration, and how many layers have it."""
+    window = stated.get("sliding_window")
+    if not window or stated.get("use_sliding_window") is False:
+        return None, 0
+    if kinds := stated.get("layer_types"):
+        return window, sum(kind == "sliding_attention" for kind in kinds[:layers])
+    if every := stated.get("sliding_window_pattern"):  # one layer in so many sees all
+        return window, layers - layers // every
+    return window, layers
 
 
 def _has_norm(stated: Mapping[str, Any]) -> bool:

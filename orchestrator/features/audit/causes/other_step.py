@@ -1,11 +1,13 @@
-"""What makes a step slower than predicted: by which factors, from the operators of the predicted step."""
+"""Causes that another step ran than the claim's: by which factors it takes longer, from the operators of the predicted
+step, or what is saved if fewer weights are trained."""
 
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.asking import ATTENTION_WORDS
-from lmsweep.orchestrator.features.audit.case import Case
+from lmsweep.orchestrator.features.audit.case import RATE, STEP, Case
+from lmsweep.orchestrator.features.audit.causes.hypothesis import EVERY, Hypothesis
 from lmsweep.orchestrator.features.audit.causes.variants import (
     OTHER_FORMS,
     offloaded_seconds,
@@ -29,29 +31,19 @@ class Longer(NamedTuple):
     """One way in which a step takes longer."""
 
     weight: float
-    factor: float
-    """How many times longer it takes."""
+    least: float
+    most: float
+    """How many times longer it takes: one of these or between them."""
     words: str
-    """{} is the factor."""
+    """{1} is how many times."""
 
 
 Factors = Iterable[Longer]
-STEPS = 9
-"""Points of a factor that may be anything in a range."""
-
-
-def spread_over(least: float, most: float) -> list[tuple[float, float]]:
-    """Return weight and factor at points of a range: what is as likely to be anywhere in it."""
-    most = max(most, least * 1.01)
-    ends = math.log(least), math.log(most)
-    return [(1 / STEPS, math.exp(ends[0] + (ends[1] - ends[0]) * place / (STEPS - 1))) for place in range(STEPS)]
 
 
 def _around(factor: float, words: str, width: float = 1.15, weight: float = 1.0) -> Factors:
     """A factor that is known to some per cent, as its prediction is; none that is too small to see."""
-    if factor < 1.05:
-        return []
-    return [Longer(weight * part, max(1.02, one), words) for part, one in spread_over(factor / width, factor * width)]
+    return [Longer(weight, max(1.02, factor / width), factor * width, words)] if factor >= 1.05 else []
 
 
 def _run(case: Case) -> Run | None:
@@ -64,12 +56,12 @@ def _precision(case: Case) -> Factors:
         return []
     full = ratio(run, in_dtype("float32")) if run else case.peak / (case.claim.device.fp32 * 0.9)
     tf32 = ratio(run, in_dtype("tf32")) if run and case.claim.device.tf32 else 2.0
-    found = [*_around(full, "products in float32 take {:.2g} times", weight=0.45)]
+    found = [*_around(full, "products in float32 take {1:.2g} times", weight=0.45)]
     if case.claim.device.tf32 and precision_of(case.claim) != "tf32":
-        found += _around(tf32, "products in TF32 take {:.2g} times", weight=0.35)
+        found += _around(tf32, "products in TF32 take {1:.2g} times", weight=0.35)
     if case.claim.shape.size and case.claim.shape.size.num_experts and run:
         found += _around(
-            ratio(run, experts_in_float32), "experts in float32 under autocast take {:.2g} times", weight=0.6
+            ratio(run, experts_in_float32), "experts in float32 under autocast take {1:.2g} times", weight=0.6
         )
     return found
 
@@ -81,8 +73,8 @@ def _attention(case: Case) -> Factors:
     context = case.claim.context or 2048
     least = ratio(run, with_written_out_attention) if run else 1 + context / 8192
     # `eager` computes its softmax in float32, with a mask that is added: up to twice the passes over the scores
-    points = spread_over(max(1.03, 0.93 * least), max(1.1, 1 + 2 * (least - 1)))
-    return [Longer(part, max(1.02, one), "scores in memory take {:.2g} times") for part, one in points]
+    least, most = max(1.03, 0.93 * least), max(1.1, 1 + 2 * (least - 1))
+    return [Longer(1.0, least, most, "scores in memory take {1:.2g} times")]
 
 
 def _flash_2(case: Case) -> Factors:
@@ -91,7 +83,7 @@ def _flash_2(case: Case) -> Factors:
         (case.claim.attention or "").lower()) == "sdpa_cudnn":  # fmt: skip
         return []
     gained = ratio(run, lambda operators: with_fast_attention(operators, run.rates))
-    return _around(1 / gained, "a fused attention of version 2 takes {:.2g} times that of version 3")
+    return _around(1 / gained, "a fused attention of version 2 takes {1:.2g} times that of version 3")
 
 
 def _offload(case: Case) -> Factors:
@@ -99,8 +91,7 @@ def _offload(case: Case) -> Factors:
     if not run or case.claim.offload:
         return []
     longer = [1 + seconds / run.seconds for seconds in offloaded_seconds(run)]
-    return [Longer(part, one, "copies to the host take {:.2g} times") for part, one in spread_over(
-        max(1.15, min(longer)), max(1.6, 1.3 * max(longer)))]  # fmt: skip
+    return [Longer(1.0, max(1.15, min(longer)), max(1.6, 1.3 * max(longer)), "copies to the host take {1:.2g} times")]
 
 
 def _form(case: Case) -> Factors:
@@ -112,10 +103,7 @@ def _form(case: Case) -> Factors:
             card = device_named(name)
             alone = case.peak / peak_of(card, precision_of(case.claim)) if card else 1.0
             least = min(whole, max(1.1, alone))
-            found += [
-                Longer(part / len(forms), one, f"{name} takes {{:.2g}} times")
-                for part, one in spread_over(least, whole * 1.1)
-            ]
+            found.append(Longer(1 / len(forms), least, whole * 1.1, f"{name} takes {{1:.2g}} times"))
     return found
 
 
@@ -124,10 +112,7 @@ def _gpu(case: Case) -> Factors:
     for name in sold_alike(case.claim.device) if run else ():
         factor = on_other_device(run, name) if run else None
         if factor and abs(math.log(factor)) > 0.1:
-            found += [
-                Longer(part, one, f"{name} takes {{:.2g}} times")
-                for part, one in spread_over(factor / 1.1, factor * 1.1)
-            ]
+            found.append(Longer(1.0, factor / 1.1, factor * 1.1, f"{name} takes {{1:.2g}} times"))
     return found
 
 
@@ -135,15 +120,15 @@ def _checkpointing(case: Case) -> Factors:
     run = _run(case)
     if recomputes(case.claim) or (case.claim.checkpointing or "") in ("none", "no", "false") or not run:
         return []
-    return _around(ratio(run, computed_again), "a second forward pass takes {:.2g} times", width=1.08)
+    return _around(ratio(run, computed_again), "a second forward pass takes {1:.2g} times", width=1.08)
 
 
 def _power(case: Case) -> Factors:
-    return [Longer(part, one, "clocks at 1/{:.2g}") for part, one in spread_over(1.05, 2.0)]
+    return [Longer(1.0, 1.05, 2.0, "clocks at 1/{1:.2g}")]
 
 
 def _host(case: Case) -> Factors:
-    return [Longer(part, one, "the GPU waits: {:.2g} times") for part, one in spread_over(1.2, 8.0)]
+    return [Longer(1.0, 1.2, 8.0, "the GPU waits: {1:.2g} times")]
 
 
 SLOWER: dict[str, Callable[[Case], Factors]] = {
@@ -158,3 +143,27 @@ SLOWER: dict[str, Callable[[Case], Factors]] = {
     "host": _host,
 }
 """Cause -> the factors by which a step takes longer."""
+
+
+def slower(name: str) -> Callable[[Case], list[Hypothesis]]:
+    """Return the hypotheses of a cause for which a step takes longer."""
+
+    def hypotheses(case: Case) -> list[Hypothesis]:
+        found = [*SLOWER[name](case)]
+        whole = sum(one.weight for one in found)
+        return [Hypothesis(one.weight / whole, EVERY, 1 / one.most, 1 / one.least, one.words) for one in found]
+
+    return hypotheses
+
+
+def fewer_trained(case: Case, most: float) -> list[Hypothesis]:
+    """A step that trains few weights, taken for one that trains all: as predicted without gradients of weights, or up
+    to `most` times as fast."""
+    if case.claim.method not in (None, "full"):
+        return []
+    least, usual, words = 1.15, case.frozen_factor, "it takes {1:.2f} of the time"
+    found: list[Hypothesis] = []
+    for moved, weight in ((EVERY, 0.7), ((RATE, STEP), 0.3)):
+        found.append(Hypothesis(0.75 * weight, moved, usual / 1.15, usual * 1.15, words))
+        found.append(Hypothesis(0.25 * weight, moved, least, max(most, 1.15 * usual), words))
+    return found
