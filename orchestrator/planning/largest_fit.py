@@ -49,7 +49,7 @@ def lasting_words(dimension: str, size: int, beyond: Beyond | None) -> str | Non
         often = f"{beyond.failed / beyond.runs:.0%} of runs, {beyond.failed_steps:.3g} of {beyond.steps:,} steps"
         said += f"; {beyond.size:,} runs out in {often}"
     else:
-        said += f"; {beyond.size:,} may run out, by what the prediction is unsure of"
+        said += f"; {beyond.size:,} may run out; the prediction does not decide it"
     return said if beyond.expandable is None else f"{said}; expandable segments: {beyond.expandable:,}"
 
 

@@ -1,17 +1,15 @@
 """Many steps whose batches differ: their allocations against steps that ran, and through the simulated allocator."""
 
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 import pytest
 import torch
 
 from lmsweep.trials.analytic.prediction_question import Room
-from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.depth.shape_growth import Shape
 from lmsweep.trials.prediction.many_steps import lasting_memory
 from lmsweep.trials.prediction.many_steps.simulated_run import simulate
 from lmsweep.trials.prediction.many_steps.step_program import StepProgram
@@ -69,7 +67,7 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
 def test_a_hundred_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fields: dict[str, Any]) -> None:
     config = small(**fields)
     steps = lasting_memory.varied_steps(config)
-    shapes = [Shape(*batch.shape) for batch in islice(batches(config), STEPS)]
+    shapes = lasting_memory.shapes_of(config, STEPS)
     for index, (shape, expected) in enumerate(zip(shapes, recorded(config), strict=True)):
         trace, iterations = steps.growth_of(shape).trace(shape), [[]]
         for stretch in trace:

@@ -71,7 +71,7 @@ PLAIN: tuple[Term, ...] = (
     lambda shape: shape.width**2,
     lambda shape: shape.tokens * shape.width,
 )
-"""Terms of which one allocation may need two."""
+"""An allocation may be a sum of two such terms."""
 
 
 @lru_cache(maxsize=4096)

@@ -212,8 +212,8 @@ def many_steps(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = 
 
 
 def largest_lasting(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> Largest:
-    """Return the largest batch_size, or batch_tokens, with which memory lasts in all runs, with less room by what the
-    prediction is unsure of, and the largest that may; 0 if none does."""
+    """Return the largest batch_size, or batch_tokens, with which memory surely lasts in all runs, and the largest with
+    which it may; 0 if none does."""
     family, workspace = varied_steps(config), cublas_workspace(room.device_name)
 
     def lasts(units: int, unsure: int, of: int) -> bool:

@@ -25,7 +25,7 @@ class SimulatedRun:
     """Bytes, as all here; with the workspaces of cuBLAS."""
     peak_reserved: int
     retries: int
-    """Times that the allocator released all it had cached, to go on."""
+    """Times that the allocator released all it had cached, to continue."""
     failed_at: int | None
     """The first step, from 0, in which memory ran out; None if it did in none."""
     failed: int
@@ -43,9 +43,9 @@ def simulate(
 ) -> SimulatedRun:
     """Run a step of each shape, in order, with `limit` bytes for the allocator, and `way` as PyTorch names it.
 
-    programs: of batches of one row (True), and of others. Unless `each` step is to be simulated, one of which no
-    allocation is larger than in another is taken to find room where that one did, until the allocator releases its
-    cache. counts: where memory runs out, begin again with the next step."""
+    programs: of batches of one row (True), and of others. Unless `each` step is to be simulated, a step is taken to
+    find room if no allocation of it is larger than in one that did, until the allocator releases its cache. counts:
+    where memory runs out, begin again with the next step."""
     run = _Run(programs, shapes, limit, way, each=each)
     first, failed = run.until_memory_runs_out(0), 0
     runs, at = [run.allocator], first

@@ -15,8 +15,8 @@ should_split, try_merge_blocks, release_available_cached_blocks) and c10/core/Al
   all segments without a used block are released, in both pools. If that is not enough, the device is out of memory.
 - With `max_split_size_mb`, blocks of that size and more are not split; a smaller request gets none of them, a larger
   one those with less than 20 MiB to spare. Where there is no room, such blocks are released first.
-- With `expandable_segments`, each pool is one range of addresses, of which pages of 2 or 20 MiB are mapped as they
-  are needed; blocks are split to the last 512 bytes, and the whole pages within free blocks can be released.
+- With `expandable_segments`, each pool is one range of addresses, whose pages of 2 or 20 MiB are mapped as they are
+  needed; blocks are split to the last 512 bytes, and the whole pages within free blocks can be released.
 
 Sizes and addresses are counted in units of 512 bytes here.
 """
