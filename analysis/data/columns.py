@@ -198,7 +198,7 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    known = frame[["model", "d_model", "d_ff", "num_layers", "vocab_size"]].notna().all(axis=1)
+    known = frame["model"].notna() & frame[["d_model", "d_ff", "num_layers", "vocab_size"]].notna().all(axis=1)
     models = frame[["model", "vocab_size", *DIMENSIONS]][known & ~frame["model"].where(known).duplicated()]
     counts = parameter_count(**size_terms(models))
     return dict(zip(models["model"], counts, strict=True))

@@ -31,8 +31,8 @@ WRITERS = (
     "analysis/metrics",
     "analysis/answers",
     "orchestrator/features/report",
-    "analysis/comparison/pairs.py",
-    "analysis/comparison/side_by_side.py",
+    "orchestrator/features/beside",
+    "orchestrator/features/limits",
     "orchestrator/features/best/answer_text.py",
     "orchestrator/features/best/transfer.py",
 )
