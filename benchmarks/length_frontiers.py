@@ -25,7 +25,7 @@ from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, device_mem
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.memory_prediction import cublas_workspace
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.many_steps.lasting_memory import largest_by, varied_steps
+from lmsweep.trials.prediction.many_steps.lasting_memory import largest_by, varied_memory
 from lmsweep.trials.prediction.peak_memory import UNSURE_BYTES
 from lmsweep.trials.spec.identity import trial_id
 
@@ -81,7 +81,7 @@ def predicted(chosen: dict[str, object], device: str) -> Frontier:
     trial = single_trial([f"{key}={value}" for key, value in (fields | sized).items()])
     if trial.code:
         use_code(trial.code)
-    steps, limit, workspace = varied_steps(trial.config), memory - CUDA_RESERVE, cublas_workspace(name)
+    steps, limit, workspace = varied_memory(trial.config), memory - CUDA_RESERVE, cublas_workspace(name)
 
     def failed(units: int, room: int) -> int | None:
         return steps.run(steps.sized(units), room, workspace, trial.config.batches).failed_at

@@ -9,7 +9,7 @@ from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAt
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates, datasheet_of
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
-from lmsweep.orchestrator.predicting.varied_step import varied_steps
+from lmsweep.orchestrator.predicting.varied_times import varied_times
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
@@ -163,7 +163,7 @@ class StepEstimates:
         config, found = planned.trial.config, self._predictions.shapes(planned.trial)
         if isinstance(found, Refusal):
             return found
-        steps = varied_steps(config, found, self._rates.of(device), config.batches)
+        steps = varied_times(config, found, self._rates.of(device), config.batches)
         return replace(
             _estimate(steps.usual, source_of(steps.usual.time)),
             seconds=steps.mean.seconds,

@@ -14,6 +14,7 @@ from lmsweep.trials.bench.varied_steps import BatchesTaken
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.lengths.batches import batches
+from lmsweep.trials.lengths.recompiling import recompiles, runs_uncompiled
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
@@ -129,9 +130,10 @@ def test_memory_says_the_peak_of_each_step_and_of_the_run_and_why_a_cpu_has_no_r
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compiled_code_is_compiled_again_for_each_shape_up_to_the_limit_or_is_dynamic(dynamic: bool) -> None:
+@pytest.mark.parametrize("fields", [{}, {"batching": "packed"}, {"batching": "token_budget", "batch_tokens": 40}])
+def test_compiled_code_is_compiled_again_as_often_as_predicted(fields: dict[str, Any], dynamic: bool) -> None:
     reset_compiler()
-    config = replace(TINY, compile="block", dynamic_shapes=dynamic, mode="forward")
+    config = replace(TINY, compile="block", dynamic_shapes=dynamic, mode="forward", batches=20, **fields)
     step = TrainingStep(config, MATH_MODES["fp32"], backend="eager")
     taken = BatchesTaken(step)
     graphs, seconds = [], []
@@ -140,11 +142,34 @@ def test_compiled_code_is_compiled_again_for_each_shape_up_to_the_limit_or_is_dy
             step.forward()
         graphs.append(compile_counts().graphs)
         seconds.append(compile_counts().seconds)
-    widths = [batch.shape[1] for (batch,) in taken.taken]
-    different = [len({*widths[: i + 1]}) for i in range(20)]
-    assert different[-1] > 8
-    assert graphs == ([1] * 20 if dynamic else [min(8, count) for count in different]), "both blocks share a graph"
-    assert seconds == sorted(seconds) and seconds[0] > 0 and (seconds[-1] == seconds[0]) == dynamic
+    shapes = [batch.shape for (batch,) in taken.taken]
+    assert graphs[0] == 1 and graphs[-1] - 1 == recompiles(config), "both blocks share a graph"
+    if not dynamic:
+        assert graphs == [min(8, len({*shapes[: i + 1]})) for i in range(20)]
+        assert (graphs[-1] == 8) == ("packed" not in fields.values()) == runs_uncompiled(config)
+    assert seconds == sorted(seconds) and seconds[0] > 0 and (seconds[-1] == seconds[0]) == (graphs[-1] == 1)
+
+
+# Measured with PyTorch 2.11 on an H200 and an H100, docs/lab/2026-11-27-masked-attention.md
+@pytest.mark.parametrize(
+    ("lengths", "batching", "dynamic", "count"),
+    [
+        ("lognormal(400, 0.8, 4096)", "padded", True, 1),
+        ("lognormal(400, 0.8, 4096)", "grouped", True, 1),
+        ("uniform(16, 4096)", "padded", True, 0),
+        ("lognormal(400, 0.8, 4096)", "token_budget", True, 0),
+        ("uniform(16, 4096)", "token_budget", True, 0),
+        ("uniform(16, 4096)", "padded", False, 7),
+        ("uniform(16, 4096)", "packed", False, 0),
+    ],
+)
+def test_a_gpu_recompiles_dynamic_code_once_if_batches_lie_on_both_sides_of_what_inductor_fuses(
+    lengths: str, batching: Any, dynamic: bool, count: int
+) -> None:
+    size = {"batch_tokens": 32768, "batch_size": 1} if batching == "token_budget" else {"batch_size": 8}
+    fields = {"d_model": 768, "context_length": 4096, "device": "cuda", "compile": "block", "batches": 60} | size
+    config = replace(TINY, lengths=lengths, batching=batching, dynamic_shapes=dynamic, **fields)  # type: ignore[arg-type]
+    assert recompiles(config) == count
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
 )
 def test_a_hundred_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fields: dict[str, Any]) -> None:
     config = small(**fields)
-    steps = lasting_memory.varied_steps(config)
+    steps = lasting_memory.varied_memory(config)
     shapes = lasting_memory.shapes_of(config, STEPS)
     for index, (shape, expected) in enumerate(zip(shapes, recorded(config), strict=True)):
         trace, iterations = steps.growth_of(shape).trace(shape), [[]]
@@ -90,7 +90,7 @@ def on_gpu(**fields: Any) -> TrialConfig:
 
 def test_a_step_whose_every_allocation_found_room_before_is_not_simulated_and_answers_stay_the_same() -> None:
     config = on_gpu(vocab_size=20_000)
-    steps, shapes = lasting_memory.varied_steps(config), lasting_memory.shapes_of(config, 60)
+    steps, shapes = lasting_memory.varied_memory(config), lasting_memory.shapes_of(config, 60)
     growth = steps.growth_of(shapes[0])
     programs = {False: StepProgram(growth=growth, longest=256, workspace=2**25)}
     found = [simulate(programs, shapes, None, "", each=each) for each in (False, True)]
@@ -110,7 +110,7 @@ def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching
     largest = lasting_memory.largest_lasting(config, room, **runs)
     assert largest.sure > (config.batch_tokens or config.batch_size)
     assert lasting_memory.many_steps(sized(config, largest.sure), room, **runs).failed == 0
-    unit = lasting_memory.varied_steps(config).unit
+    unit = lasting_memory.varied_memory(config).unit
     beyond = lasting_memory.many_steps(
         lasting_memory.with_size(config, largest.possible + unit), room, steps=40, runs=3
     )

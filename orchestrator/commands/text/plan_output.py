@@ -14,11 +14,12 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimate
-from lmsweep.orchestrator.predicting.varied_step import padding_of
+from lmsweep.orchestrator.predicting.varied_times import padding_of
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import ManySteps
 from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
+from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.spec.config import TrialConfig
 
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
@@ -42,6 +43,7 @@ class PlannedTrial(BaseModel):
         None, description="Of a GPU: middle, least and most that other trainers need, by public stacks."
     )
     padding: float | None = Field(None, description="Share of tokens, where batches differ by `lengths`.")
+    expected_recompiles: int | None = Field(None, description="Graphs compiled after the first, for other batches.")
     many_steps: ManySteps | None = Field(None, description="Only of a GPU, where batches differ by `lengths`.")
     expected_seconds: float | None
     expected_seconds_reason: str | None
@@ -147,7 +149,8 @@ def _of_lengths(planned: planning.PlannedTrial, predictions: Predictions | None)
     if not planned.trial.config.varies:
         return {}
     lasting = predictions.many_steps(planned.trial, planned.environment) if predictions else None
-    return {"padding": padding_of(planned.trial.config), "many_steps": lasting}
+    config = planned.trial.config
+    return {"padding": padding_of(config), "expected_recompiles": recompiles(config), "many_steps": lasting}
 
 
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:

@@ -16,13 +16,15 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
-from lmsweep.orchestrator.predicting.varied_step import padding_of
+from lmsweep.orchestrator.predicting.varied_times import padding_of
 from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.prediction_question import ManySteps
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.isolation.virtual_environment import is_made
+from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
 from lmsweep.trials.spec.quantities import gib
@@ -31,7 +33,7 @@ MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
 BY_OTHERS = "by other trainers"
 """The column of a step's time as public stacks run it."""
-LENGTHS = ("padding", "out of memory")
+LENGTHS = ("padding", "recompiles", "out of memory")
 """The columns of trials whose batches differ by their lengths."""
 OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"
 MOST_REASONS = 3
@@ -145,18 +147,13 @@ class PlanText:
             return between(found)
         return gib(found.peak) if isinstance(found, Prediction) else "?"
 
-    def _lengths_text(self, planned: PlannedTrial) -> tuple[str, str]:
-        """Return the share of padding, and how often memory runs out."""
-        if not planned.trial.config.varies:
-            return "-", "-"
+    def _lengths_text(self, planned: PlannedTrial) -> tuple[str, str, str]:
+        """Return the share of padding, how often code is compiled again, and how often memory runs out."""
+        config = planned.trial.config
+        if not config.varies:
+            return "-", "-", "-"
         found = self.predictions.many_steps(planned.trial, planned.environment) if self.predictions else None
-        padding = f"{padding_of(planned.trial.config):.0%}"
-        if found is None:
-            return padding, "?"
-        if not found.failed:
-            return padding, f"0 of {found.runs} runs of {found.steps:,} steps"
-        often = f"{found.failed / found.runs:.0%} of runs, {found.failed_steps:.3g} of {found.steps:,} steps"
-        return padding, f"{often}, first in step {found.first_failed}"
+        return f"{padding_of(config):.0%}", label(recompiles(config)), _lasting(found)
 
     def _step_text(self, planned: PlannedTrial, column: str) -> str:
         found = self.steps.of(planned) if self.steps else None
@@ -170,6 +167,16 @@ class PlanText:
         if found is None:
             return "-"
         return "?" if found.reason else format_seconds(found.seconds)
+
+
+def _lasting(found: ManySteps | None) -> str:
+    """Return how often memory runs out."""
+    if found is None:
+        return "?"
+    if not found.failed:
+        return f"0 of {found.runs} runs of {found.steps:,} steps"
+    often = f"{found.failed / found.runs:.0%} of runs, {found.failed_steps:.3g} of {found.steps:,} steps"
+    return f"{often}, first in step {found.first_failed}"
 
 
 def _process_text(planned: PlannedTrial) -> str:

@@ -9,7 +9,7 @@ from lmsweep.orchestrator.plan_request import with_options
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
-from lmsweep.orchestrator.predicting.varied_step import SOME_BATCHES, padding_of, varied_steps
+from lmsweep.orchestrator.predicting.varied_times import SOME_BATCHES, padding_of, varied_times
 from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
 from lmsweep.trials.analytic.prices import hourly_dollars
@@ -142,7 +142,7 @@ def _fit(
     if answer.untimed:
         return replace(fit, reason=answer.untimed)
     if config.varies:
-        return _with_varied_steps(
+        return _with_varied_times(
             replace(fit, beyond=answer.beyond[place]), config, answer, rates.of(datasheet), price, tokens
         )
     layout = request.layout(device, candidate.gpus)
@@ -163,14 +163,14 @@ def _fit(
     )
 
 
-def _with_varied_steps(
+def _with_varied_times(
     fit: Fit, config: TrialConfig, answer: Answer, rates: Rates, price: float | None, tokens: float | None
 ) -> Fit:
     """Return the fit with the rates of real tokens in batches that differ."""
     size = "batch_tokens" if config.batching == "token_budget" else "batch_size"
     sized = replace(config, **{size: fit.batch})  # type: ignore[arg-type]
     known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
-    steps = varied_steps(sized, known, rates, SOME_BATCHES)
+    steps = varied_times(sized, known, rates, SOME_BATCHES)
     (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
     hours = tokens / real * middle / 3600 if tokens else None
     return replace(

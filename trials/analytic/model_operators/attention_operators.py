@@ -33,7 +33,7 @@ def attention_operators(
     if way.kernel is None and way.masked_by != "mask":
         name = f"{attention}_attention"
     elif way.uses_cudnn and not efficient:
-        name = "sdpa_cudnn"
+        name = "sdpa_cudnn_masked" if is_masked else "sdpa_cudnn"
     flops = attention_flops(phase="forward", d_model=width * heads, context_length=context, batch_size=batch)
     if not (is_masked and way.masked_by == "mask"):
         flops *= share_of_packed_scores(

@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.model_operators.attention_operators import attentio
 from lmsweep.trials.analytic.model_operators.block_operators import NORM, block_operators, linear_operators
 from lmsweep.trials.analytic.model_operators.forms import Form, Row
 from lmsweep.trials.analytic.rates.operators import Operator, Phase
-from lmsweep.trials.analytic.rates.step_time import OperatorRates, Work, duration
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, Work, limits
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import ModelSize
 from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
@@ -102,7 +102,7 @@ def seconds_of(parts: Sequence[Part], rates: OperatorRates, factor: float = 1.0)
         whole = whole[0] + times * launching, whole[1] + times * factor * computing
         if make is update_operators:  # the device can begin it only when the host gets there
             update = launching, factor * computing
-    return duration(Work(*whole), Work(*update))
+    return max(limits(Work(*whole), Work(*update)))
 
 
 @lru_cache(maxsize=2**17)

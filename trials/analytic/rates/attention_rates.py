@@ -49,6 +49,9 @@ KERNELS: dict[tuple[str, bool, bool], Kernel] = {
 # fmt: on
 """Kernel, whether it is backward, whether it computes in float32 -> its times."""
 LEAST_FILLED = 0.05
+MASKED = (1.73, 1.9)
+"""Time of cuDNN's kernel with a mask over that without one, heads of 64 and of 128: of 1024 to 16 384 positions, both
+forward and backward, on an H200 (docs/lab/2026-11-27-masked-attention.md)."""
 MOST_OF_PEAK = 0.87
 """Rate of the fastest kernel over the datasheet's: cuDNN's, forward on an H20 (flash-attention issue 1310)."""
 
@@ -59,6 +62,8 @@ class Attention(NamedTuple):
     is_wide: bool
     """Whether it computes in float32."""
     is_causal: bool
+    is_masked: bool
+    """Whether cuDNN reads a mask, such as that of packed documents."""
     batch_heads: int
     queries: int
     keys: int
@@ -82,6 +87,7 @@ def attention_of(operator: Operator | MeasuredOperator) -> Attention:
         is_backward=is_backward,
         is_wide=operator.dtype in ("float32", "tf32"),
         is_causal=operator.is_causal,
+        is_masked="cudnn_masked" in operator.name,
         batch_heads=math.prod(query[:-2]),
         queries=query[-2],
         keys=key[-2],
@@ -124,7 +130,8 @@ class AttentionRates:
 
     def seconds(self, attention: Attention) -> float:
         surface = self._surfaces.get(_key(attention))
-        return self.formula(attention) * (surface.at(_place(attention)) if surface else 1.0)
+        unmasked = self.formula(attention) * (surface.at(_place(attention)) if surface else 1.0)
+        return unmasked * float(np.interp(attention.head, (64, 128), MASKED)) if attention.is_masked else unmasked
 
 
 def _key(attention: Attention) -> tuple[str, bool, bool, bool]:

@@ -53,6 +53,9 @@ class Timed(Protocol):
     def at(self, factor: float, end: Literal[0, 1] | None = None, /) -> float:
         """Return the seconds if the device takes `factor` times as long; with `end` the least (0) or most (1)."""
 
+    def limits(self, factor: float, end: Literal[0, 1] | None = None, /) -> tuple[float, float]:
+        """Return those by the device and by the host, of which the longer are the step's."""
+
 
 class Sure(NamedTuple):
     """Predicted seconds, and their 95 % interval."""

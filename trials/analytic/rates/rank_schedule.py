@@ -48,9 +48,13 @@ class RankTime:
 
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step, as `StepTime.at`."""
+        return max(self.limits(factor, end))
+
+    def limits(self, factor: float, end: Literal[0, 1] | None = None) -> tuple[float, float]:
+        """Return its seconds by the device and by the host, as `StepTime.limits`."""
         host = 1.0 if end is None else self.time.hosts[end]
         busy = factor * (self.busy + self.time.unsure(end)) + WAIT_PER_LAUNCH * host * self.launching
-        return max(busy, host * self.launching) + factor * self.after
+        return busy + factor * self.after, host * self.launching + factor * self.after
 
 
 def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -> RankTime:

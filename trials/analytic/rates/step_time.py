@@ -22,10 +22,10 @@ class Work(NamedTuple):
     computing: float = 0.0
 
 
-def duration(whole: Work, update: Work) -> float:
-    """Return the seconds of a step, including the optimizer's update."""
+def limits(whole: Work, update: Work) -> tuple[float, float]:
+    """Return the seconds of a step, including the optimizer's update, by the device and by the host."""
     after = max(0.0, update.computing - update.launching)  # it begins when the host gets there
-    return max(whole.computing + WAIT_PER_LAUNCH * whole.launching, whole.launching + after)
+    return whole.computing + WAIT_PER_LAUNCH * whole.launching, whole.launching + after
 
 
 class Cost(NamedTuple):
@@ -111,9 +111,13 @@ class StepTime:
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step if the device takes `factor` times as long. `end` 0 or 1: the least or most,
         by the assumptions about the host and about operators that were not measured."""
+        return max(self.limits(factor, end))
+
+    def limits(self, factor: float, end: Literal[0, 1] | None = None) -> tuple[float, float]:
+        """Return the seconds if the device decides, and if the host does; the longer are those of the step."""
         host = 1.0 if end is None else self.hosts[end]
         update = Work(host * self.launching_update, factor * self.updating)
-        return duration(Work(host * self.launching, factor * (self.computing + self.unsure(end))), update)
+        return limits(Work(host * self.launching, factor * (self.computing + self.unsure(end))), update)
 
     def unsure(self, end: Literal[0, 1] | None) -> float:
         """Return the seconds that the assumptions about unmeasured operators add: at least (0), at most (1)."""

@@ -11,6 +11,7 @@ from lmsweep.trials.analytic.prediction_question import Beyond, Largest, ManySte
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.lengths.drawing import draw
 from lmsweep.trials.lengths.length_forms import read_lengths
+from lmsweep.trials.lengths.recompiling import runs_uncompiled
 from lmsweep.trials.prediction.depth.batch_growth import are_alike
 from lmsweep.trials.prediction.depth.shape_growth import ALONE, FITTED, Shape, ShapeGrowth, shape_growth
 from lmsweep.trials.prediction.many_steps.simulated_run import SimulatedRun, simulate
@@ -34,7 +35,7 @@ MEAN_OF = 4096
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class VariedSteps:
+class VariedMemory:
     """The steps of one configuration, at any batch."""
 
     config: TrialConfig
@@ -79,9 +80,9 @@ class SomeShape(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def varied_steps(config: TrialConfig) -> VariedSteps:
+def varied_memory(config: TrialConfig) -> VariedMemory:
     """Return the steps of all configurations with these lengths."""
-    return VariedSteps(config=config)
+    return VariedMemory(config=config)
 
 
 def fixed(config: TrialConfig) -> TrialConfig:
@@ -109,7 +110,7 @@ def some_shapes(config: TrialConfig) -> list[SomeShape]:
     """Return steps of few tokens, of the middle and of many, from which the time of others follows."""
     shapes = sorted(shapes_of(config, config.batches), key=lambda shape: (shape.tokens, shape.width))
     some = dict.fromkeys(shapes[round(share * (len(shapes) - 1))] for share in QUANTILES)
-    alike = fixed(config)
+    alike = replace(fixed(config), compile="none") if runs_uncompiled(config) else fixed(config)
     return [SomeShape(one, replace(alike, batch_size=one.rows, context_length=one.width)) for one in some]
 
 
@@ -159,8 +160,8 @@ def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
 
 def run_memory(config: TrialConfig) -> Prediction:
     """Predict the memory of the steps that a trial runs: the peaks of all of them, the other bytes of the largest.
-    Raises what `VariedSteps` does."""
-    family, shapes = varied_steps(config), shapes_of(config, config.batches)
+    Raises what `VariedMemory` does."""
+    family, shapes = varied_memory(config), shapes_of(config, config.batches)
     largest = max(shapes, key=lambda shape: (shape.tokens, shape.width))
     step = summary(family.growth_of(largest).trace(largest), config)
     if config.device_type != "cuda":
@@ -174,7 +175,7 @@ def run_memory(config: TrialConfig) -> Prediction:
 
 def run_fits(config: TrialConfig, room: Room) -> bool | None:
     """Return whether memory lasts for the steps that a trial runs; None if that depends on less than is known."""
-    family, workspace = varied_steps(config), cublas_workspace(room.device_name)
+    family, workspace = varied_memory(config), cublas_workspace(room.device_name)
     for unsure, answer in ((-UNSURE_BYTES, True), (UNSURE_BYTES, None)):
         if family.run(config, room.bytes + unsure, workspace, config.batches).failed_at is None:
             return answer
@@ -183,7 +184,7 @@ def run_fits(config: TrialConfig, room: Room) -> bool | None:
 
 def beyond(config: TrialConfig, room: Room, largest: Largest) -> Beyond:
     """Return what happens with the next size, and the largest one with expandable segments."""
-    family = varied_steps(config)
+    family = varied_memory(config)
     units = max(largest.sure // family.unit + 1, family.least)
     found = many_steps(family.sized(units), room)
     other = config.allocator != "expandable_segments"
@@ -193,7 +194,7 @@ def beyond(config: TrialConfig, room: Room, largest: Largest) -> Beyond:
 
 def many_steps(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
     """Return whether memory lasts for runs of so many steps."""
-    family, workspace = varied_steps(config), cublas_workspace(room.device_name)
+    family, workspace = varied_memory(config), cublas_workspace(room.device_name)
     found = [
         family.run(replace(config, seed=config.seed + number), room.bytes, workspace, steps, counts=True)
         for number in range(runs)
@@ -214,7 +215,7 @@ def many_steps(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = 
 def largest_lasting(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> Largest:
     """Return the largest batch_size, or batch_tokens, with which memory surely lasts in all runs, and the largest with
     which it may; 0 if none does."""
-    family, workspace = varied_steps(config), cublas_workspace(room.device_name)
+    family, workspace = varied_memory(config), cublas_workspace(room.device_name)
 
     def lasts(units: int, unsure: int, of: int) -> bool:
         sized = family.sized(units)

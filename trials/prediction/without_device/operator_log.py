@@ -306,8 +306,11 @@ class _Attention:
             share /= key[2] / config.context_length  # varlen's scores are those of one long sequence of all documents
         elif name.startswith("varlen"):
             share /= key[2] / config.context_length
-        if self._kernel and ("flash" in name or self._kernel == "flex_attention"):
-            name = self._kernel + ("_backward" if backward else "")
+        # Fakes call cuDNN's kernel by its name where FlashAttention does not stand for it.
+        masked = "cudnn" in name and args[8 if backward else 3] is not None
+        if masked or (self._kernel and ("flash" in name or self._kernel == "flex_attention")):
+            name = "sdpa_cudnn_masked" if masked else str(self._kernel)
+            name += "_backward" if backward else ""
         passes = BACKWARD_OF_ATTENTION["hardware"] if backward else 1
         flops = query[0] * int(passes * share * 2 * scores * (query[3] + value[3]))
         return name, flops, causal, shapes[: first + 3]

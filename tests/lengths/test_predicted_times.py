@@ -1,0 +1,67 @@
+"""The predicted time of steps whose batches differ: the step of any batch follows from those of a few."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.command import lmsweep_here
+
+CHATS = {
+    "device": "cuda",
+    "d_model": 512,
+    "d_ff": 2048,
+    "num_layers": 4,
+    "num_heads": 8,
+    "vocab_size": 10000,
+    "context_length": 4096,
+    "batch_size": 8,
+    "attention": "sdpa",
+    "precision": "bf16",
+    "loss": "cross_entropy",
+    "lengths": "lognormal(600, 0.8, 4096)",
+}
+
+
+def planned(folder: Path, *fields: dict[str, Any], devices: str = "H100") -> list[dict[str, Any]]:
+    """The trials of a plan with these changes of the chats."""
+    for number, changes in enumerate(fields):
+        world = {"workloads": ["ddp"], "ddp": "torch"} if "world_size" in changes else {"workloads": ["timing"]}
+        grid = {
+            "workloads": world.pop("workloads"),
+            "fixed": {name: one for name, one in (CHATS | world | changes).items() if one},
+            "name": f"g{number}",
+        }
+        (folder / f"{number}.yaml").write_text(yaml.safe_dump({"name": f"s{number}", "grids": [grid]}))
+    shown = [
+        json.loads(lmsweep_here("plan", f"{folder}/{number}.yaml", "--for", devices, "--format", "json"))
+        for number in range(len(fields))
+    ]
+    return [one["trials"][0] for one in shown]
+
+
+def test_documents_of_one_length_take_what_as_many_rows_of_that_length_take(tmp_path: Path) -> None:
+    varied, fixed = planned(tmp_path, {"lengths": "uniform(1000, 1000)"}, {"lengths": None, "context_length": 1000})
+    assert varied["expected_step_seconds"] == pytest.approx(fixed["expected_step_seconds"], rel=0.01)
+    assert varied["expected_step_seconds_between"] == pytest.approx(fixed["expected_step_seconds_between"], rel=0.01)
+
+
+def test_two_ranks_wait_for_the_longer_batch(tmp_path: Path) -> None:
+    alone, two, same = planned(
+        tmp_path, {}, {"world_size": 2}, {"world_size": 2, "lengths": "uniform(600, 600)"}, devices="2xH100"
+    )
+    assert two["expected_step_seconds"] > 1.05 * alone["expected_step_seconds"]
+    assert two["expected_step_seconds_between"][0] > alone["expected_step_seconds_between"][0]
+    assert two["padding"] == alone["padding"] > 0.3 and same["padding"] == 0
+
+
+def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_take_as_long_as_uncompiled(
+    tmp_path: Path,
+) -> None:
+    eager, each, dynamic = planned(tmp_path, {}, {"compile": "block"}, {"compile": "block", "dynamic_shapes": True})
+    assert each["expected_recompiles"] == 7 and dynamic["expected_recompiles"] == 1
+    assert each["expected_step_seconds"] == pytest.approx(eager["expected_step_seconds"])
+    assert dynamic["expected_step_seconds"] < 0.9 * eager["expected_step_seconds"]
+    assert "expected_recompiles" not in eager or eager["expected_recompiles"] is None
