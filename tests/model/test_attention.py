@@ -1,7 +1,6 @@
 """Attention: every implementation against the one written out, in a model and alone, timed and read for its memory."""
 
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable
@@ -31,17 +30,16 @@ from lmsweep.trials.model.transformer.attention_functions import ATTENTION, kern
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
-from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from tests.support.command import lmsweep
 from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
+MEMORY = ("baseline.allocated", "before_backward.allocated", "forward.peak_allocated", "backward.peak_allocated")
 ON_CPU = ("naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
 
 
@@ -110,18 +108,16 @@ def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pyt
     assert ask(lambda params, debug: bool(params.is_causal)) is None
 
 
-@needs_cuda
-def test_flash_in_float32_is_unsupported_on_cuda_in_pytorchs_words() -> None:
-    (row,) = run(alone(attention="sdpa_flash", device="cuda", d_model=64))
-    assert row.status == "unsupported" and "dtype" in str(row.error)
-
-
 # The axes change the work
 
 
 def operations(config: TrialConfig) -> set[str]:
     step = AttentionStep(config, MATH_MODES[config.precision])
     step.give_gradient()
+    return operations_of(step)
+
+
+def operations_of(step: AttentionStep) -> set[str]:
     with torch.profiler.profile() as profile:
         step.forward()
         step.backward()
@@ -137,9 +133,8 @@ def test_each_implementation_runs_operations_of_its_own() -> None:
     assert not any("scaled_dot_product" in name for name in found["naive"] | found["naive_softmax"])
 
 
-@pytest.mark.parametrize("chosen", ["naive", "sdpa_math", "sdpa_flash"])
-def test_sdpa_runs_the_named_kernel_whichever_ran_before(chosen: str) -> None:
-    with kernel_chosen(chosen):
+def test_sdpa_runs_the_named_kernel_whichever_ran_before() -> None:
+    with kernel_chosen("sdpa_flash"):
         assert "aten::_scaled_dot_product_attention_math" in operations(alone(attention="sdpa_math"))
         assert "aten::_scaled_dot_product_flash_attention_for_cpu" in operations(alone(attention="sdpa_flash"))
 
@@ -158,9 +153,7 @@ def test_causal_changes_the_operations_and_in_a_model_what_a_position_sees() -> 
         assert (moved < 1e-6) is causal
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-)
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_precision_is_the_type_of_the_tensors_and_autocast_is_off(precision: Any, dtype: torch.dtype) -> None:
     config = alone(precision=precision)
     step = AttentionStep(config, MATH_MODES[precision])
@@ -176,14 +169,6 @@ def test_heads_are_a_dimension_of_the_tensors_and_absent_where_there_are_none() 
     assert AttentionStep(in_a_model(), math_mode).shape == (2, 4, 32, 32)
 
 
-def test_causal_is_part_of_what_is_measured_and_left_out_of_the_identifier_where_it_is_true() -> None:
-    config = alone()
-    assert trial_id(config) != trial_id(replace(config, causal=False))
-    assert measurement_id(config, "attention") != measurement_id(replace(config, mode="forward"), "attention")
-    assert measurement_id(config, "attention") != measurement_id(replace(config, cold_l2=True), "attention")
-    assert measurement_id(config, "timing") == measurement_id(replace(config, cold_l2=True), "timing")
-
-
 # The workload
 
 
@@ -194,12 +179,7 @@ def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says
         (row,) = [row for row in rows if (row.phase, row.metric) == (phase, "time")]
         assert row.samples is not None and row.warmup_samples is not None
         assert (len(row.samples), len(row.warmup_samples), row.unit) == (7, 2, "s")
-    for name in (
-        "baseline.allocated",
-        "before_backward.allocated",
-        "forward.peak_allocated",
-        "backward.peak_allocated",
-    ):
+    for name in MEMORY:
         assert values[name] is None
     assert {row.reason for row in rows if row.unit == "B"} == {"PyTorch does not count what it allocates on device cpu"}
 
@@ -238,16 +218,9 @@ def test_compiled_attention_is_compiled_once_timed_apart_and_runs_other_operatio
     expected = ATTENTION["naive"](*step.inputs)
     assert step.output is not None
     torch.testing.assert_close(step.output, expected)
-    operations = operations_of(step)
-    assert "aten::exp" not in operations and "CompiledFunction" in operations
+    found = operations_of(step)
+    assert "aten::exp" not in found and "CompiledFunction" in found
     assert (compile_counts().graphs, compile_counts().graph_breaks) == (1, 0)
-
-
-def operations_of(step: AttentionStep) -> set[str]:
-    with torch.profiler.profile() as profile:
-        step.forward()
-        step.backward()
-    return {event.key for event in profile.key_averages()}
 
 
 def test_a_trial_finds_the_graph_that_was_compiled_before_it() -> None:
@@ -265,13 +238,6 @@ def test_compiled_attention_that_would_run_eagerly_is_an_error() -> None:
     with torch._dynamo.config.patch(disable=True):
         (row,) = run(alone(compile="model"))
     assert row.status == "error"
-
-
-def test_attention_after_timing_in_one_trial_uses_the_models_width_and_heads() -> None:
-    rows = run(in_a_model(), "timing", "attention")
-    assert {row.status for row in rows} == {"ok"}
-    assert {"timing", "attention"} == {row.workload for row in rows}
-    assert {row.config.d_model for row in rows} == {128}
 
 
 @pytest.mark.slow
@@ -293,12 +259,7 @@ def test_memory_on_cuda_is_the_closed_form_and_the_workspaces_and_agrees_in_ever
     shape = {"d_model": 64, "context_length": 2048, "batch_size": 8}
     config = alone(**shape, device="cuda", attention="naive_softmax", causal=False, cold_l2=cold_l2)
     values = samples(run(config))
-    for name in (
-        "baseline.allocated",
-        "before_backward.allocated",
-        "forward.peak_allocated",
-        "backward.peak_allocated",
-    ):
+    for name in MEMORY:
         found = values[name]
         assert found is not None and len(found) == 3 and len(set(found)) == 1
     inputs = 3 * 4 * 8 * 2048 * 64
@@ -374,9 +335,7 @@ def bytes_before_backward(
     return operands + matrices + (1 - torch_softmax) * 12 * rows
 
 
-@pytest.mark.parametrize("heads", [1, 4])
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("torch_softmax", [True, False])
+@pytest.mark.parametrize(("torch_softmax", "causal", "heads"), [(True, True, 4), (True, False, 1), (False, True, 1)])
 def test_bytes_before_backward_are_exactly_the_closed_form(torch_softmax: bool, causal: bool, heads: int) -> None:
     name = "naive_softmax" if torch_softmax else "naive"
     shape = (3, heads, 40, 32 // heads) if heads > 1 else (3, 40, 32)
@@ -388,27 +347,6 @@ def test_bytes_before_backward_are_exactly_the_closed_form(torch_softmax: bool, 
     assert live == bytes_before_backward(
         d_model=32, context_length=40, batch_size=3, num_heads=heads, causal=causal, torch_softmax=torch_softmax
     )
-
-
-# GB in use before backward, as a report on an A100 printed them: contexts 256, 1024, 4096, 8192, 16384 for each width.
-PUBLISHED = {
-    16: (0.020, 0.053, 0.562, 2.181, 8.641),
-    32: (0.020, 0.055, 0.571, 2.198, 8.674),
-    64: (0.021, 0.059, 0.587, 2.232, 8.741),
-    128: (0.023, 0.067, 0.621, 2.299, 8.875),
-}
-A100_WORKSPACES = 2 * 8_519_680
-
-
-@pytest.mark.parametrize("d_model", PUBLISHED)
-def test_the_published_memory_before_backward_is_the_closed_form_to_the_last_printed_digit(d_model: int) -> None:
-    for context_length, gigabytes in zip((256, 1024, 4096, 8192, 16384), PUBLISHED[d_model], strict=True):
-        in_use = A100_WORKSPACES + bytes_before_backward(
-            d_model=d_model, context_length=context_length, batch_size=8, causal=False, torch_softmax=True
-        )
-        assert round(in_use / 1e9, 3) == gigabytes
-        # One per cent is less than half a printed digit for the shortest.
-        assert in_use / 1e9 == pytest.approx(gigabytes, rel=0.01 if context_length > 256 else 0.02)
 
 
 # Sweeps, tables, the command
@@ -440,7 +378,7 @@ def test_the_published_attention_tables_are_in_the_sweep_of_2025() -> None:
         if (c.attention, c.causal, c.batch_size, c.measure_steps) == ("naive_softmax", False, 8, 100)
     }
     for compiled in ("none", "model"):
-        for d_model in PUBLISHED:
+        for d_model in (16, 32, 64, 128):
             for context_length in (256, 1024, 4096, 8192, 16384):
                 assert (d_model, context_length, compiled, "cuda") in configs
         assert (1024, 32, compiled, "mps") in configs
@@ -465,23 +403,3 @@ def test_outliers_are_flagged_by_phase() -> None:
     taken = [1.0 + i / 1000 for i in range(9)]
     assert flags_of_phase(alone(), "forward", taken, None) == ()
     assert flags_of_phase(alone(), "forward", [*taken, 100.0], None) == (Flag.OUTLIERS,)
-
-
-@pytest.mark.slow
-def test_the_command_runs_the_packaged_sweep_on_a_cpu_and_prints_forward_and_backward(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    small = ("d_model=16,32", "context_length=64", "batch_size=1", "measure_steps=5", "compile=none")
-    sets = [word for text in ("device=cpu", "attention=naive,flex", *small) for word in ("--set", text)]
-    done = lmsweep("run", "attention", "--store", store, *sets)
-    assert done.returncode == 0, done.stderr
-    assert "4 trials, 2 to run" in done.stdout
-    assert re.search(r"d_model 16: forward [\d.]+ \S+, backward [\d.]+ \S+", done.stdout)
-    assert "forward.time" in done.stdout and "backward.time" in done.stdout
-    assert "2 unsupported, 2 ok" in done.stdout
-    rows = ["table", store, "--rows", "d_model,context_length", "--cols", "attention"]
-    table = lmsweep(*rows, "--value", "forward.time", "--value", "backward.time")
-    assert table.returncode == 0, table.stderr
-    lines = [line.split() for line in table.stdout.splitlines() if line[:3] in ("16 ", "32 ")]
-    assert [line[:2] for line in lines] == [["16", "64"], ["32", "64"]]
-    times = [sum(word[0].isdigit() for word in line[2:]) for line in lines]
-    assert all(count >= 2 for count in times) and all(line.count("unsupported") == 2 for line in lines)

@@ -41,10 +41,7 @@ def test_what_cannot_be_captured_is_unsupported_with_the_reason():
 
 
 @needs_cuda
-@pytest.mark.parametrize(
-    ("precision", "optimizer"),
-    [("tf32", "adamw_loop"), ("bf16", "adamw_foreach"), ("bf16", "adamw_fused"), ("fp16", "adamw_fused")],
-)
+@pytest.mark.parametrize(("precision", "optimizer"), [("bf16", "adamw_foreach"), ("fp16", "adamw_fused")])
 def test_a_captured_step_computes_what_the_step_computes(precision, optimizer):
     config = replace(TINY, precision=precision, optimizer=optimizer)
 
@@ -67,7 +64,7 @@ def test_a_captured_step_computes_what_the_step_computes(precision, optimizer):
 
 @needs_cuda
 @pytest.mark.alone_on_gpu
-@pytest.mark.parametrize("mode", ["forward", "train_forward", "forward_backward", "train_step"])
+@pytest.mark.parametrize("mode", ["forward", "train_step"])
 @pytest.mark.parametrize("compile", ["none", "block"])
 def test_the_device_of_a_captured_step_does_not_wait_for_the_host(mode, compile):
     plain = numbers(run(replace(TINY, capture="none", mode=mode, compile=compile)))

@@ -90,9 +90,7 @@ def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
     return attend
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}, {"num_heads": None}], ids=str
-)
+@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}], ids=str)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
     name: str, fields: dict[str, Any]
@@ -112,19 +110,18 @@ def test_a_window_ends_where_its_document_begins(name: str) -> None:
     torch.testing.assert_close(found, each_by_itself(config)(*random_inputs(config)), rtol=1e-10, atol=1e-10)
 
 
-MASKS = [
-    {},
-    {"causal": False},
-    {"window": 100},
-    {"lengths": None, "batching": "padded"},
-    {"lengths": None, "batching": "padded", "causal": False},
-    {"lengths": None, "batching": "padded", "num_heads": None, "d_model": 64},
-]
-
-
 @needs_cuda
-@pytest.mark.parametrize("fields", MASKS, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"causal": False},
+        {"window": 100},
+        {"lengths": None, "batching": "padded", "num_heads": None, "d_model": 64},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [*ATTENTION])
 def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     name: str, dtype: torch.dtype, fields: dict[str, Any]
@@ -143,19 +140,17 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     attend = attention_for(config, device="cuda", dtype=dtype)
     found = output_and_gradients(attend, random_inputs(config, dtype=dtype, device="cuda"))
     expected = output_and_gradients(each_by_itself(config), random_inputs(config))
-    tolerances = {torch.float64: 1e-10, torch.float32: 2e-3, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+    tolerances = {torch.float64: 1e-10, torch.float32: 2e-3, torch.bfloat16: 4e-2}
     for one, other in zip(found, expected, strict=True):
         tolerance = tolerances[dtype] * other.abs().max().item()
         torch.testing.assert_close(one.double().cpu(), other, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("context", [1, 500, 1024])
+@pytest.mark.parametrize("context", [500, 1024])
 @pytest.mark.parametrize(
-    "mask",
-    [{}, {"causal": False}, *({"window": window} for window in (1, 127, 128, 129, 5000))],
-    ids=lambda mask: str(mask),
+    "mask", [{}, {"causal": False}, *({"window": window} for window in (1, 128, 129, 5000))], ids=str
 )
-@pytest.mark.parametrize("mean", [None, 10, 300])
+@pytest.mark.parametrize("mean", [None, 300])
 def test_flex_computes_only_blocks_within_documents_and_window(
     context: int, mask: dict[str, Any], mean: int | None
 ) -> None:
@@ -175,21 +170,6 @@ def test_flex_computes_only_blocks_within_documents_and_window(
         assert torch.equal(ours.kv_num_blocks, theirs.kv_num_blocks)
         assert ours.full_kv_num_blocks is not None and theirs.full_kv_num_blocks is not None
         assert torch.equal(ours.full_kv_num_blocks, theirs.full_kv_num_blocks)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded", "window": 140}], ids=str
-)
-def test_flex_gives_what_naive_gives(fields: dict[str, Any]) -> None:
-    reset_compiler()
-    config = replace(ALONE, **{"context_length": 400, "lengths": "90", "batching": "packed", "d_model": 32} | fields)
-    inputs = [one.detach() for one in random_inputs(config, dtype=torch.float32)]
-    found, expected = (
-        attention_for(replace(config, attention=name), device="cpu", dtype=torch.float32)(*inputs)
-        for name in ("flex", "naive")
-    )
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -282,22 +262,6 @@ def test_varlen_is_unsupported_for_grouped_queries_if_pytorch_lacks_them(kernel:
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scope", ["block", "model"])
-def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
-        graphs.append(str(graph.graph))
-        results = [node.meta["example_value"] for node in graph.graph.output_node().args[0]]
-        return lambda *_: tuple(torch.empty(tuple(one.shape), dtype=one.dtype) for one in results)
-
-    reset_compiler()
-    config = replace(IN_A_MODEL, attention="varlen", compile=scope, mode="forward")
-    TrainingStep(config, MATH_MODES["fp32"], backend=backend).forward()
-    assert len(graphs) == 1 and graphs[0].count("torch_attn._varlen_attn") == (1 if scope == "block" else 2)
-
-
 def test_a_window_and_documents_have_at_least_one_token_and_a_window_needs_a_causal_mask() -> None:
     with pytest.raises(RequestError, match="window is 0"):
         replace(ALONE, window=0)
@@ -315,20 +279,6 @@ def logits(step: TrainingStep, inputs: Tensor) -> Tensor:
     step.forward()
     assert step.logits is not None
     return step.logits.detach()
-
-
-@pytest.mark.parametrize("name", ["naive", "sdpa"])
-def test_what_one_document_says_changes_no_logits_of_another(name: str) -> None:
-    first, second, *_ = lengths_of(IN_A_MODEL)
-    changes = {}
-    for mean in ("8", None):
-        torch.manual_seed(0)
-        step = TrainingStep(replace(IN_A_MODEL, attention=name, lengths=mean), MATH_MODES["fp32"])
-        other = step.inputs.clone()
-        other[:, :first] = (other[:, :first] + 1) % 50
-        changes[mean] = (logits(step, step.inputs) - logits(step, other)).abs().amax(dim=(0, 2))
-    assert torch.all(changes["8"][:first] > 0) and torch.all(changes["8"][first:] == 0)
-    assert torch.all(changes[None][first : first + second] > 0), "without lengths the second sees the first"
 
 
 def test_each_document_has_the_logits_that_it_has_alone() -> None:
@@ -353,11 +303,8 @@ def test_attention_alone_and_whole_steps_are_measured_with_documents() -> None:
 # What is counted
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("window", [None, 90])
+@pytest.mark.parametrize(("causal", "window"), [(True, None), (True, 90), (False, None)])
 def test_each_convention_counts_the_scores_within_documents(causal: bool, window: int | None) -> None:
-    if window and not causal:
-        return
     context, mean = 4000, 400
     lengths = document_lengths(context, mean)
     shape = {"context_length": context, "document_length": mean, "causal": causal, "window": window}
@@ -414,14 +361,12 @@ def on_cuda(**fields: Any) -> TrialConfig:
 
 
 def test_a_mask_of_all_scores_is_predicted_once_and_flex_and_varlen_have_none() -> None:
+    packed = {"lengths": "128", "batching": "packed"}
     for subject in ("attention", "model"):
-        after_init = {
-            (name, mean): predict(on_cuda(attention=name, **packed), subject).after_init
-            for name in ("sdpa_efficient", "flex", "varlen")
-            for mean, packed in ((None, {}), ("128", {"lengths": "128", "batching": "packed"}))
-        }
         added = {
-            name: after_init[name, "128"] - after_init[name, None] for name in ("sdpa_efficient", "flex", "varlen")
+            name: predict(on_cuda(attention=name, **packed), subject).after_init
+            - predict(on_cuda(attention=name), subject).after_init
+            for name in ("sdpa_efficient", "flex", "varlen")
         }
         assert added["sdpa_efficient"] == 2 * 1024**2, "16 bits for each score"
         assert added["flex"] < 20_000 and added["varlen"] < 20_000, "a number for each token or document"
@@ -440,10 +385,3 @@ def test_backward_of_varlen_needs_128_rows_more_for_each_document() -> None:
     )
     rows = 4 * (8 - 1) * 128  # in four sequences, of eight documents instead of one
     assert (many.peak_backward or 0) - (one.peak_backward or 0) == pytest.approx(4 * rows * 4 * (64 + 1), abs=1024)
-
-
-@pytest.mark.parametrize("fields", [{"window": 100}, {"lengths": "100", "batching": "packed"}], ids=str)
-def test_the_memory_of_flex_is_predicted_with_any_mask(fields: dict[str, Any]) -> None:
-    for subject in ("attention", "model"):
-        plain, masked = (predict(on_cuda(attention="flex", **more), subject).peak for more in ({}, fields))
-        assert masked == pytest.approx(plain, rel=1e-3)
