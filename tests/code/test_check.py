@@ -1,7 +1,6 @@
 """`lmsweep check` tries the user's code on the CPU before anything is measured, and names the user's file and line."""
 
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -41,19 +40,6 @@ class Good(nn.Module):
 class NaN(Good):
     def forward(self, tokens):
         return super().forward(tokens) * float("nan")
-
-class Pooled(Good):
-    def forward(self, tokens):
-        return super().forward(tokens).mean(1)
-
-class Elsewhere(Good):
-    def __init__(self, vocab_size):
-        super().__init__(vocab_size)
-        self.register_buffer("cache", None)
-
-    def forward(self, tokens):
-        self.cache = torch.zeros(1, device="meta")
-        return super().forward(tokens)
 
 class Reads(Good):
     def forward(self, tokens):
@@ -210,8 +196,6 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     ("field", "name", "words"),
     [
         ("model_code", "NaN", "its logits are not finite"),
-        ("model_code", "Pooled", "they must be (4, 16, vocabulary)"),
-        ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "Uncached", "AssertionError: set the caches up first"),
         ("model_code", "Fixed", "embed has 20 rows, so write vocab_size: 20 in the sweep; position has 8"),
@@ -265,21 +249,6 @@ def test_a_module_that_imports_what_it_lacks_once_something_is_read_from_it_is_n
     monkeypatch.setitem(sys.modules, "mine", module)
     with nothing_cached():
         pass
-
-
-def test_an_environment_in_the_code_folder_is_looked_through_once(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=str(tmp_path))), *sys.meta_path])
-    for number in range(3000):
-        module = types.ModuleType(f"installed_{number}")
-        module.__file__ = f"{tmp_path}/.venv/lib/python3/site-packages/installed_{number}.py"
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    taken = []
-    for _ in range(4):
-        began = time.process_time()
-        with nothing_cached():
-            pass
-        taken.append(time.process_time() - began)
-    assert min(taken[1:]) < taken[0] / 3  # the garbage collector may run in any of them
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:
@@ -356,8 +325,8 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
     assert done.returncode == 2, done.stderr
     first, _, _, second, last = done.stdout.strip().split("\n\n")
     assert first.splitlines()[:2] == [
-        "model Raises: mine:Raises  (mine.py:39)",
-        "mine.py:42: KeyError: 'depth'",
+        "model Raises: mine:Raises  (mine.py:26)",
+        "mine.py:29: KeyError: 'depth'",
     ]
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
     count, missing = last.splitlines()

@@ -1,6 +1,7 @@
 """Attention: every implementation against the one written out, in a model and alone, timed and read for its memory."""
 
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -30,9 +31,11 @@ from lmsweep.trials.model.transformer.attention_functions import ATTENTION, kern
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
+from tests.support.command import lmsweep
 from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
@@ -77,15 +80,6 @@ def test_naive_is_the_weighted_mean_of_the_values_a_position_may_see(causal: boo
 
 
 # What cannot run says why
-
-
-def test_what_a_cpu_cannot_do_is_unsupported_with_the_reason() -> None:
-    for config, workload in (
-        (in_a_model(attention="flex"), "timing"),
-        (alone(attention="sdpa_efficient"), "attention"),
-    ):
-        (row,) = run(config, workload)
-        assert row.status == "unsupported" and config.attention in str(row.error)
 
 
 def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pytest.CaptureFixture[str]) -> None:
@@ -172,6 +166,14 @@ def test_heads_are_a_dimension_of_the_tensors_and_absent_where_there_are_none() 
 # The workload
 
 
+def test_causal_is_part_of_what_is_measured_and_left_out_of_the_identifier_where_it_is_true() -> None:
+    config = alone()
+    assert trial_id(config) != trial_id(replace(config, causal=False))
+    assert measurement_id(config, "attention") != measurement_id(replace(config, mode="forward"), "attention")
+    assert measurement_id(config, "attention") != measurement_id(replace(config, cold_l2=True), "attention")
+    assert measurement_id(config, "timing") == measurement_id(replace(config, cold_l2=True), "timing")
+
+
 def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says_why_it_is_not_known() -> None:
     rows = run(alone(measure_steps=7, warmup_steps=2))
     values = samples(rows)
@@ -238,19 +240,6 @@ def test_compiled_attention_that_would_run_eagerly_is_an_error() -> None:
     with torch._dynamo.config.patch(disable=True):
         (row,) = run(alone(compile="model"))
     assert row.status == "error"
-
-
-@pytest.mark.slow
-def test_an_eager_trial_clears_no_compiler_and_so_loads_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch._dynamo.reset()  # another test may have left this very graph
-    reset_compiler()
-    resets: list[str] = []
-    monkeypatch.setattr(torch._dynamo, "reset", lambda: resets.append("reset"))
-    assert {row.status for row in run(alone())} == {"ok"}
-    assert resets == []
-    run(alone(compile="model"))
-    reset_compiler()
-    assert resets == ["reset"]
 
 
 @needs_cuda
@@ -371,19 +360,6 @@ def test_attention_alone_needs_a_width_and_no_model(tmp_path: Path) -> None:
     assert (mixed.config.model, mixed.config.num_heads, mixed.workloads) == ("tiny", 4, ("timing", "attention"))
 
 
-def test_the_published_attention_tables_are_in_the_sweep_of_2025() -> None:
-    configs = {
-        (c.d_model, c.context_length, c.compile, c.device)
-        for c in (t.config for t in load_sweep("cs336-2025").trials if t.workloads == ("attention",))
-        if (c.attention, c.causal, c.batch_size, c.measure_steps) == ("naive_softmax", False, 8, 100)
-    }
-    for compiled in ("none", "model"):
-        for d_model in (16, 32, 64, 128):
-            for context_length in (256, 1024, 4096, 8192, 16384):
-                assert (d_model, context_length, compiled, "cuda") in configs
-        assert (1024, 32, compiled, "mps") in configs
-
-
 def test_speed_of_attention_alone_follows_from_its_own_work(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path)
     config = alone(d_model=64, context_length=1024, batch_size=8, device="cuda", precision="bf16")
@@ -403,3 +379,23 @@ def test_outliers_are_flagged_by_phase() -> None:
     taken = [1.0 + i / 1000 for i in range(9)]
     assert flags_of_phase(alone(), "forward", taken, None) == ()
     assert flags_of_phase(alone(), "forward", [*taken, 100.0], None) == (Flag.OUTLIERS,)
+
+
+@pytest.mark.slow
+def test_the_command_runs_the_packaged_sweep_on_a_cpu_and_prints_forward_and_backward(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    small = ("d_model=16,32", "context_length=64", "batch_size=1", "measure_steps=5", "compile=none")
+    sets = [word for text in ("device=cpu", "attention=naive,flex", *small) for word in ("--set", text)]
+    done = lmsweep("run", "attention", "--store", store, *sets)
+    assert done.returncode == 0, done.stderr
+    assert "4 trials, 2 to run" in done.stdout
+    assert re.search(r"d_model 16: forward [\d.]+ \S+, backward [\d.]+ \S+", done.stdout)
+    assert "forward.time" in done.stdout and "backward.time" in done.stdout
+    assert "2 unsupported, 2 ok" in done.stdout
+    rows = ["table", store, "--rows", "d_model,context_length", "--cols", "attention"]
+    table = lmsweep(*rows, "--value", "forward.time", "--value", "backward.time")
+    assert table.returncode == 0, table.stderr
+    lines = [line.split() for line in table.stdout.splitlines() if line[:3] in ("16 ", "32 ")]
+    assert [line[:2] for line in lines] == [["16", "64"], ["32", "64"]]
+    times = [sum(word[0].isdigit() for word in line[2:]) for line in lines]
+    assert all(count >= 2 for count in times) and all(line.count("unsupported") == 2 for line in lines)

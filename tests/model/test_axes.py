@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 import torch
 from torch._dynamo.utils import counters
-from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.code.digest import code_folder
@@ -82,16 +81,6 @@ def test_the_mode_says_how_much_of_a_step_runs():
     assert train_step.count["_fused_adamw_"] and not forward_backward.count["_fused_adamw_"]
 
 
-def test_train_forward_builds_the_graph_that_forward_does_not():
-    needs_gradient = {}
-    for mode in ("forward", "train_forward"):
-        step = step_of(mode=mode)
-        step.forward()
-        assert step.loss is not None
-        needs_gradient[mode] = step.loss.requires_grad
-    assert needs_gradient == {"forward": False, "train_forward": True}
-
-
 def test_the_precision_sets_the_type_of_the_products():
     narrow = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "bf16_pure": torch.bfloat16}
     assert {name: operations(precision=name).product_types for name in narrow} == {
@@ -160,18 +149,6 @@ def test_dynamic_shapes_make_one_graph_for_batches_of_any_size(scope: str):
             step.inputs = step.targets = torch.zeros((size, 8), dtype=torch.long)
             step.forward()
     assert graphs == {False: [False] * 3, True: [True]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tuned", ["max-autotune", "max-autotune-no-cudagraphs"])
-def test_max_autotune_chooses_kernels_by_timing_them(tuned: str):
-    timed = {}
-    for mode in ("default", tuned):
-        with fresh_cache():
-            step = step_of(compile="block", compile_mode=mode, mode="forward", num_layers=1, backend="inductor")
-            run(step)
-        timed[mode] = counters["inductor"]["select_algorithm_autotune"]
-    assert timed["default"] == 0 < timed[tuned]
 
 
 def test_only_modes_with_cuda_graphs_record_them():

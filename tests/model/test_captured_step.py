@@ -12,19 +12,10 @@ from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
+from tests.support.whole_steps import small
 
-TINY = TrialConfig(
-    d_model=64,
-    d_ff=128,
-    num_layers=4,
-    num_heads=4,
-    vocab_size=200,
-    context_length=32,
-    batch_size=2,
-    device="cuda",
-    capture="step",
-    measure_steps=20,
-)
+SIZE = {"d_model": 64, "d_ff": 128, "num_layers": 4, "num_heads": 4, "vocab_size": 200, "context_length": 32}
+TINY = small(**SIZE, batch_size=2, device="cuda", capture="step", measure_steps=20)
 
 
 def run(config: TrialConfig, workload: str = "timing") -> list[Record]:

@@ -58,7 +58,6 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"lengths": "uniform(3, 16)", "context_length": 16, "batch_size": 3},
         {"lengths": "lognormal(9, 0.6, 40)", "context_length": 40, "attention": "sdpa", "precision": "bf16"},
         {"lengths": "uniform(2, 16)", "context_length": 16, "batching": "token_budget", "batch_tokens": 16},
     ],
