@@ -59,9 +59,9 @@ QWEN3_MOE = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 32,
 }
-GLM = {**WIDTHS, **EXPERTS, "model_type": "glm4_moe", "num_hidden_layers": 10, "first_k_dense_replace": 3}
+GLM = {**WIDTHS, **EXPERTS, "model_type": "glm4_moe", "num_hidden_layers": 8, "first_k_dense_replace": 2}
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
-    "dense first": ("AAABBBBBBB", GLM),
+    "dense first": ("AABBBBBB", GLM),
     "dense first, latent": (
         "ABBBBBBBB",
         {**LATENT, **EXPERTS, "model_type": "deepseek_v3", "num_hidden_layers": 9, "first_k_dense_replace": 1},
