@@ -1,5 +1,6 @@
 """`lmsweep check` tries the user's code on the CPU before anything is measured, and names the user's file and line."""
 
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -16,7 +17,7 @@ from lmsweep.trials.code.source import line_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 from tests.support.clean_process import in_clean_process
-from tests.support.command import answer_here
+from tests.support.command import ROOT, answer_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -125,19 +126,6 @@ class Sums(Wrapper):
 
 def number(module):
     return 3
-
-class Sharded(torch.optim.Optimizer):
-    # each of two ranks updates its half of the weights
-    def __init__(self, params, optimizer_cls, **options):
-        super().__init__(params, {})
-        weights = self.param_groups[0]["params"]
-        assert dist.get_world_size() == 2, "it is written for two ranks"
-        self.weights, self.lr = weights, options["lr"]
-        self.inner = optimizer_cls(weights[dist.get_rank() :: 2], **options)
-    def step(self):
-        self.inner.step()
-        for index, weight in enumerate(self.weights):
-            dist.broadcast(weight.data, src=index % 2)
 
 @functools.cache
 def table(width):
@@ -259,6 +247,7 @@ def test_attention_is_compared_with_float64(code: Code) -> None:
     assert memory.found == "the configuration has no whole model"
 
 
+SHARDED = "cs336_systems.sharded_optimizer:ShardedOptimizer"
 RANKS: dict[str, Any] = {
     "d_model": 32,
     "d_ff": 64,
@@ -283,13 +272,14 @@ def test_a_wrapper_is_tried_in_ranks_by_the_code_that_measures_it(code: Code) ->
 def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
     code: Code, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = {one.what: one for one in look(code, "mine:Sharded", "optimizer", ddp="naive", **RANKS)}
+    shutil.copytree(ROOT / "examples/student/cs336_systems", Path(code.folder, "cs336_systems"))
+    found = {one.what: one for one in look(code, SHARDED, "optimizer", ddp="naive", **RANKS)}
     assert float(found["relative error of weights"].found) < 1e-6
     (unknown,) = [one for one in found.values() if one.kind != "fine"]
     assert unknown.what == "predicted memory"
     assert unknown.found == "what ranks allocate for an optimizer or a wrapper of your own is not predicted"
     assert "Traceback" not in capfd.readouterr().err
-    (refused,) = [one for one in look(code, "mine:Sharded", "optimizer") if one.kind == "wrong"]
+    (refused,) = [one for one in look(code, SHARDED, "optimizer") if one.kind == "wrong"]
     assert "shards its state over ranks; the workload ddp measures it" in refused.found
 
 

@@ -190,7 +190,7 @@ def test_an_import_that_hangs_does_not_disturb_the_plan(tmp_path: Path) -> None:
     _forget_code()
     began = time.monotonic()
     ((index, answer),) = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
-    assert index == 0 and time.monotonic() - began < 20
+    assert index == 0 and time.monotonic() - began < 60
     assert answer == "your code did not finish on fake tensors within 3 s"
 
 

@@ -90,7 +90,7 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
 
 
 RANKS: dict[str, Any] = {"world_size": 2, "ddp": "fsdp", "d_model": 32, "d_ff": 64, "num_layers": 6, "num_heads": 4}
-RANKS |= {"context_length": 8, "precision": "bf16", "attention": "sdpa"}
+RANKS |= {"context_length": 8, "batch_size": 3, "precision": "bf16", "attention": "sdpa"}
 DEEP: list[dict[str, Any]] = [
     {"checkpointing": "sqrt", "num_layers": 9, "precision": "fp16_pure"},
     {"checkpointing": "nested", "compile": "block", "num_layers": 8},
