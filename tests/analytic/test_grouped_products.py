@@ -60,8 +60,7 @@ def test_one_kernel_for_large_groups_takes_as_long_as_one_product_of_all_rows_an
     assert rates.of(grouped(8192, 128, 4096, 2048)).seconds > 1.5 * rows, "half of each tile is empty"
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("layout", ["nt", "tn"])
+@pytest.mark.parametrize(("dtype", "layout"), [("bfloat16", "nt"), ("float32", "tn")])
 def test_the_load_of_the_groups_is_expected_and_its_interval_has_even_and_skewed_loads(dtype: str, layout: str) -> None:
     cost = on("H100 SXM").of(grouped(16384, 64, 1024, 2048, dtype, layout=layout))
     least, most = cost.unsure

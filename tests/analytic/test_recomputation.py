@@ -21,11 +21,7 @@ SMALL = TrialConfig(
     d_model=16, d_ff=48, num_layers=7, num_heads=2, vocab_size=50, context_length=8, batch_size=2,
     mode="forward_backward",
 )  # fmt: skip
-SHAPES = [
-    {},
-    pytest.param({"feed_forward": "gelu", "num_kv_heads": 1}, marks=pytest.mark.slow),
-    pytest.param({"num_experts": 4, "active_experts": 2}, marks=pytest.mark.slow),
-]
+SHAPES = [{}, pytest.param({"feed_forward": "gelu", "num_experts": 4, "active_experts": 2}, marks=pytest.mark.slow)]
 
 
 def flops_of_backward(settings: TrialConfig) -> int:
@@ -36,7 +32,7 @@ def flops_of_backward(settings: TrialConfig) -> int:
     return int(counter.get_total_flops())
 
 
-@pytest.mark.parametrize("checkpointing", ["none", "block", "3", "sqrt", "nested", "selective"])
+@pytest.mark.parametrize("checkpointing", ["block", "3", "nested", "selective"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_backward_computes_again_is_what_pytorch_counts(checkpointing: str, shape: dict[str, Any]) -> None:
     settings = replace(SMALL, **shape)

@@ -10,7 +10,7 @@ from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.outcome import error_line, short_line
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.store.store import Store
-from tests.support.command import answer_here, lmsweep
+from tests.support.command import answer_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -26,8 +26,6 @@ BAD = {
     "imports_broken.py": "import broken\ndef attend(q, k, v, is_causal): ...",
     "broken.py": "x = 1\ndef f(:\n",
     "imports_nothing.py": "import no_such_package\ndef attend(q, k, v, is_causal): ...",
-    "imports_hidden.py": "from sympy import my_helper\ndef attend(q, k, v, is_causal): ...",
-    "sympy.py": "my_helper = 1",
     "exits.py": "import sys\nsys.exit('bye')\ndef attend(q, k, v, is_causal): ...",
     "exits_later.py": "import sys\ndef attend(q, k, v, is_causal):\n    sys.exit(3)",
     "hangs.py": "def spin():\n    while True:\n        pass\nspin()\ndef attend(q, k, v, is_causal): ...",
@@ -42,7 +40,6 @@ SAID = {
     "raises.py": "raises.py:2: ValueError: no GPU here",
     "imports_broken.py": "broken.py:2: SyntaxError",
     "imports_nothing.py": "imports_nothing.py:1: ModuleNotFoundError: No module named 'no_such_package'; not ",
-    "imports_hidden.py": "imports_hidden.py:1: ImportError",
     "exits.py": "exits.py:2: exited with code 1 while it was imported: bye",
     "exits_later.py": "exits_later.py:3: exited with code 3 in attend",
     "hangs.py": "hangs.py:",
@@ -103,12 +100,10 @@ class Ends(Good):
 """
 ENDS = {
     "raise KeyboardInterrupt": "KeyboardInterrupt",
-    "raise GeneratorExit": "GeneratorExit",
     "raise Unspeakable": "Unspeakable: it fails to make its message: ValueError",
     "raise ValueError(chr(0xd800))": "ValueError: \\ud800",
     "import sys; sys.exit('done')": "exited with code 1 in forward: done",
     "import os; os._exit(0)": "exited with code 0 in forward",
-    "import os; os.closerange(0, 300)": "its process closed its output: its code closed file descriptors",
     "import os; os.closerange(3, 300); raise ValueError('later')": "its process closed its output",
     "import os; os.closerange(3, 300); self.files = [open('/dev/null', 'w') for _ in range(99)]": "its process closed",
     "import ctypes; ctypes.CDLL(None)._exit(0)": "its process exited with code 0",
@@ -148,10 +143,7 @@ def attend(q, k, v, is_causal):
     return orchestrator.kernels.attend(q, k, v, is_causal) + 0 * utils.attend(q, k, v, is_causal)
 """,
 }
-GOOD = (
-    *("research:attend", "orchestrator.kernels:attend", "orchestrator/kernels.py:attend", "utils:attend"),
-    *("my-kernel.py:attend", "scripts/run.py:attend", "package.flash:attend", "package/flash.py:attend"),
-)
+GOOD = ("research:attend", "my-kernel.py:attend", "scripts/run.py:attend", "package.flash:attend")
 
 
 @pytest.fixture(scope="module")
@@ -238,23 +230,3 @@ def test_code_that_ends_its_process_when_imported_does_not_end_a_plan(
     done = answer_here("plan", "s.yaml", "--code", ".")
     assert done.returncode == 0 and "1 to run" in done.stdout, done.stderr
     assert (tmp_path / "imported").exists()
-
-
-@pytest.mark.slow
-def test_run_and_trial_say_the_users_line_in_a_folder_full_of_such_names(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    references = ", ".join(f"{name}:attend" for name in ("raises.py", "hangs.py", "device.py", "research.py"))
-    (folder / "bad.yaml").write_text(
-        f"name: bad\ngrids:\n  - workloads: [attention]\n    axes: {{attention: [{references}]}}\n"
-        "    fixed: {d_model: 16, context_length: 16, batch_size: 1, measure_steps: 2, timeout_seconds: 5}\n"
-    )
-    monkeypatch.chdir(folder)
-    done = lmsweep("run", "bad.yaml", "--store", str(tmp_path / "results"))
-    assert done.returncode == 1
-    assert "raises.py:2: ValueError: no GPU here" in done.stdout
-    assert "timeout after 5.0 s at hangs.py:" in done.stdout
-    assert "device.py:" in done.stdout
-    assert "1 of 4 measurements succeeded" in done.stdout
-    trial = lmsweep("trial", "workloads=attention", "attention=hangs.py:attend", "d_model=16", "timeout_seconds=20")
-    assert trial.returncode == 1 and "hangs.py:" in trial.stdout.partition("ended when")[0], trial.stdout

@@ -14,7 +14,6 @@ from lmsweep.trials.code.hub_configurations import model_types, why_not_built
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.installing import install_command
-from tests.support.command import answer_here
 
 pytest.importorskip("transformers")
 
@@ -126,12 +125,6 @@ def test_what_cannot_be_built_is_refused_from_its_json(described: Any, words: st
     with pytest.raises(RequestError, match="hf:") as refused:
         single_trial(["model=hf:./config.json", "context_length=16", "batch_size=1"], code=str(tmp_path))
     assert words in str(refused.value)
-
-
-def test_so_it_is_by_fits_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({**TEXT, "model_type": "vit"}))
-    done = answer_here("fits", "hf:./config.json", "--for", "4090", "--code", str(tmp_path))
-    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
 
 
 def test_the_tables_of_transformers_are_read_as_it_reads_them() -> None:

@@ -102,73 +102,57 @@ CODE = {
     "the standard library": (LIBRARY, "./subprocess.py:run"),
     "installed packages": (SITE, "./typer/main.py:get_command"),
     "an environment of its own folder": (".venv/lib/python3.11/site-packages", "evil:run"),
-    "a part of one": ("env/bin", "evil:run"),
     "an installation of Python in its own folder": ("python", "./lib/python3.9/subprocess.py:run"),
     "a standard library there": ("python/lib/python3.9", "./subprocess.py:run"),
-    "a package of one": ("python/lib/python3.9/json", "evil:run"),
     "installed with --target": ("deps", "evil:run"),
     "the packages of Debian": ("pip/lib/python3/dist-packages", "evil:run"),
     "the folder above": ("..", "evil:run"),
-    "beside, through its own": ("mine/../../other", "evil:run"),
     "an absolute path": ("/", f".{LIBRARY}/subprocess.py:run"),
     "the home folder": ("~", "evil:run"),
-    "the home folder of root": ("~root", "evil:run"),
     "an environment variable": ("$AWAY", "evil:run"),
-    "one in braces": ("${AWAY}", "evil:run"),
     "a link to the standard library": ("library", "./subprocess.py:run"),
-    "a link to a neighbour": ("neighbour", "evil:run"),
     "an archive": ("mine.zip", "evil:run"),
     "a list": ([LIBRARY], "./subprocess.py:run"),
 }
 
 
 @pytest.mark.parametrize(("code", "call"), CODE.values(), ids=CODE)
-@pytest.mark.parametrize("verb", ["check", "plan"])
-def test_the_key_code_leads_only_into_the_files_own_folder(folder: Path, code: object, call: str, verb: str) -> None:
-    done = answer_here(verb, sweep(folder, call, code=code))
-    assert done.returncode == 2, done.stdout
-    assert f"{folder}/s.yaml:1: code: " in done.stderr and "Traceback" not in done.stderr
+def test_the_key_code_leads_only_into_the_files_own_folder(folder: Path, code: object, call: str) -> None:
+    for verb in ("check", "plan"):
+        done = answer_here(verb, sweep(folder, call, code=code))
+        assert done.returncode == 2, done.stdout
+        assert f"{folder}/s.yaml:1: code: " in done.stderr and "Traceback" not in done.stderr
 
 
 REFERENCES = {
     "the folder above": "./../evil.py:run",
-    "and again": "./mine/../../evil.py:run",
     "an absolute path": f"{LIBRARY}/subprocess.py:run",
-    "a link to a folder": "./library/subprocess.py:run",
     "a link to a file": "./link.py:run",
-    "a link to a module": "link:run",
     "a link to a package": "neighbour.evil:run",
     "the home folder": "~/evil.py:run",
-    "an environment variable": "$AWAY/evil.py:run",
     "an environment": "./.venv/lib/python3.11/site-packages/evil.py:run",
-    "a program of one": "./env/bin/evil.py:run",
     "a module of one": "env.bin.evil:run",
     "another Python": "./python/lib/python3.9/subprocess.py:run",
-    "a package of another": "python.lib.json.evil:run",
     "installed with --target": "./deps/evil.py:run",
-    "as a module": "deps.evil:run",
     "installed by Debian": "./pip/lib/python3/dist-packages/evil.py:run",
     "the folder of a tool": "./.tox/evil.py:run",
     "an archive": "./mine.zip/evil.py:run",
     "the standard library": "subprocess:run",
-    "its submodule": "asyncio.subprocess:create_subprocess_shell",
     "a builtin": "builtins:exec",
     "an installed package": "typer.main:get_command",
     "lmsweep": "lmsweep.trials.machine.processes:kill_group",
     "a module through one of the user's": "mine.model:subprocess.run",
-    "through two": "mine.model:helper.subprocess.run",
     "through a package": "mine.model:mine.helper.subprocess.run",
-    "relative": "mine.model:beside.subprocess.run",
     "an imported name": "mine.model:system",
     "under another name": "mine.model:start",
-    "a class": "mine.model:Popen",
-    "exported again": "mine.model:call",
     "under another name again": "mine.model:deep",
-    "relatively": "mine.model:again",
     "assigned": "mine.model:Alias",
     "with a type": "mine.model:Bound",
     "a builtin, assigned": "mine.model:evaluate",
     "no reference": "mine.model:__import__('os').system",
+    "a module that is misspelt": "mine.modl:Model",
+    "a class that is misspelt": "mine.model:Modle",
+    "a file with an error of syntax": "broken:f",
 }
 
 
@@ -176,22 +160,13 @@ SAID = {
     "the standard library": "subprocess is part of Python",
     "a builtin": "builtins is part of Python",
     "an installed package": "typer is an installed package",
-    "lmsweep": "lmsweep is an installed package",
     "a module through one of the user's": "subprocess is imported from subprocess",
-    "an imported name": "system is imported from os",
-    "under another name": "start is imported from subprocess",
-    "a link to a file": "leads out of the code folder",
     "an environment": "leads out of the code folder",
     "the folder above": "leads out of the code folder",
     "no reference": "is not a reference",
     "a module that is misspelt": "did you mean mine",
     "a class that is misspelt": "did you mean Model?",
     "a file with an error of syntax": "broken.py:2: SyntaxError",
-}
-REFERENCES |= {
-    "a module that is misspelt": "mine.modl:Model",
-    "a class that is misspelt": "mine.model:Modle",
-    "a file with an error of syntax": "broken:f",
 }
 
 
@@ -263,11 +238,8 @@ def test_a_folder_beside_the_programs_of_an_environment_is_the_users(folder: Pat
 
 KEYS: dict[str, dict[str, Any]] = {
     "packages that it trusts": {"trust": ["os"]},
-    "as the command calls it": {"trusted": ["os"]},
     "another file": {"extends": "../other.yaml"},
-    "another, by include": {"include": "../other.yaml"},
     "a search path": {"pythonpath": LIBRARY},
-    "what runs before": {"setup": "touch sprung"},
     "a variable": {"env": {"PYTHONPATH": LIBRARY}},
     "names that lmsweep uses": {"lmsweep_code": LIBRARY, "lmsweep_replaces": ["a"]},
 }

@@ -1,5 +1,6 @@
 """A student's own data-parallel training: wrappers and sharded optimizers as the course's handout describes them."""
 
+import shutil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,48 +14,23 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.reference import Code
-from tests.support.command import lmsweep
 
+STUDENT = Path(__file__).parents[2] / "examples" / "student" / "cs336_systems"
 WRAPPERS = '''
-import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from cs336_systems.ddp import DDPIndividualParameters
+from cs336_systems.sharded_optimizer import ShardedOptimizer
 
 
-class DDPIndividualParameters(nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.module, self.handles = module, []
-        for parameter in module.parameters():
-            dist.broadcast(parameter.data, src=0)
-            parameter.register_post_accumulate_grad_hook(self._ready)
-
-    def _ready(self, parameter):
-        self.handles.append((dist.all_reduce(parameter.grad, async_op=True), parameter))
-
-    def forward(self, *inputs, **named):
-        return self.module(*inputs, **named)
-
-    def finish_gradient_synchronization(self):
-        for handle, parameter in self.handles:
-            handle.wait()
-            parameter.grad /= dist.get_world_size()
-        self.handles.clear()
-
-
-class DDPBucketed(DDPIndividualParameters):
-    def __init__(self, module, bucket_size_mb):
-        super().__init__(module)
-        assert bucket_size_mb > 0
-        print(bucket_size_mb)
+def function(module):
+    return DDPIndividualParameters(module)
 
 
 class ForgetsToDivide(DDPIndividualParameters):
-    def finish_gradient_synchronization(self):
-        for handle, parameter in self.handles:
-            handle.wait()
-        self.handles.clear()
+    def _reduce(self, parameter):
+        self.pending.append(dist.all_reduce(parameter.grad, async_op=True))
 
 
 class ForgetsToSynchronize:
@@ -80,63 +56,38 @@ class Raises(DDPIndividualParameters):
         raise KeyError("no such handle")
 
 
-def function(module):
-    return DDPIndividualParameters(module)
+class FullyShardedDataParallel(nn.Module):
+    """As in the handout of 2026: each rank keeps a part of every weight, which is used in another type."""
 
-
-class FSDP(nn.Module):
-    """Each rank keeps a part of every weight, and gathers all of them before forward."""
-
-    def __init__(self, module):
+    def __init__(self, module, compute_dtype=None):
         super().__init__()
         self.hidden, self.rank, self.size = [module], dist.get_rank(), dist.get_world_size()
+        self.compute_dtype = compute_dtype
         self.shapes = {name: p.shape for name, p in module.named_parameters()}
-        self.names = list(self.shapes)
         self.shards = nn.ParameterList(nn.Parameter(self.part(p.detach()).clone()) for p in module.parameters())
 
     def part(self, tensor):
         flat = tensor.flatten()
         return torch.cat([flat, flat.new_zeros(-len(flat) % self.size)]).chunk(self.size)[self.rank]
 
-    def gather_full_params(self):
+    def whole(self, dtype):
         full = {}
-        for name, shard in zip(self.names, self.shards):
-            parts = [torch.empty_like(shard) for _ in range(self.size)]
-            dist.all_gather(parts, shard.detach().contiguous())
-            full[name] = torch.cat(parts)[: self.shapes[name].numel()].view(self.shapes[name])
+        for (name, shape), shard in zip(self.shapes.items(), self.shards):
+            mine = shard.detach().to(dtype or shard.dtype).contiguous()
+            flat = mine.new_empty(self.size * len(mine))
+            dist.all_gather_into_tensor(flat, mine)
+            full[name] = flat[: shape.numel()].view(shape)
         return full
 
+    def gather_full_params(self):
+        return self.whole(None)
+
     def forward(self, tokens):
-        self.full = {name: weight.requires_grad_() for name, weight in self.gather_full_params().items()}
+        self.full = {name: weight.clone().requires_grad_() for name, weight in self.whole(self.compute_dtype).items()}
         return torch.func.functional_call(self.hidden[0], self.full, (tokens,))
 
     def finish_gradient_synchronization(self):
-        for name, shard in zip(self.names, self.shards):
-            gradient = self.full[name].grad
-            dist.all_reduce(gradient)
-            shard.grad = self.part(gradient / self.size).clone()
-        del self.full
-
-
-class FullyShardedDataParallel(FSDP):
-    """As in the handout of 2026: weights are gathered and used in another type than the optimizer's."""
-
-    def __init__(self, module, compute_dtype=None):
-        super().__init__(module)
-        self.compute_dtype = compute_dtype
-
-    def forward(self, tokens):
-        self.full = {}
-        for name, shard in zip(self.names, self.shards):
-            mine = shard.detach().to(self.compute_dtype or shard.dtype).contiguous()
-            whole = mine.new_empty(self.size * len(mine))
-            dist.all_gather_into_tensor(whole, mine)
-            weight = whole[: self.shapes[name].numel()].view(self.shapes[name])
-            self.full[name] = weight.clone().requires_grad_()
-        return torch.func.functional_call(self.hidden[0], self.full, (tokens,))
-
-    def finish_gradient_synchronization(self):
-        for name, shard in zip(self.names, self.shards):
+        for name, shard in zip(self.shapes, self.shards):
             gradient = self.full[name].grad.float().flatten()
             gradient = torch.cat([gradient, gradient.new_zeros(-len(gradient) % self.size)])
             shard.grad = torch.empty_like(shard)
@@ -144,16 +95,13 @@ class FullyShardedDataParallel(FSDP):
         del self.full
 
 
-def get_fsdp(module, compute_dtype=None):
-    return FullyShardedDataParallel(module, compute_dtype)
+class FSDP(FullyShardedDataParallel):
+    def __init__(self, module):
+        super().__init__(module)
 
 
 class HiddenFSDP(FSDP):
     gather_full_params = property()
-
-
-def number(module):
-    return 3
 
 
 class Model(nn.Module):
@@ -167,33 +115,9 @@ class Model(nn.Module):
         return self.head(self.dropout(self.embedding(tokens)))
 
 
-class ShardedOptimizer(torch.optim.Optimizer):
-    """As in the handout: each rank updates its share of the parameters, then broadcasts it."""
-
-    updates_all = True
-
-    def __init__(self, params, optimizer_cls, **kwargs):
-        self.kind, self.kwargs, self.owner, self.mine = optimizer_cls, kwargs, {}, []
-        self.local = None
-        super().__init__(params, {})
-
-    def add_param_group(self, param_group):
-        super().add_param_group(param_group)
-        rank, size = dist.get_rank(), dist.get_world_size()
-        for parameter in param_group["params"]:
-            self.owner[parameter] = len(self.owner) % size
-        self.local = self.kind([p for p, owner in self.owner.items() if owner == rank], **self.kwargs)
-
-    def step(self, closure=None, **kwargs):
-        loss = self.local.step(closure, **kwargs)
-        for parameter, owner in self.owner.items():
-            if self.updates_all:
-                dist.broadcast(parameter.data, src=owner)
-        return loss
-
-
 class ForgetsToBroadcast(ShardedOptimizer):
-    updates_all = False
+    def step(self, closure=None):
+        return self.inner.step(closure)
 
 
 def get_sharded_optimizer(params, optimizer_cls, **kwargs):
@@ -211,6 +135,8 @@ class SignDescent(torch.optim.Optimizer):
                 parameter -= group["lr"] * parameter.grad.sign()
 '''
 
+PARTS = ("weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other")
+"""Of what a rank holds."""
 SMALL: dict[str, Any] = {
     "d_model": 32,
     "d_ff": 64,
@@ -231,6 +157,7 @@ SMALL: dict[str, Any] = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("student")
     (folder / "mine.py").write_text(WRAPPERS)
+    shutil.copytree(STUDENT, folder / "cs336_systems")
     return folder
 
 
@@ -293,7 +220,7 @@ def test_a_wrapper_that_computes_something_else_is_timed_and_flagged(student: St
 
 
 def test_bucket_bytes_reach_a_wrapper_that_takes_bucket_size_mb_and_no_other(student: Student) -> None:
-    assert student.measured(ddp="mine:DDPBucketed", bucket_bytes=2**20, mode="forward_backward")
+    assert student.measured(ddp="cs336_systems.ddp:DDPBucketed", bucket_bytes=2**20, mode="forward_backward")
     refused = student.failed(ddp="mine:function", bucket_bytes=2**20)
     assert refused.status == Status.UNSUPPORTED
     assert "takes no bucket_size_mb" in (refused.error or "")
@@ -314,9 +241,6 @@ def test_a_failure_begins_with_the_users_file_and_line(student: Student) -> None
     line = next(i for i, text in enumerate(WRAPPERS.splitlines(), start=1) if "no such handle" in text)
     assert row.status == Status.ERROR
     assert (row.error or "").startswith(f"mine.py:{line}: KeyError: 'no such handle'")
-    assert "number returned a int; a wrapper is called as the module is" in (
-        student.failed(ddp="mine:number").error or ""
-    )
 
 
 def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student, whole: dict[str, Record]) -> None:
@@ -339,10 +263,9 @@ def test_a_sharded_optimizer_that_forgets_to_broadcast_is_flagged(student: Stude
 
 def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> None:
     own = dict.fromkeys(("d_ff", "num_layers", "num_heads")) | {"d_model": 0, "model_code": "mine:Model"}
-    rows = student.measured(**own, ddp="mine:DDPIndividualParameters", optimizer="mine:SignDescent")
+    rows = student.measured(**own, ddp="cs336_systems.ddp:DDPIndividualParameters", optimizer="mine:SignDescent")
     assert value(rows["error.weights"]) < 1e-5, "dropout is the same in both"
     assert value(rows["gradients.size"]) == 4 * (2 * 50 * 16 + 50)
-    assert value(student.measured(**own, ddp="bucketed")["gradients.relative_error"]) < 1e-6
 
 
 def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that_it_gathers(
@@ -359,9 +282,9 @@ def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that
     assert "has no gather_full_params()" in (refused.error or "")
 
 
-@pytest.mark.parametrize("wrapper", ["FullyShardedDataParallel", "get_fsdp"])
 @pytest.mark.slow  # each starts ranks
-def test_a_wrapper_computes_in_the_type_of_gather_and_is_measured_as_fsdp_is(student: Student, wrapper: str) -> None:
+def test_a_wrapper_computes_in_the_type_of_gather_and_is_measured_as_fsdp_is(student: Student) -> None:
+    wrapper = "FullyShardedDataParallel"
     fields = {"precision": "bf16", "mode": "train_step"}
     for gather, kind in (("fp32", 4), ("bf16", 2)):
         rows = student.measured(ddp=f"mine:{wrapper}", gather=gather, **fields)
@@ -372,18 +295,7 @@ def test_a_wrapper_computes_in_the_type_of_gather_and_is_measured_as_fsdp_is(stu
             assert value(rows[name]) == value(rows["gradients.size"]) / 4 * part / 2, name
         assert value(rows["communication.exposed_time"])
         for stage in ("init", "before_step", "after_step", "peak"):
-            parts = [
-                value(rows[f"rank1.{stage}_{part}"])
-                for part in (
-                    "weights",
-                    "gradients",
-                    "optimizer_state",
-                    "inputs",
-                    "communication",
-                    "activations",
-                    "other",
-                )
-            ]
+            parts = [value(rows[f"rank1.{stage}_{part}"]) for part in PARTS]
             assert sum(parts) == value(rows[f"rank1.{stage}_memory"])
             assert value(rows[f"rank1.{stage}_weights"]) == value(ours[f"rank1.{stage}_weights"])
     refused = student.failed(ddp="mine:FSDP", gather="bf16", **fields)
@@ -396,21 +308,10 @@ def test_a_wrapper_computes_in_the_type_of_gather_and_is_measured_as_fsdp_is(stu
 @pytest.mark.slow
 def test_four_ranks_are_compared_with_one_process_too(student: Student) -> None:
     rows = student.measured(
-        ddp="mine:DDPIndividualParameters", optimizer="mine:ShardedOptimizer", world_size=4, measure_steps=1
+        ddp="cs336_systems.ddp:DDPIndividualParameters",
+        optimizer="cs336_systems.sharded_optimizer:ShardedOptimizer",
+        world_size=4,
+        measure_steps=1,
     )
     assert value(rows["error.weights"]) < 1e-3
     assert not any(Flag.DISAGREES in row.flags for row in rows.values())
-
-
-@pytest.mark.slow
-def test_a_sweep_file_has_wrappers_as_an_axis(folder: Path, tmp_path: Path) -> None:
-    axis = ["flat", "mine:DDPIndividualParameters", {"call": "mine:DDPBucketed", "args": {"bucket_size_mb": 0.5}}]
-    fixed = {name: one for name, one in SMALL.items() if name not in ("ddp", "timeout_seconds")}
-    sweep = tmp_path / "s.yaml"
-    sweep.write_text(f"name: s\ngrids:\n  - workloads: [ddp]\n    axes: {{ddp: {axis}}}\n    fixed: {fixed}\n")
-    done = lmsweep("run", str(sweep), "--code", str(folder), "--store", str(tmp_path / "results"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = lmsweep(
-        "table", str(tmp_path / "results"), "--rows", "ddp", "--cols", "world_size", "--value", "error.weights"
-    )
-    assert "DDPBucketed" in table.stdout, table.stdout + table.stderr

@@ -21,7 +21,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep.analysis import load
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.bench.fingerprint import fingerprint
@@ -99,20 +98,24 @@ MODELS = [*ZOO, *(pytest.param(name, marks=[pytest.mark.slow, needs_transformers
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_peak_predicted_without_storage_is_the_measured_one_within_two_percent(name: str) -> None:
-    one = config(name)
-    peak = sample(measured("memory", one), "step", "peak_tensors")
-    assert predict(one).peak == pytest.approx(peak, rel=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     "fields",
-    [{"precision": "bf16"}, {"precision": "bf16_pure", "checkpointing": "block"}, {"mode": "forward"}],
-    ids=["bf16", "checkpointed", "forward"],
+    [
+        {},
+        *(
+            pytest.param(fields, marks=pytest.mark.slow)
+            for fields in (
+                {"precision": "bf16"},
+                {"precision": "bf16_pure", "checkpointing": "block"},
+                {"mode": "forward"},
+            )
+        ),
+    ],
+    ids=str,
 )
-def test_so_it_is_in_each_precision_and_mode_and_with_checkpointing(name: str, fields: dict[str, Any]) -> None:
+def test_the_peak_predicted_without_storage_is_the_measured_one_within_two_percent(
+    name: str, fields: dict[str, Any]
+) -> None:
     one = config(name, **fields)
     peak = sample(measured("memory", one), "step", "peak_tensors")
     assert predict(one).peak == pytest.approx(peak, rel=0.02)
@@ -133,15 +136,6 @@ def test_flops_are_those_that_pytorch_counts_on_real_tensors(name: str) -> None:
     assert found.forward
 
 
-def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> None:
-    size = {"d_model": 64, "d_ff": 128, "num_layers": 2, "vocab_size": 512}
-    one = config("Ours", **size, num_heads=4)
-    flops = count_flops(one)
-    once = forward_flops(**size, context_length=32, batch_size=2)
-    assert flops.forward == once
-    assert flops.backward == 2 * once
-
-
 def test_flops_of_a_step_are_those_of_all_its_micro_batches() -> None:
     whole, divided = (count_flops(config("NanoGPT", batch_size=4, accumulate=parts)) for parts in (1, 4))
     assert divided == whole and whole.forward and whole.backward
@@ -160,7 +154,7 @@ def test_timing_stores_the_flops_of_each_phase() -> None:
     assert unknown.samples is None and "without values" in unknown.reason
 
 
-@pytest.mark.parametrize("name", ["Linear", *ZOO])
+@pytest.mark.parametrize("name", ["Linear", "NanoGPT", "ScanModel"])
 def test_every_precision_is_compared_with_float64(name: str) -> None:
     rows = measured("precision", config(name, precision="bf16"))
     assert 0 < sample(rows, "logits", "relative_error") < 0.1
@@ -189,26 +183,15 @@ def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
     measured("timing", config(name, compile=compiled, num_layers=2))
 
 
-@pytest.mark.parametrize("text", ["while True: pass", "import os; os._exit(3)", "print('noise' * 9999)"])
 @pytest.mark.slow
-def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path: Path, text: str) -> None:
-    (tmp_path / "odd.py").write_text(
-        f"import torch\n{text}\ndef make(vocab_size): return torch.nn.Embedding(512, 512)\n"
-    )
+def test_an_import_that_hangs_does_not_disturb_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("while True: pass\ndef make(vocab_size): ...\n")
     one = replace(config("NanoGPT"), model_code="odd.py:make")
     _forget_code()
     began = time.monotonic()
-    asked = [Question(config=one)]
-    folder = code_folder(tmp_path)
-    limit = 3 if "while" in text else 60
-    ((index, answer),) = in_clean_process(_answers, asked, folder, limit)
-    assert index == 0 and time.monotonic() - began < 20
-    if "while" in text:
-        assert answer == "your code did not finish on fake tensors within 3 s"
-    elif "exit" in text:
-        assert answer == "your code ended the process that predicts (exit code 3)"
-    else:
-        assert int(answer) > 0
+    ((index, answer),) = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
+    assert index == 0 and time.monotonic() - began < 60
+    assert answer == "your code did not finish on fake tensors within 3 s"
 
 
 def _answers(batch: Batch, code: Code, limit: float) -> list[tuple[int, str]]:
@@ -311,24 +294,6 @@ def test_arguments_that_lmsweep_has_a_field_for_set_the_field(tmp_path: Path) ->
     assert (one.vocab_size, one.num_layers) == (300, 2)
 
 
-@pytest.mark.slow
-@needs_transformers
-def test_more_layers_than_the_configuration_has_are_built() -> None:
-    step = TrainingStep(config("qwen3", model_args='{"num_hidden_layers":6}'), MathMode())
-    step.forward()
-    assert {name.split(".")[2] for name, _ in step.model.named_parameters() if ".layers." in name} == set("012345")
-
-
-@pytest.mark.slow
-@needs_transformers
-def test_inputs_are_drawn_below_the_vocabulary_of_the_hugging_face_model() -> None:
-    step = TrainingStep(config("gpt2", vocab_size=0, model_args='{"vocab_size":7}'), MathMode())
-    assert int(step.inputs.max()) < 7
-    step.forward()
-    assert step.logits is not None and step.logits.shape[-1] == 7
-    assert torch.isfinite(step.logits).all()
-
-
 def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_plan_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,13 +318,6 @@ def test_a_model_that_needs_targets_for_all_logits_gets_them_and_its_own_loss_co
     with pytest.raises(UnsupportedError, match=r"zoo\.py:LastToken computes its own loss; loss cross_entropy"):
         TrainingStep(config("LastToken", loss="cross_entropy"), MathMode())
     TrainingStep(config("NanoGPT", loss="cross_entropy"), MathMode())
-
-
-def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
-    one, other = config("LastToken"), config("NanoGPT")
-    assert predict(one).peak == sample(measured("memory", one), "step", "peak_tensors")
-    assert count_flops(one) == count_flops(other)
-    assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1
 
 
 @needs_transformers
@@ -396,8 +354,7 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"),
-    [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True), ("NanoGPT", False)],
+    ("name", "loss"), [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True)]
 )
 def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
     """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lmsweep.orchestrator.features.best.largest_batch import largest_batch
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
-from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
@@ -73,17 +71,6 @@ def test_the_memory_of_a_compiled_model_of_ones_own_lies_between_its_weights_and
 
 
 @pytest.mark.slow
-def test_the_largest_batch_of_an_own_model_is_found_where_its_code_is():
-    size = asdict(SIZES["tiny"])
-    config = TrialConfig(model="mine", model_code="zoo.py:Ours", **size, vocab_size=64, context_length=256)
-    here = fingerprint("cpu")
-    found = largest_batch(config, here, limit=60 * 10**6, code=code_folder(str(FOLDER)))
-    assert found and found.largest and found.reason is None
-    without = largest_batch(config, here, limit=60 * 10**6)
-    assert without and without.largest is None and without.reason == "it needs your own code, which is not available"
-
-
-@pytest.mark.slow
 def test_the_plan_shows_the_largest_batch_of_an_own_model(tmp_path: Path):
     sweep = sweep_of(tmp_path, OWN)
     command = ["plan", sweep, "--for", "2GB", "--max-batch", "--set", "context_length=512", "--store", tmp_path / "no"]
@@ -92,16 +79,8 @@ def test_the_plan_shows_the_largest_batch_of_an_own_model(tmp_path: Path):
 
 
 def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
-    config = TrialConfig(
-        model="mine-tiny",
-        model_code="zoo.py:Ours",
-        **asdict(SIZES["tiny"]),
-        vocab_size=64,
-        context_length=16,
-        batch_size=1,
-        warmup_steps=1,
-        measure_steps=3,
-    )
+    shape = {"vocab_size": 64, "context_length": 16, "batch_size": 1, "warmup_steps": 1, "measure_steps": 3}
+    config = TrialConfig(model="mine-tiny", model_code="zoo.py:Ours", **asdict(SIZES["tiny"]), **shape)
     rows = run_here(Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(str(FOLDER))))
     Store(str(tmp_path / "store")).keep(rows)
     done = answer_here("best", tmp_path / "store", "--max-batch")
@@ -130,9 +109,3 @@ def test_best_names_a_choice_between_models_that_the_sweep_accepts(models: list[
 def test_best_searches_the_grids_that_are_named(tmp_path: Path):
     done = answer_here("best", sweep_of(tmp_path, "tiny"), "--grid", "al", "--store", tmp_path / "none")
     assert done.returncode == 2 and "--grid al: " in done.stderr and "did you mean all?" in done.stderr
-
-
-def test_a_plan_for_two_kinds_of_gpu_is_refused(tmp_path: Path):
-    done = answer_here("plan", "quick", "--for", "H100", "--for", "H200", "--set", "device=cuda")
-    assert done.returncode == 2
-    assert "--for is given 2 times; a plan is for one kind of GPU: lmsweep plan quick --for H100" in done.stderr

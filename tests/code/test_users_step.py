@@ -132,11 +132,8 @@ def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ("step: mine.step:make, compile: block", "compile has no effect"),
         ("step: mine.step:make, attention: sdpa", "attention has no effect"),
         ("step: mine.step:evaluation, batch_size: 8", "batch_size has no effect"),
-        ("step: mine.step:evaluation, model: tiny", "model has no effect"),
-        ("step: mine.step:evaluation, precision: bf16", "precision has no effect"),
     ],
 )
 def test_a_field_without_effect_is_refused(rows: Rows, fields: str, words: str) -> None:
@@ -191,11 +188,3 @@ def test_only_fields_that_its_signature_names_are_known(text: str, known: set[st
     (trial,) = load_sweep("s.yaml").trials
     fields = {"d_model", "attention", "optimizer", "loss", "vocab_size", "feed_forward", "context_length", "batch_size"}
     assert fields - {*unknown_fields(trial, "timing")} == known
-
-
-def test_its_arguments_are_axes() -> None:
-    Path("s.yaml").write_text(
-        "name: s\ngrids:\n  - workloads: [timing]\n    axes: {step_args.width: [16, 32]}\n"
-        "    fixed: {step: mine.step:make}\n"
-    )
-    assert [trial.config.step_args for trial in load_sweep("s.yaml").trials] == ['{"width":16}', '{"width":32}']

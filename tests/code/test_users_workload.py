@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.identity import measurement_id
-from tests.support.command import lmsweep
 from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
@@ -92,20 +90,3 @@ def test_a_function_that_yields_nothing_is_an_error_with_its_line(folder: Path) 
 def test_a_word_that_is_no_workload_is_refused_with_the_way_to_write_ones_own(folder: Path) -> None:
     with pytest.raises(RequestError, match=r"or your own as package\.module:measure"):
         trials(folder, "timin")
-
-
-@pytest.mark.slow
-def test_a_run_measures_it_again_only_after_an_edit_and_tables_show_it(folder: Path) -> None:
-    sweep, store, code = folder / "sweep.yaml", folder / "results", ("--code", folder)
-    done = lmsweep("run", sweep, "--store", store, *code)
-    assert done.returncode == 0, done.stdout + done.stderr
-    stored = pd.read_parquet(store / "measurements")
-    assert {*stored["workload"]} == {"noop", "mine/bench.py:measure"} and {*stored["status"]} == {"ok"}
-    table = lmsweep("table", store, "--rows", "d_model", "--value", "copy.time")
-    assert table.returncode == 0 and "copy.time" in table.stdout
-    (folder / "mine" / "bench.py").write_text(BENCH + "\n# edited\n")
-    plan = lmsweep("plan", sweep, "--store", store, *code)
-    assert "2 trials, 1 to run" in plan.stdout, plan.stdout
-    checked = lmsweep("check", sweep, *code)
-    assert checked.returncode == 0 and "workload: mine/bench.py:measure  (mine/bench.py:6)" in checked.stdout
-    assert lmsweep("report", store, "-o", folder / "page.html").returncode == 0

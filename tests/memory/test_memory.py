@@ -18,7 +18,6 @@ from lmsweep.analysis import load, render
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.allocations import memory_timeline
 from lmsweep.analysis.presets import make_preset
-from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.memory.allocation_history import Part, TracedHistory, read_trace
@@ -171,10 +170,8 @@ def name_of(config: TrialConfig) -> str:
 
 VARIANTS = [
     CONFIG,
-    replace(CONFIG, mode="train_forward"),
     replace(CONFIG, mode="forward"),
     replace(CONFIG, zero_grad="before_backward"),
-    replace(CONFIG, optimizer="adamw_foreach"),
     replace(CONFIG, checkpointing="block"),
     replace(CONFIG, mode="forward_backward", precision="bf16", attention="sdpa"),
 ]
@@ -435,14 +432,6 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_number():
     assert table["other", 100].at_peak == 0
 
 
-def test_the_first_label_of_a_piece_stays():
-    log, piece = AllocationLog(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
-    log.allocate(1, piece)
-    log.label({1: Label(category="activations", bytes=8)})
-    log.label({1: Label(category="gradients", bytes=8)})
-    assert piece.category == "activations"
-
-
 # The command, the store and the tables
 
 
@@ -493,21 +482,6 @@ def test_the_tables_by_name_show_peaks_parts_and_lines(store: str):
     assert "trials/model/transformer/transformer.py:" in render(make_preset("allocations", store), "text")
 
 
-def test_the_packaged_sweeps_hold_the_published_memory_tables():
-    published = {
-        (c.context_length, c.precision, c.mode, c.zero_grad)
-        for c in (t.config for t in load_sweep("cs336-2025").trials if "memory" in t.workloads)
-        if (c.model, c.batch_size, c.device) == ("2.7b", 4, "cuda")
-    }
-    assert published == {
-        (context, precision, *rest)
-        for context in (128, 256, 512)
-        for precision in ("fp32", "bf16")
-        for rest in (("train_forward", "after_step"), ("train_step", "before_backward"))
-    }
-    assert {t.workloads for t in load_sweep("memory").trials} == {("memory",)}
-
-
 # On a GPU
 
 LARGER = replace(CONFIG, device="cuda", d_model=256, d_ff=512, vocab_size=1000, context_length=128)
@@ -516,7 +490,7 @@ LARGER = replace(CONFIG, device="cuda", d_model=256, d_ff=512, vocab_size=1000, 
 @needs_cuda
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"precision": "bf16"}, {"compile": "block"}, {"checkpointing": "block"}, {"mode": "train_forward"}],
+    [{"precision": "bf16"}, {"compile": "block"}, {"checkpointing": "block"}],
     ids=str,
 )
 def test_on_cuda_the_recorded_history_reaches_the_allocators_peak(changes: dict[str, Any]):

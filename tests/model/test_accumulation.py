@@ -9,17 +9,9 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.timing.clock import HostClock, phase_names, time_iteration
+from tests.support.whole_steps import small
 
-CONFIG = TrialConfig(
-    d_model=32,
-    d_ff=64,
-    num_layers=2,
-    num_heads=2,
-    vocab_size=50,
-    context_length=8,
-    batch_size=6,
-    zero_grad="after_step",
-)
+CONFIG = small(batch_size=6, zero_grad="after_step")
 
 
 def weights_after(config: TrialConfig, steps: int = 3) -> list[torch.Tensor]:

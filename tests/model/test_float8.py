@@ -70,23 +70,6 @@ def test_compiled_blocks_share_one_graph_without_a_break(recipe: str) -> None:
     reset_compiler()
 
 
-@with_torchao
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fields", "tokens", "reason"),
-    [
-        ({"d_ff": 40}, TOKENS, "w1 has 40 outputs"),
-        ({}, 24, "has 24 tokens"),
-    ],
-)
-def test_a_dimension_that_float8_products_do_not_take_is_named(
-    fields: dict[str, object], tokens: int, reason: str
-) -> None:
-    step = step_of(None, **fields)
-    with pytest.raises(UnsupportedError, match=reason):
-        convert_to_float8(step.blocks, "tensorwise", tokens=tokens, emulate=True)
-
-
 @pytest.mark.parametrize("precision", FLOAT8_PRECISIONS)
 def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> None:
     if torch.cuda.is_available():

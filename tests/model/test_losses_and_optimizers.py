@@ -157,9 +157,9 @@ def test_weights_of_16_bits_are_updated_through_copies_of_32_and_not_where_a_gra
     )
 
 
-@pytest.mark.parametrize("fields", [{}, {"world_size": 2, "ddp": "naive"}], ids=["one process", "ranks"])
-def test_weights_of_16_bits_are_predicted_with_their_copies(fields: dict[str, Any]) -> None:
-    config = replace(SMALL, precision="fp16_pure", device="cuda", d_model=128, d_ff=512, **fields)
+def test_weights_of_16_bits_are_predicted_with_their_copies() -> None:
+    wide = {"d_model": 128, "d_ff": 512, "world_size": 2, "ddp": "naive"}
+    config = replace(SMALL, precision="fp16_pure", device="cuda", **wide)
     found, single = (predict(replace(config, precision=one)) for one in ("fp16_pure", "bf16_pure"))
     weights = sum(one.nbytes for one in step_of(replace(SMALL, d_model=128, d_ff=512)).model.parameters())
     # A copy in float32, and state in float32 in place of one in 16 bits.
@@ -226,13 +226,6 @@ def test_the_memory_of_an_optimizers_state_is_predicted(optimizer: str) -> None:
 def test_memory_that_is_not_predicted_has_a_reason(change: dict[str, str]) -> None:
     with pytest.raises(UnpredictableError, match="is not predicted"):
         predict(replace(SMALL, **change))
-
-
-def test_low_bit_optimizers_need_their_package() -> None:
-    if find_spec("torchao"):
-        pytest.skip("torchao is installed")
-    with pytest.raises(UnsupportedError, match="torchao"):
-        step_of(replace(SMALL, optimizer="adamw_8bit"))
 
 
 @pytest.mark.slow

@@ -33,19 +33,10 @@ from lmsweep.trials.timing.validity_flags import least_forward_flops
 from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
+from tests.support.whole_steps import small
 
 ALONE = TrialConfig(d_model=16, num_heads=2, context_length=37, batch_size=2, lengths="8", batching="packed")
-IN_A_MODEL = TrialConfig(
-    d_model=16,
-    d_ff=24,
-    num_layers=2,
-    num_heads=2,
-    vocab_size=50,
-    context_length=37,
-    batch_size=2,
-    lengths="8",
-    batching="packed",
-)
+IN_A_MODEL = small(d_model=16, d_ff=24, context_length=37, batch_size=2, lengths="8", batching="packed")
 ON_CPU = ("naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
 
 
@@ -90,9 +81,7 @@ def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
     return attend
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}, {"num_heads": None}], ids=str
-)
+@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}], ids=str)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
     name: str, fields: dict[str, Any]
@@ -112,19 +101,18 @@ def test_a_window_ends_where_its_document_begins(name: str) -> None:
     torch.testing.assert_close(found, each_by_itself(config)(*random_inputs(config)), rtol=1e-10, atol=1e-10)
 
 
-MASKS = [
-    {},
-    {"causal": False},
-    {"window": 100},
-    {"lengths": None, "batching": "padded"},
-    {"lengths": None, "batching": "padded", "causal": False},
-    {"lengths": None, "batching": "padded", "num_heads": None, "d_model": 64},
-]
-
-
 @needs_cuda
-@pytest.mark.parametrize("fields", MASKS, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"causal": False},
+        {"window": 100},
+        {"lengths": None, "batching": "padded", "num_heads": None, "d_model": 64},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [*ATTENTION])
 def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     name: str, dtype: torch.dtype, fields: dict[str, Any]
@@ -143,19 +131,17 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     attend = attention_for(config, device="cuda", dtype=dtype)
     found = output_and_gradients(attend, random_inputs(config, dtype=dtype, device="cuda"))
     expected = output_and_gradients(each_by_itself(config), random_inputs(config))
-    tolerances = {torch.float64: 1e-10, torch.float32: 2e-3, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+    tolerances = {torch.float64: 1e-10, torch.float32: 2e-3, torch.bfloat16: 4e-2}
     for one, other in zip(found, expected, strict=True):
         tolerance = tolerances[dtype] * other.abs().max().item()
         torch.testing.assert_close(one.double().cpu(), other, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("context", [1, 500, 1024])
+@pytest.mark.parametrize("context", [500, 1024])
 @pytest.mark.parametrize(
-    "mask",
-    [{}, {"causal": False}, *({"window": window} for window in (1, 127, 128, 129, 5000))],
-    ids=lambda mask: str(mask),
+    "mask", [{}, {"causal": False}, *({"window": window} for window in (1, 128, 129, 5000))], ids=str
 )
-@pytest.mark.parametrize("mean", [None, 10, 300])
+@pytest.mark.parametrize("mean", [None, 300])
 def test_flex_computes_only_blocks_within_documents_and_window(
     context: int, mask: dict[str, Any], mean: int | None
 ) -> None:
@@ -179,21 +165,6 @@ def test_flex_computes_only_blocks_within_documents_and_window(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded", "window": 140}], ids=str
-)
-def test_flex_gives_what_naive_gives(fields: dict[str, Any]) -> None:
-    reset_compiler()
-    config = replace(ALONE, **{"context_length": 400, "lengths": "90", "batching": "packed", "d_model": 32} | fields)
-    inputs = [one.detach() for one in random_inputs(config, dtype=torch.float32)]
-    found, expected = (
-        attention_for(replace(config, attention=name), device="cpu", dtype=torch.float32)(*inputs)
-        for name in ("flex", "naive")
-    )
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
     ("name", "scope"), [("sdpa", "block"), ("naive", "block"), ("naive", "model"), ("flex", "none")]
 )
 def test_a_compiled_model_keeps_documents_apart(name: str, scope: Any) -> None:
@@ -206,30 +177,6 @@ def test_a_compiled_model_keeps_documents_apart(name: str, scope: Any) -> None:
         found.append(logits(step, step.inputs))
         assert compile_counts().graphs == ((attention, compiled) != ("naive", "none")), "one for all layers"
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
-
-
-@needs_cuda
-@pytest.mark.parametrize("scope", ["none", "block"])
-@pytest.mark.parametrize("name", ["sdpa", "sdpa_efficient", "flex", "varlen"])
-def test_a_step_on_cuda_keeps_documents_apart(name: str, scope: Any) -> None:
-    found = []
-    shape = {
-        "d_model": 64,
-        "num_heads": 2,
-        "context_length": 300,
-        "lengths": "60",
-        "batching": "packed",
-        "precision": "bf16",
-    }
-    for attention, compiled in ((name, scope), ("naive", "none")):
-        reset_compiler()
-        torch.manual_seed(0)
-        config = replace(IN_A_MODEL, **shape, attention=attention, compile=compiled, device="cuda")
-        step = TrainingStep(config, MATH_MODES["bf16"])
-        for phase in step.phases():
-            phase.run()
-        found.append(logits(step, step.inputs).float())
-    assert (found[0] - found[1]).norm() < 0.03 * found[1].norm()
 
 
 # varlen, whose kernel needs a GPU: a stand-in for it attends to one document after the other
@@ -317,20 +264,6 @@ def logits(step: TrainingStep, inputs: Tensor) -> Tensor:
     return step.logits.detach()
 
 
-@pytest.mark.parametrize("name", ["naive", "sdpa"])
-def test_what_one_document_says_changes_no_logits_of_another(name: str) -> None:
-    first, second, *_ = lengths_of(IN_A_MODEL)
-    changes = {}
-    for mean in ("8", None):
-        torch.manual_seed(0)
-        step = TrainingStep(replace(IN_A_MODEL, attention=name, lengths=mean), MATH_MODES["fp32"])
-        other = step.inputs.clone()
-        other[:, :first] = (other[:, :first] + 1) % 50
-        changes[mean] = (logits(step, step.inputs) - logits(step, other)).abs().amax(dim=(0, 2))
-    assert torch.all(changes["8"][:first] > 0) and torch.all(changes["8"][first:] == 0)
-    assert torch.all(changes[None][first : first + second] > 0), "without lengths the second sees the first"
-
-
 def test_each_document_has_the_logits_that_it_has_alone() -> None:
     torch.manual_seed(0)
     step = TrainingStep(IN_A_MODEL, MATH_MODES["fp32"])
@@ -353,11 +286,8 @@ def test_attention_alone_and_whole_steps_are_measured_with_documents() -> None:
 # What is counted
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("window", [None, 90])
+@pytest.mark.parametrize(("causal", "window"), [(True, None), (True, 90), (False, None)])
 def test_each_convention_counts_the_scores_within_documents(causal: bool, window: int | None) -> None:
-    if window and not causal:
-        return
     context, mean = 4000, 400
     lengths = document_lengths(context, mean)
     shape = {"context_length": context, "document_length": mean, "causal": causal, "window": window}
@@ -414,14 +344,12 @@ def on_cuda(**fields: Any) -> TrialConfig:
 
 
 def test_a_mask_of_all_scores_is_predicted_once_and_flex_and_varlen_have_none() -> None:
+    packed = {"lengths": "128", "batching": "packed"}
     for subject in ("attention", "model"):
-        after_init = {
-            (name, mean): predict(on_cuda(attention=name, **packed), subject).after_init
-            for name in ("sdpa_efficient", "flex", "varlen")
-            for mean, packed in ((None, {}), ("128", {"lengths": "128", "batching": "packed"}))
-        }
         added = {
-            name: after_init[name, "128"] - after_init[name, None] for name in ("sdpa_efficient", "flex", "varlen")
+            name: predict(on_cuda(attention=name, **packed), subject).after_init
+            - predict(on_cuda(attention=name), subject).after_init
+            for name in ("sdpa_efficient", "flex", "varlen")
         }
         assert added["sdpa_efficient"] == 2 * 1024**2, "16 bits for each score"
         assert added["flex"] < 20_000 and added["varlen"] < 20_000, "a number for each token or document"

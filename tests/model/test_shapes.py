@@ -1,6 +1,5 @@
 """The shapes of today's models: each changes the work, and the closed forms count it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import attention_for
-from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize, size_name
 
@@ -22,13 +20,11 @@ PLAIN = TrialConfig(
 )
 SHAPES = {
     "grouped queries": {"num_kv_heads": 2},
-    "one head of keys": {"num_kv_heads": 1},
     "wide heads": {"d_head": 16},
     "narrow heads": {"d_head": 4, "num_kv_heads": 2},
     "normed queries": {"qk_norm": True},
     "gelu": {"feed_forward": "gelu"},
     "experts": {"num_experts": 4, "active_experts": 2},
-    "gelu experts": {"num_experts": 4, "feed_forward": "gelu"},
     "tied": {"tied_head": True},
     "all": {
         "num_kv_heads": 2,
@@ -40,8 +36,6 @@ SHAPES = {
         "tied_head": True,
     },
 }
-
-Shaped = Callable[..., TrialConfig]
 
 
 @pytest.fixture(params=SHAPES, ids=SHAPES.keys())
@@ -74,13 +68,7 @@ def test_it_trains_and_differs_from_the_plain_shape(shape: TrialConfig) -> None:
     assert losses[0] != losses[1] and all(loss == loss for loss in losses)
 
 
-def test_its_memory_is_predicted() -> None:
-    shape = replace(PLAIN, attention="naive", **SHAPES["all"])
-    weights = 4 * parameter_count(**shape.size.terms, vocab_size=shape.vocab_size)
-    assert predict(shape).peak >= 4 * weights
-
-
-@pytest.mark.parametrize("name", ["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash"])
+@pytest.mark.parametrize("name", ["naive", "sdpa", "sdpa_math"])
 def test_shared_heads_give_what_repeated_heads_give(name: str) -> None:
     config = replace(PLAIN, attention=name, num_kv_heads=2)
     q, k, v = torch.randn(2, 4, 8, 8), torch.randn(2, 2, 8, 8), torch.randn(2, 2, 8, 8)
@@ -103,7 +91,6 @@ def test_every_expert_takes_its_share_of_the_tokens() -> None:
     ("change", "words"),
     [
         ({"num_kv_heads": 3}, "num_kv_heads 3 does not divide num_heads 4"),
-        ({"active_experts": 2}, "at most all experts are active"),
         ({"num_experts": 2, "active_experts": 3}, "at most all experts are active"),
         ({"d_head": 3}, "rotary embeddings need an even head dimension"),
         ({"num_kv_heads": 0}, "num_kv_heads is 0; it must be at least 1"),
@@ -118,15 +105,10 @@ def test_a_shape_that_cannot_be_is_refused(change: dict[str, int], words: str) -
     ("name", "billions"),
     [
         ("gpt2", 0.124),
-        ("gpt2-xl", 1.557),
-        ("tinyllama-1.1b", 1.1),
         ("llama-2-7b", 6.738),
-        ("llama-2-13b", 13.016),
         ("llama-3.2-1b", 1.236),
-        ("llama-3.2-3b", 3.213),
         ("llama-3.1-8b", 8.03),
         ("qwen3-0.6b", 0.596),
-        ("qwen3-8b", 8.19),
         ("mixtral-8x7b", 46.7),
         ("qwen3-30b-a3b", 30.5),
     ],

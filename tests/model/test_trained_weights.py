@@ -76,11 +76,8 @@ def flags(folder: Path, arguments: str | None = None, **fields: Any) -> set[str]
     [
         (None, {}, set()),
         ('{"frozen": true}', {}, set()),
-        ('{"frozen": true, "reentrant": false}', {}, set()),
-        ('{"reentrant": true}', {}, set()),
         ('{"frozen": true, "reentrant": true}', {}, {"no_gradient"}),
         ('{"spare": true}', {"mode": "forward_backward"}, {"no_gradient"}),
-        ('{"spare": true}', {"mode": "train_forward"}, set()),
         ('{"spare": true}', {"accumulate": 2, "zero_grad": "before_backward"}, {"no_gradient"}),
         (None, {"precision": "fp16", "warmup_steps": 25}, set()),
         ('{"scale": 1e30}', {"precision": "fp16", "loss": "cross_entropy"}, {"no_update"}),

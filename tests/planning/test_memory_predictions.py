@@ -4,7 +4,6 @@ what they have found by then is kept.
 
 import json
 import os
-import re
 import signal
 import time
 from dataclasses import asdict
@@ -85,21 +84,6 @@ def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
     second = Predictions(trials)
     assert second.asked == count - len(lines)
     second.close()
-
-
-@pytest.mark.slow
-def test_a_plan_that_waits_for_predictions_says_once_how_far_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(terminal, "SAY_AFTER", 0.2)
-    trials = load_sweep("local-gpu", {"compile": ["none"], "model": ["small"]}).trials
-    begun = Predictions(trials)
-    count = begun.asked
-    begun.of(trials[0], "NVIDIA H100 80GB HBM3")
-    (said,) = capsys.readouterr().err.splitlines()
-    left = r"(about [\d.]+ \w+|less than a second) left"
-    words = rf"(predicting the memory of|predicted the memory of [1-9]\d* of) {count} configurations(, {left})?"
-    assert re.fullmatch(words, said)
 
 
 def test_a_terminal_has_one_line_of_progress_that_is_kept_up_to_date_and_goes(

@@ -1,7 +1,5 @@
 """The process that predicts: its answers arrive whole, and no failure leaves the plan waiting."""
 
-import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.planning.prediction_process import Answers
-from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, as_text, question_of
+from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -29,16 +27,13 @@ def test_long_answers_of_several_processes_arrive_whole(tmp_path: Path) -> None:
         "from lmsweep.trials.analytic.prediction_question import Answer\n"
         "from lmsweep.trials.prediction.predict import print_answer\n"
         "children = [os.fork() for _ in range(2)]\n"
-        "for _ in range(200):\n"
+        "for _ in range(100):\n"
         "    print_answer(len(children), Answer(reason='unknown' * 5000))\n"
         "if all(children):\n"
         "    [os.waitpid(child, 0) for child in children]\n"
     )
-    for unbuffered in ("", "1"):
-        environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-        lines = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, env=environment, check=True).stdout
-        whole = b'[2, {"is_of_plan": false, "reason": "' + b"unknown" * 5000 + b'"}]'
-        assert lines.splitlines() == [whole] * 800
+    lines = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, check=True).stdout
+    assert lines.splitlines() == [b'[2, {"is_of_plan": false, "reason": "' + b"unknown" * 5000 + b'"}]'] * 400
 
 
 def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:
@@ -71,12 +66,3 @@ def test_a_question_that_wants_everything_is_answered_by_one_record() -> None:
     assert large.sure > little.sure and large.operators and large.lasting == little.lasting
     weights = 32 * 32 * 4 + 3 * 32 * 64 + 3 * 32 + 2 * 64 * 32
     assert large.lasting == pytest.approx(16 * weights, rel=0.1), "each with its gradient and two moments"
-
-
-def test_a_question_is_the_same_at_the_other_end() -> None:
-    config = replace(TINY, causal=False, optimizer_args='{"lr": 0.1}')
-    kept = Answer(reason="unknown")
-    asked = Question(
-        config=config, subject="attention", rooms=(Room("H100 SXM", 5),), is_trial=False, kept=kept, index=4
-    )
-    assert question_of(json.loads(as_text(asked)), 4) == asked

@@ -131,6 +131,18 @@ def test_launches_and_collectives_that_a_store_has_are_known_by_their_gpu(tmp_pa
     assert found.collectives == {("H200 SXM", 2): {"all_reduce": [Point(4096, 1e-3)]}}
 
 
+OWN = """
+import torch
+
+def attend(q, k, v, is_causal):
+    scores = q @ k.transpose(-1, -2)
+    return torch.softmax(scores, -1) @ v
+
+def that_needs_values(q, k, v, is_causal):
+    return attend(q / q.abs().max().item(), k, v, is_causal)
+"""
+
+
 @pytest.mark.slow
 def test_operators_of_the_store_move_the_steps_of_their_gpu_and_of_no_other(sweep: Path, tmp_path: Path) -> None:
     shipped = pq.read_table(DATA / "measured_operators.parquet").to_pylist()
@@ -152,18 +164,6 @@ def test_operators_of_the_store_move_the_steps_of_their_gpu_and_of_no_other(swee
     assert planned("A100", *mine) == planned("A100")
 
 
-OWN = """
-import torch
-
-def attend(q, k, v, is_causal):
-    scores = q @ k.transpose(-1, -2)
-    return torch.softmax(scores, -1) @ v
-
-def that_needs_values(q, k, v, is_causal):
-    return attend(q / q.abs().max().item(), k, v, is_causal)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["attend", "that_needs_values"])
 def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_path: Path, name: str) -> None:
@@ -177,20 +177,8 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     sweep.write_text(f"name: own\ngrids:\n  - workloads: [timing]\n    fixed:\n      attention: {reference}\n{grid}\n")
 
     def planned(batch: int = 4) -> dict[str, Any]:
-        asked = (
-            "plan",
-            sweep,
-            "--set",
-            f"batch_size={batch}",
-            "--code",
-            tmp_path,
-            "--for",
-            "H200",
-            "--store",
-            store.location,
-            "--format",
-            "json",
-        )
+        asked = ("plan", sweep, "--set", f"batch_size={batch}", "--code", tmp_path, "--for", "H200", "--format", "json")
+        asked += ("--store", store.location)
         (trial,) = json.loads(lmsweep_here(*asked))["trials"]
         return trial
 

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event, Thread
@@ -36,13 +35,13 @@ from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import time_left
 from lmsweep.trials.analytic.prices import parse_prices
-from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt, records_of
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
+from tests.support import made_up_results
 from tests.support.command import (
     ROOT,
     answer_here,
@@ -54,16 +53,7 @@ from tests.support.command import (
     write_sweep,
 )
 
-H200 = Fingerprint(
-    device_name="NVIDIA H200",
-    device_memory=150_000_000_000,
-    driver_version="580.159.04",
-    cuda_version="13.0",
-    torch_version="2.11.0+cu130",
-    triton_version="3.6.0",
-    python_version="3.12",
-    accelerator_type="H200",
-)
+H200 = replace(made_up_results.H200, torch_version="2.11.0+cu130", accelerator_type="H200")
 NODE = Node(
     cpus=16, gpus=1, accelerator_type="H200", environments={"cuda": H200, "cpu": replace(H200, device_name="C")}
 )
@@ -77,6 +67,14 @@ def text_of(plan: Plan, estimate: PlanEstimate) -> str:
     return render(PlanText(plan, estimate).listing(), "text")
 
 
+def estimated(plan: Plan, store: Path, prices: list[str] | None = None) -> PlanEstimate:
+    return estimate_plan(plan, Estimates(Store(str(store))), [NODE], parse_prices(prices or []))
+
+
+def lines_of(plan: Plan, store: Path) -> list[str]:
+    return text_of(plan, estimated(plan, store)).splitlines()
+
+
 def plan_of(sweep: str | Path, store: Path, **overrides: list[str]) -> Plan:
     return make_plan(load_sweep(str(sweep), overrides), [NODE], Store(str(store)))
 
@@ -87,7 +85,7 @@ def plan_of(sweep: str | Path, store: Path, **overrides: list[str]) -> Plan:
 )
 def test_the_estimate_for_the_published_grid_is_within_30_percent_of_what_it_took(tmp_path, compiled, measured):
     plan = plan_of(GRID, tmp_path, compile=["none", compiled])
-    seconds = estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE]).seconds
+    seconds = estimated(plan, tmp_path).seconds
     assert seconds == pytest.approx(measured, rel=0.3)
 
 
@@ -111,13 +109,13 @@ def test_each_trial_of_the_published_grid_is_estimated_within_half_of_what_it_to
 
 def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
     plan = plan_of(GRID, tmp_path)
-    found = estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36"]))
+    found = estimated(plan, tmp_path, ["H200=36"])
     assert found.seconds is not None
     assert found.dollars == pytest.approx(found.seconds * 36 / 3600)
     with pytest.raises(RequestError, match="no such device here; the devices are NVIDIA H200"):
-        estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H100=36"]))
+        estimated(plan, tmp_path, ["H100=36"])
     with pytest.raises(RequestError, match="another price also applies to NVIDIA H200"):
-        estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36", "NVIDIA H200=1"]))
+        estimated(plan, tmp_path, ["H200=36", "NVIDIA H200=1"])
 
 
 def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
@@ -128,9 +126,7 @@ def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
     plan = make_plan(sweep, nodes, Store(str(tmp_path)))
     for prices, unpriced in ((["H200=36"], other.device_name), (["H100=36"], H200.device_name)):
         found = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(prices))
-        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in render(
-            PlanText(plan, found).listing(), "text"
-        )
+        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in text_of(plan, found)
         answer = plan_output(plan, found)
         assert (answer.expected_dollars, answer.expected_dollars_reason) == (None, f"no price for {unpriced}")
     both = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
@@ -185,9 +181,7 @@ def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_th
 def test_a_plan_with_very_many_reasons_lists_those_of_most_trials(tmp_path):
     devices = [f"cuda:H{number}" for number in range(60)]
     plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
-    lines = render(
-        PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).listing(), "text"
-    ).splitlines()
+    lines = lines_of(plan, tmp_path)
     assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
     assert "  20 more unsupported; lmsweep plan --format json lists their reasons" in lines
 
@@ -197,9 +191,7 @@ def test_a_plan_lists_three_reasons_of_trials_that_do_not_fit(tmp_path):
     reasons = (f"its predicted peak, {80 + i} GiB in backward, exceeds 78 GiB" for i in range(len(plan.trials)))
     trials = [replace(one, action="predicted_oom", reason=next(reasons)) for one in plan.trials]
     plan = replace(plan, trials=trials)
-    lines = render(
-        PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).listing(), "text"
-    ).splitlines()
+    lines = lines_of(plan, tmp_path)
     assert [line for line in lines if line.startswith("  1 predicted_oom: its predicted peak")] == lines[1:4]
     assert lines[1].endswith("80 GiB in backward, exceeds 78 GiB; trial model small, precision tf32, compile none")
     assert lines[4] == f"  {len(trials) - 3} more predicted_oom; lmsweep plan --format json lists their reasons"
@@ -224,10 +216,12 @@ def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path)
     assert ready.eta.expected(first) > 12 > 5 > ready.eta.expected(second)
 
 
-def test_max_seconds_bounds_the_expected_time(tmp_path):
+def test_max_seconds_and_the_timeout_bound_the_expected_time(tmp_path):
     plan = plan_of(GRID, tmp_path, measure_steps=[100_000], max_seconds=[2.0])
     estimates = Estimates(Store(str(tmp_path)))
     assert 2 < max(estimates.of(planned).seconds for planned in plan.to_run) < 7
+    plan = plan_of(GRID, tmp_path, timeout_seconds=[1.5])
+    assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
 
 
 CPU = replace(H200, device_name="EPYC (16 cores)", device_memory=None, accelerator_type=None)
@@ -271,16 +265,6 @@ def test_the_devices_that_are_kept_are_named_as_the_sweep_names_them(tmp_path):
     assert text_of(plan, found).splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
 
 
-def test_on_a_host_with_a_gpu_the_published_tables_have_number_and_time_by_device(tmp_path):
-    plan = make_plan(load_sweep("cs336-2025"), [WITH_CPU], Store(str(tmp_path)))
-    found = estimate_plan(plan, Estimates(Store(str(tmp_path)), nodes=[WITH_CPU]), [WITH_CPU])
-    first = text_of(plan, found).splitlines()[0]
-    count = Counter(one.trial.config.device for one in plan.to_run)
-    of_cpu, of_gpu = f"{count['cpu']} on EPYC \\(16 cores\\) in about ", f"{count['cuda']} on NVIDIA H200 in about "
-    assert re.search(f": {of_cpu}.*, {of_gpu}.*; 31 unsupported; to leave out cpu: --set device=cuda$", first), first
-    assert {one.config.device for one in load_sweep("cs336-2025", {"device": ["cuda"]}).trials} == {"cuda"}
-
-
 def test_what_leaves_out_the_cpu_is_a_command_that_plans_the_others_alone(tmp_path):
     sweep = write_sweep(tmp_path, device=["cpu", "cuda"], model="medium", context_length=256)
     asked = ["plan", sweep, "--store", tmp_path / "my store", "--no-predict", "--for", "H100", "--format"]
@@ -309,25 +293,23 @@ def test_graphs_for_a_gpu_that_is_not_here_compile_on_as_many_cores_as_such_host
 
 def test_the_table_of_a_plan_has_what_runs_here_and_not_what_is_unsupported(tmp_path):
     plan = plan_of(GRID, tmp_path, device=["cuda", "mps"])
-    lines = text_of(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    lines = lines_of(plan, tmp_path)
     table = lines[lines.index("") + 1 :]
     assert not [line for line in table if "unsupported" in line or "mps" in line]
     assert sum(line.endswith("  run") for line in table) == plan.count("run") == len(plan.trials) / 2
     assert f"... and {len(plan.trials) // 2} more; --all lists them, --format json has more" in table
     assert "device" not in table[0].split(), "it does not vary in the table"
-    listing = PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).listing(all=True)
+    listing = PlanText(plan, estimated(plan, tmp_path)).listing(all=True)
     assert render(listing, "text").count("  unsupported\n") == len(plan.trials) / 2
     nothing = plan_of(GRID, tmp_path, device=["mps"])
-    assert (
-        text_of(nothing, estimate_plan(nothing, Estimates(Store(str(tmp_path))), [NODE])).count("  unsupported\n") > 9
-    )
+    assert text_of(nothing, estimated(nothing, tmp_path)).count("  unsupported\n") > 9
 
 
 def test_what_is_stored_as_missing_a_device_is_in_no_table(tmp_path):
     plan = plan_of(GRID, tmp_path, device=["cuda", "mps"])
     again = [replace(one, action="stored") if one.action == "unsupported" else one for one in plan.trials]
     plan = replace(plan, trials=tuple(again))
-    said = text_of(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE]))
+    said = text_of(plan, estimated(plan, tmp_path))
     assert "  stored\n" not in said and said.count("  run\n") == len(again) / 2
 
 
@@ -337,7 +319,7 @@ def test_of_a_long_plan_the_table_has_first_what_runs(tmp_path):
     assert count == 80
     done = [replace(one, action="stored", reason="already") if one.index < 70 else one for one in plan.trials]
     plan = replace(plan, trials=tuple(done))
-    lines = text_of(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    lines = lines_of(plan, tmp_path)
     assert [sum(line.endswith(f"  {word}") for line in lines) for word in ("run", "stored")] == [10, 50]
 
 
@@ -369,18 +351,8 @@ def test_a_run_knows_the_time_of_own_code_on_a_gpu_as_a_plan_for_it_does(tmp_pat
         "name: own\ngrids:\n  - workloads: [timing]\n    fixed: {model: {call: './mine.py:Mine', args: {d_model: 64}}, "
         "device: cuda, batch_size: 4, context_length: 128, vocab_size: 512}\n"
     )
-    words = [
-        "plan",
-        tmp_path / "own.yaml",
-        "--code",
-        tmp_path,
-        "--for",
-        "H200",
-        "--format",
-        "json",
-        "--store",
-        tmp_path / "none",
-    ]
+    words = ["plan", tmp_path / "own.yaml", "--code", tmp_path, "--for", "H200", "--format", "json"]
+    words += ["--store", tmp_path / "none"]
     (planned_for,) = json.loads(answer_here(*words).stdout)["trials"]
     sweep = load_sweep(str(tmp_path / "own.yaml"), code=str(tmp_path))
     trials = sweep.trials
@@ -393,11 +365,6 @@ def test_a_run_knows_the_time_of_own_code_on_a_gpu_as_a_plan_for_it_does(tmp_pat
     assert ready.estimate.without == 0
     (index,) = ready.estimate.trials
     assert ready.estimate.trials[index].seconds == pytest.approx(planned_for["expected_seconds"], rel=0.05)
-
-
-def test_the_timeout_bounds_the_expected_time(tmp_path):
-    plan, estimates = plan_of(GRID, tmp_path, timeout_seconds=[1.5]), Estimates(Store(str(tmp_path)))
-    assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
 
 
 def test_what_trials_took_corrects_the_time_that_is_left():
@@ -493,7 +460,7 @@ def test_two_processes_of_a_packaged_sweep_run_all_cells_once_and_then_again_wit
     name: str, tmp_path: Path
 ) -> None:
     alone, twice = plan_of(name, tmp_path, **ONE_PROCESS[name]), plan_of(name, tmp_path)
-    once, estimate = (estimate_plan(one, Estimates(Store(str(tmp_path))), [NODE]) for one in (alone, twice))
+    once, estimate = (estimated(one, tmp_path) for one in (alone, twice))
     order, cells = in_order(twice.to_run, estimate.trials), len(alone.to_run)
     assert [one.process for one in order] == [1] * cells + [2] * cells
     first, second = ([one.trial_id for one in half] for half in (order[:cells], order[cells:]))
@@ -525,21 +492,10 @@ def test_a_budget_is_a_time_with_its_units(text, seconds):
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "quick", "--budget", "30"], "write a time, as in 30m"),
-        (["run", "quick", "--budget", "0s"], "write a time, as in 30m"),
-        (["plan", "quick", "--price", "H100"], "write DEVICE=DOLLARS"),
-        (["plan", "quick", "--no-predict", "--price", "H100=2.5"], "no such device here"),
-        (["plan", "quick", "--max-batch", "--price", "H100=2.5"], "--price cannot be combined with"),
-    ],
-)
-def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
-    done = answer_here(*arguments, "--store", tmp_path / "store")
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("text", ["30", "0s"])
+def test_a_budget_without_a_unit_or_of_no_time_is_refused(text, tmp_path):
+    done = answer_here("run", "quick", "--budget", text, "--store", tmp_path / "store")
+    assert done.returncode == 2 and "write a time, as in 30m" in done.stderr
 
 
 def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
@@ -576,21 +532,6 @@ def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"2 trials \(.*\) did not fit into 1s", done.stdout)
     assert done.stdout.endswith("False\n"), "Ray was started for nothing"
-
-
-@pytest.mark.slow
-def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[16, 32], timeout_seconds=600)
-    store = tmp_path / "store"
-    nothing = lmsweep("run", sweep, "--store", store, "--budget", "1s")
-    assert nothing.returncode == 0, nothing.stdout + nothing.stderr
-    assert re.search(r"2 trials \(.*\) did not fit into 1s", nothing.stdout)
-    assert lmsweep("run", sweep, "--store", store, "--budget", "1h").returncode == 0
-    plan = json.loads(lmsweep("plan", sweep, "--fresh", "--store", store, "--format", "json").stdout)
-    for one in plan["trials"]:
-        assert 0.0 < one["expected_seconds"] < 60.0
-    assert plan["expected_seconds"] > sum(one["expected_seconds"] for one in plan["trials"])
-    assert plan["expected_dollars_reason"] == "--price was not given"
 
 
 @pytest.mark.slow

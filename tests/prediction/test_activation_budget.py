@@ -10,21 +10,11 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import UnsupportedError
+from tests.support.whole_steps import small
 
-BLOCKS = TrialConfig(
-    d_model=128,
-    d_ff=512,
-    num_layers=4,
-    num_heads=4,
-    vocab_size=200,
-    context_length=128,
-    batch_size=2,
-    compile="block",
-    mode="forward_backward",
-    warmup_steps=1,
-    measure_steps=2,
-)
+SIZE = {"d_model": 128, "d_ff": 512, "num_layers": 4, "num_heads": 4, "vocab_size": 200, "context_length": 128}
+BLOCKS = small(**SIZE, batch_size=2, compile="block", mode="forward_backward", warmup_steps=1, measure_steps=2)
 
 
 def peak_of_a_step(bench: Workbench) -> int:

@@ -96,9 +96,9 @@ class Names(TorchDispatchMode):
 
 CPU_GRID = {
     "dtype": ["float32", "bfloat16"],
-    "widths": [[16, 16], [16, 8], [12, 12]],
+    "widths": [[16, 16], [16, 8]],
     "key_heads": [8, 2],
-    "mask": ["none", "bool2", "grad", "dim3"],
+    "mask": ["none", "bool2", "grad"],
     "dropout": [0.0, 0.1],
     "causal": [0, 1],
     "gradient": [0, 1],

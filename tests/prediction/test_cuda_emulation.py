@@ -97,8 +97,6 @@ def test_a_model_that_calls_sdpa_itself_gets_pytorchs_choice_unless_its_kernel_i
 @pytest.mark.parametrize(
     ("dtype", "groups", "kernel"),
     [
-        (torch.bfloat16, 4, "ScaledDotProductFlashAttentionBackward0"),
-        (torch.float32, 4, "ScaledDotProductEfficientAttentionBackward0"),
         (torch.bfloat16, 2, "ScaledDotProductFlashAttentionBackward0"),
         (torch.float32, 2, "UnsafeViewBackward0"),
     ],

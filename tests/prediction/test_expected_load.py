@@ -110,12 +110,9 @@ def model(mine: Callable[[str], Any]) -> Callable[..., TrialConfig]:
 
 
 @pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_each_expert_computes_its_share_of_the_tokens(
-    name: str, device: str, model: Callable[..., TrialConfig]
-) -> None:
+def test_each_expert_computes_its_share_of_the_tokens(name: str, model: Callable[..., TrialConfig]) -> None:
     active, body = BODIES[name]
-    one = model(body, active, device=device, precision="bf16" if device == "cuda" else "fp32")
+    one = model(body, active, device="cuda", precision="bf16")
     found = Counter[tuple[str, Any]]()
     for operator in step_operators(one):
         if operator.module.startswith("experts") and operator.name == "mm" and operator.phase == "forward":
@@ -166,7 +163,6 @@ def test_torchtitans_grouped_form_has_its_products_its_order_and_its_sums(model:
     "body",
     [
         "        return x * float(logits.sum())",
-        "        return x if bool((logits > 0.5).any()) else 2 * x",
         "        return x[logits[:, 0] > 0].sum() + x",
     ],
 )

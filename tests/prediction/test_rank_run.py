@@ -16,28 +16,16 @@ from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
+from tests.support.whole_steps import small
 
-SMALL = TrialConfig(
-    d_model=32,
-    d_ff=64,
-    num_layers=3,
-    num_heads=4,
-    vocab_size=50,
-    context_length=8,
-    batch_size=2,
-    world_size=2,
-    ddp="fsdp",
-    warmup_steps=0,
-    measure_steps=1,
-)
+SIZE = {"d_model": 32, "d_ff": 64, "num_layers": 3, "num_heads": 4, "context_length": 8, "batch_size": 2}
+SMALL = small(**SIZE, world_size=2, ddp="fsdp", warmup_steps=0, measure_steps=1)
 VARIANTS: dict[str, dict[str, Any]] = {
     "accumulated": {"accumulate": 2},
     "checkpointed": {"checkpointing": "block"},
-    "flat": {"ddp": "flat"},
     "overlap": {"ddp": "overlap"},
     "bucketed": {"ddp": "bucketed", "bucket_bytes": 20_000},
     "torch": {"ddp": "torch"},
-    "torch, small buckets": {"ddp": "torch", "bucket_bytes": 20_000},
     "zero1": {"ddp": "zero1"},
     "without an update": {"mode": "forward_backward"},
     "bf16 gathers": {"precision": "bf16", "gather": "bf16"},

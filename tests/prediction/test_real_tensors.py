@@ -38,24 +38,19 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
     "fields",
     [
         {},
-        {"precision": "bf16"},
         {"precision": "bf16_pure"},
         {"attention": "sdpa", "precision": "bf16"},
         {"attention": "naive_softmax", "causal": False},
         {"window": 4},
         {"lengths": "6", "batching": "packed", "attention": "sdpa", "precision": "bf16"},
-        pytest.param({"checkpointing": "block", "precision": "bf16"}, marks=pytest.mark.slow),  # as selective
         {"checkpointing": "sqrt", "num_layers": 4},
-        pytest.param({"checkpointing": "2", "num_layers": 5}, marks=pytest.mark.slow),  # as sqrt does
         {"checkpointing": "nested", "num_layers": 4},
         {"checkpointing": "selective", "num_layers": 4},
-        {"zero_grad": "before_backward"},
         {"optimizer": "adamw_foreach"},
         {"optimizer": "adamw_loop"},
         {"mode": "forward"},
         {"mode": "train_forward", "precision": "bf16"},
         {"batch_size": 4, "accumulate": 2, "zero_grad": "before_backward"},
-        pytest.param({"batch_size": 4, "accumulate": 4, "mode": "forward_backward"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -97,10 +92,6 @@ def profiled_peak(config: TrialConfig) -> int:
     "fields",
     [
         {"vocab_size": 20_011, "batch_size": 1},  # the embedding's gradient is made when the most is held
-        pytest.param(
-            {"vocab_size": 20_011, "batch_size": 1, "precision": "bf16", "zero_grad": "before_backward"},
-            marks=pytest.mark.slow,
-        ),
         {"vocab_size": 30_001, "d_model": 34, "num_heads": 17, "num_layers": 3, "context_length": 7},
         pytest.param(
             {"vocab_size": 5_003, "d_model": 42, "d_ff": 13, "num_heads": 3, "optimizer": "adamw_foreach"},
@@ -110,7 +101,6 @@ def profiled_peak(config: TrialConfig) -> int:
         pytest.param(
             {"vocab_size": 101, "context_length": 131, "num_heads": 3}, marks=pytest.mark.slow
         ),  # the scores are the most
-        pytest.param({"vocab_size": 9_973, "mode": "forward_backward", "batch_size": 2}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -69,23 +69,14 @@ def test_a_compiled_block_of_the_course_saves_what_the_course_prints():
 
 
 @pytest.mark.slow  # compiles for the CPU
-def test_real_compiled_blocks_save_what_is_predicted():
-    shape = {"width": 64, "context": 32, "batch": 2}
-    one = predicted(block_config(**shape))
-    assert measured(block_config(**shape)) == one
-    assert measured(block_config(**shape, layers=4)) == 4 * one
-    inputs = 4 * shape["batch"] * shape["context"] * shape["width"]
-    assert measured(block_config(**shape, layers=4, checkpointing="2")) == 2 * inputs
-
-
-@pytest.mark.slow  # compiles for the CPU
 @pytest.mark.parametrize("attention", ["naive", "sdpa"])
-def test_real_compiled_blocks_that_keep_only_products_save_what_is_predicted(attention: str):
-    kept = replace(block_config(width=64, context=32, batch=2, checkpointing="selective"), attention=attention)
-    one = predicted(kept)
-    assert measured(replace(kept, num_layers=3)) == 3 * one
-    if attention == "naive":  # its scores are written by no product
-        assert one < 0.7 * predicted(replace(kept, checkpointing="none"))
+@pytest.mark.parametrize("checkpointing", ["none", "selective"])
+def test_real_compiled_blocks_save_what_is_predicted(attention: str, checkpointing: str):
+    config = block_config(width=64, context=32, batch=2, checkpointing=checkpointing)
+    one = predicted(replace(config, attention=attention))
+    assert measured(replace(config, attention=attention, num_layers=3)) == 3 * one
+    if (attention, checkpointing) == ("naive", "selective"):  # its scores are written by no product
+        assert one < 0.7 * predicted(replace(config, checkpointing="none"))
 
 
 def test_a_step_holds_for_each_compiled_block_that_keeps_products_what_its_graph_saves():

@@ -1,6 +1,5 @@
 """How long the device worked in each phase: by made-up events, and by events that a GPU's profiler handed out."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,12 +8,9 @@ from torch.autograd import DeviceType
 
 from lmsweep.orchestrator.features.explain.attribution import Piece, device_pieces, surroundings
 from lmsweep.orchestrator.running.progress.trial_words import outcome
-from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.profiling.device_time import device_rows, device_times, union_length
 from lmsweep.trials.profiling.events import HostEvent
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.workloads import timing
 from tests.support.made_up_results import Attempts, config
 from tests.support.recorded import raw_events, recorded
 
@@ -144,16 +140,3 @@ def test_run_prints_the_share_of_the_step_in_which_the_device_waited(tmp_path):
     rows = Attempts(tmp_path / "store").ok(config(device="cuda"), times, flags=(Flag.HOST_BOUND,))
     assert outcome(rows) == "10.0 s per step, GPU idle for 75% of it"
     assert outcome([replace(row, flags=()) for row in rows]) == "10.0 s per step"
-
-
-def test_the_device_s_time_is_the_union_of_what_ran():
-    assert union_length([]) == 0
-    assert union_length([(0, 10), (20, 25)]) == 15
-    assert union_length([(20, 25), (0, 10), (5, 22)]) == 25
-    assert union_length([(0, 100), (10, 20), (30, 40), (100, 101)]) == 101
-
-
-def test_no_steps_are_traced_on_a_cpu():
-    size = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 20}
-    bench = Workbench(TrialConfig(**size, context_length=4, batch_size=1), requested_at=time.monotonic())
-    assert "device_time" not in {row.metric for row in timing.measure(bench)} and "profiled" not in bench.seconds

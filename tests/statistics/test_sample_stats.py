@@ -44,7 +44,7 @@ def test_each_statistic_of_ragged_rows_is_that_of_numpy() -> None:
         np.testing.assert_allclose(table[name], [truth(row) for row in rows], rtol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("n", [9, 10, 25, 30, 100, 200])
+@pytest.mark.parametrize("n", [9, 10, 25, 100])
 def test_the_interval_of_independent_samples_lies_between_the_ranks_that_cover_more_and_less_than_95_percent(
     n: int,
 ) -> None:
@@ -102,7 +102,7 @@ def test_one_wild_sample_moves_the_median_by_at_most_one_order_statistic() -> No
 # The figures are in docs/lab/2026-11-27-tables-of-the-pages.md.
 
 
-@pytest.mark.parametrize(("n", "least"), [(6, 0.4), (10, 0.94), (15, 0.98), (25, 0.99), (50, 1), (100, 1), (200, 1)])
+@pytest.mark.parametrize(("n", "least"), [(6, 0.4), (10, 0.94), (25, 0.99), (100, 1)])
 def test_intervals_of_independent_samples_cover_the_median_in_at_least_94_percent(n: int, least: float) -> None:
     given, covering = coverage(ar1(rho=0.0, rows=4000, n=n, seed=n))
     assert given >= least and covering >= 0.94
@@ -112,8 +112,7 @@ def test_intervals_of_independent_samples_cover_the_median_in_at_least_94_percen
     ("rho", "n", "given", "covering"),
     [
         (0.5, 10, 0.65, 0.94), (0.7, 10, 0.50, 0.83), (0.9, 10, 0.35, 0.50),
-        (0.7, 25, 0.85, 0.94), (0.9, 25, 0.50, 0.79), (0.7, 50, 0.99, 0.94), (0.9, 50, 0.70, 0.92),
-        (0.7, 100, 0.99, 0.94), (0.9, 100, 0.98, 0.94), (0.7, 200, 0.99, 0.94), (0.9, 200, 0.99, 0.94),
+        (0.7, 25, 0.85, 0.94), (0.9, 25, 0.50, 0.79), (0.9, 50, 0.70, 0.92), (0.9, 100, 0.98, 0.94),
     ],
 )  # fmt: skip
 def test_correlated_samples_have_intervals_and_cover_the_median_as_often_as_documented(
@@ -150,7 +149,7 @@ def test_intervals_on_a_busy_machine_cover_the_median(stay: float, n: int, least
     assert given >= 0.8 and covering >= least
 
 
-@pytest.mark.parametrize("n", [6, 8, 9, 10, 25, 100])
+@pytest.mark.parametrize("n", [6, 9, 10, 100])
 def test_no_interval_reaches_beyond_the_samples(n: int) -> None:
     for series in (*(bursts(stay, rows=300, n=n) for stay in (0.3, 0.9)), ar1(rho=0.97, rows=300, n=n, seed=1) - 5):
         table = pd.DataFrame(describe(series.ravel(), np.arange(301) * n))

@@ -12,8 +12,7 @@ from lmsweep.trials.statistics.variation import PRIORS, Kind, centre, moderated
 from tests.support.simulated_processes import Noise, mean_over_machines, rates
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3])
-@pytest.mark.parametrize("cells", [24, 100])
+@pytest.mark.parametrize(("cells", "processes"), [(24, 1), (24, 3), (100, 2)])
 def test_equal_cells_at_the_measured_variation_are_called_different_in_one_family_of_a_hundred(
     cells: int, processes: int
 ) -> None:
@@ -97,7 +96,7 @@ def test_probabilities_are_adjusted_for_their_number_as_in_holms_paper() -> None
     )
 
 
-@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize("k", [2, 5])
 def test_intervals_of_several_processes_cover_the_median_in_at_least_94_percent(k: int) -> None:
     rng = np.random.default_rng(5)
     rows = 2000

@@ -21,17 +21,6 @@ def before_backward_bytes(*, mode: Any, autocast: Any = False, **dimensions: Any
     return _state(mode) * parameters + formulas.saved_bytes(autocast=autocast, **dimensions) + held
 
 
-def step_peak_bytes(*, mode: Any, autocast: Any = False, **dimensions: Any) -> Any:
-    """Return the peak bytes of a step with a backward pass. Same arguments as `before_backward_bytes`.
-
-    The maximum of two moments: the loss's backward, `before_backward_bytes` + 8TV; and the end of backward, when all
-    gradients exist, 8P (16P in mode train_step) + 4sd/h. Accurate to 2 %. AdamW's foreach implementation needs 4P more.
-    """
-    early = before_backward_bytes(mode=mode, autocast=autocast, **dimensions) + 8 * _logits(dimensions)
-    late = (_state(mode) + 4) * _parameters(dimensions) + _tables_bytes(dimensions)
-    return (early + late + abs(early - late)) // 2  # the maximum, also for arrays
-
-
 def forward_peak_bytes(**terms: Any) -> Any:
     """Peak bytes of forward, reached in the loss: `before_backward_bytes` + 4TV + 4T."""
     tokens = terms["batch_size"] * terms["context_length"]

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +299,3 @@ def test_the_page_about_failures_says_when_each_flag_is_set():
     page = (ROOT / "docs" / "failures.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .+ \|$", page, flags=re.MULTILINE)
     assert not [flag for flag in Flag if rows.count(flag.value) != 1]
-
-
-def test_readings_are_plain_data():
-    assert Reading(**json.loads(json.dumps(asdict(CALM)))) == CALM

@@ -83,11 +83,6 @@ def test_no_iteration_begins_after_the_seconds_that_it_may_take_but_one_is_taken
     assert len(repeat(slow, "auto", lambda taken: False, late, 60)[0]) == 3, "it stands in for the limit's seconds"
 
 
-def test_the_limits_are_those_of_the_protocol():
-    assert (Limit(iterations=50, seconds=60), Limit(iterations=200, seconds=120)) == (WARMUP_LIMIT, MEASURE_LIMIT)
-    assert NARROW == {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
-
-
 # When a warm-up is steady
 
 
@@ -192,7 +187,6 @@ PACES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "even": lambda i, warm: np.ones(len(i)),
     "10 % slower from the 40th measured on": lambda i, warm: 1 + 0.1 * (i >= warm + 40),
     "10 % drift over 200": lambda i, warm: 1 + 0.1 * i / 200,
-    "30 % of warm-up with a time constant of 30": lambda i, warm: 1 + 0.3 * np.exp(-i / 30),
     "30 % of warm-up with a time constant of 100": lambda i, warm: 1 + 0.3 * np.exp(-i / 100),
 }
 
@@ -219,8 +213,8 @@ def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(p
     assert flagged <= 0.05 if pace == "even" else flagged >= 0.95
 
 
-@pytest.mark.parametrize(("rho", "most"), [(0.0, 0.03), (0.3, 0.04), (0.7, 0.07), (0.9, 0.10)])
-@pytest.mark.parametrize("n", [10, 30, 100, 200])
+@pytest.mark.parametrize(("rho", "most"), [(0.0, 0.03), (0.7, 0.07), (0.9, 0.10)])
+@pytest.mark.parametrize("n", [10, 100])
 def test_noise_whose_neighbours_are_alike_is_seldom_taken_for_a_trend(rho: float, most: float, n: int):
     assert have_trend(np.exp(0.03 * ar1(rho, rows=1000, n=n))).mean() <= most
 
@@ -243,7 +237,7 @@ def test_a_median_that_slow_runs_of_fifty_steps_move_is_flagged_or_within_its_in
 
 
 @pytest.mark.parametrize(("rho", "most"), [(0.0, 0.01), (0.7, 0.02), (0.9, 0.14)])
-@pytest.mark.parametrize("n", [10, 30, 100, 200])
+@pytest.mark.parametrize("n", [10, 100])
 def test_noise_around_one_speed_is_seldom_taken_for_two(rho, most, n):
     random = np.random.default_rng(32)
     assert have_levels(noise(random, rho=rho, spread=0.03, rows=1000, n=n)).mean() <= most

@@ -21,10 +21,7 @@ pytest.importorskip("peft")
 SIZE = {"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 512}
 SHAPE = {"context_length": 32, "batch_size": 2}
 ADAPTERS: list[tuple[str, dict[str, Any]]] = [
-    ("lora", {"rank": 8}),
-    ("lora", {"rank": 8, "dropout": 0.1}),
     ("lora", {"rank": 8, "targets": ["query", "value"]}),
-    ("dora", {"rank": 8}),
     ("dora", {"rank": 8, "dropout": 0.1}),
 ]
 
