@@ -13,7 +13,6 @@ import psutil
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
@@ -42,17 +41,6 @@ SMALL = TrialConfig(
     ddp="fsdp",
     timeout_seconds=100.0,
 )
-
-
-@pytest.fixture(scope="module")
-def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
-
-
-@pytest.fixture
-def runner():
-    with IsolatedRunner() as runner:
-        yield runner
 
 
 def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, workload: str = "ddp") -> list[Record]:

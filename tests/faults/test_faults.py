@@ -76,22 +76,6 @@ def kill_at_random(sweep: Path, store: Path, seconds: list[float], count: int) -
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_leaves_no_process_and_the_next_run_completes_the_store(tmp_path):
-    sweep = write_noops(tmp_path, 40)
-    process = start("run", sweep, "--store", tmp_path / "store")
-    while len(list((tmp_path / "store").glob("measurements/*.parquet"))) < 5 and process.poll() is None:
-        time.sleep(0.02)
-    children = family(process)
-    process.kill()
-    process.communicate()
-    assert_gone(children)
-    assert read(tmp_path / "store")["trial_id"].nunique() >= 5
-    done = lmsweep("run", sweep, "--store", tmp_path / "store")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert_each_once(tmp_path / "store", 40)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undisturbed_run(tmp_path):
     count = 1000
@@ -124,16 +108,6 @@ def kill_actor(process: subprocess.Popen[str]) -> None:
     assert server
     wait_for_actor(process).kill()
     assert_gone([child, server])
-
-
-@pytest.mark.slow
-def test_the_trial_of_a_killed_actor_runs_again(tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
-    process = start("run", sweep, "--store", tmp_path / "store")
-    kill_actor(process)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
-    assert_each_once(tmp_path / "store", 2)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""SIGUSR1, SIGUSR2 and SIGALRM, by which schedulers announce the end of a job, and SIGQUIT, which Ctrl-\\ sends."""
+"""The signals by which schedulers announce the end of a job, and SIGQUIT, which Ctrl-\\ sends."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ from lmsweep.orchestrator.interrupt import grace_period
 from tests.faults.test_endings import everything_of
 from tests.support.command import start, wait_for_child, write_sweep
 
-ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+ANNOUNCING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

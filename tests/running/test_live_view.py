@@ -97,12 +97,6 @@ def test_a_thousand_trials_do_not_flood_a_log(failing: bool) -> None:
     assert lines[-1].startswith("[1000/1000]") and ("1000 failed so far" in lines[-1]) == failing
 
 
-def test_without_a_terminal_trials_report_no_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    report_phase("trial", "warmup")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_device_without_running_trials_shows_no_time_left() -> None:
     trials = [replace(one, environment=H200) for one in planned(2)]
     progress = run_of(trials, Console(width=80, file=io.StringIO()))
