@@ -2,7 +2,7 @@
 
 python benchmarks/predicted_peak.py STORE [--code FOLDER]
 
-STORE has trials with the workload memory, attention or ddp, for example from `lmsweep run benchmarks/predicted-peak.yaml`.
+STORE has trials of the workload memory, attention or ddp, for example of `lmsweep run benchmarks/predicted-peak.yaml`.
 --code is the folder that references in the store lead to, as for `lmsweep run benchmarks/own-models.yaml`.
 Prints a line for each trial, and the median and largest deviation. Exits with 1 if a peak deviates by more than 2 %.
 """
