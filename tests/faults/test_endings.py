@@ -16,15 +16,12 @@ from lmsweep.trials.machine.scratch import scratch_folder
 from tests.support.command import (
     ROOT,
     start,
+    started_by,
     trial_children,
     wait_for_child,
     write_noops,
     write_sweep,
 )
-
-
-def everything_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
 
 
 def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
@@ -36,7 +33,7 @@ def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Pop
         time.sleep(0.05)
     wait_for_child(process)
     assert trial_children(process), "nothing runs"
-    return process, everything_of(process)
+    return process, started_by(process)
 
 
 def words_of(err: str) -> list[str]:
@@ -95,7 +92,7 @@ def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
     for tenths in range(2, 60, 4):
         process = start("run", sweep, "--store", tmp_path / str(tenths))
         time.sleep(tenths / 10)
-        started = everything_of(process) if process.poll() is None else []
+        started = started_by(process) if process.poll() is None else []
         with_group = process.poll() is None
         if with_group:
             os.killpg(process.pid, signal.SIGTERM)
@@ -110,7 +107,7 @@ def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
 def test_a_signal_while_a_plan_is_made_is_one_sentence(tmp_path: Path, number: signal.Signals):
     with start("plan", "quick", "--store", tmp_path, XDG_CACHE_HOME=str(tmp_path)) as process:
         until = time.monotonic() + 30
-        while not everything_of(process) and time.monotonic() < until:
+        while not started_by(process) and time.monotonic() < until:
             time.sleep(0.01)
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=30)

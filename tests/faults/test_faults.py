@@ -7,7 +7,6 @@ test_command.py too, stores out of reach in test_object_store.py, what becomes o
 import contextlib
 import os
 import random
-import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -192,22 +191,3 @@ def test_a_fragment_that_is_damaged_in_any_way_is_named_and_set_aside_and_the_re
     assert (tmp_path / "damaged" / broken.name).read_bytes() == harmed[harm]
     table, damage = store.read()
     assert (table.num_rows, damage) == (2, [])
-
-
-@pytest.mark.slow
-def test_a_run_whose_trial_deletes_the_store_ends_with_1_and_says_how_many_results_are_lost(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "import shutil\nfrom pathlib import Path\n"
-        "from lmsweep.trials.model.transformer.attention_functions import naive\n\n"
-        f"store = Path({str(tmp_path / 'store')!r})\n"
-        "deletes = [*store.glob('measurements/*')]\n\n"
-        "def attend(q, k, v):\n"
-        "    if deletes:\n        deletes.clear()\n        shutil.rmtree(store)\n"
-        "    return naive(q, k, v)\n"
-    )
-    sweep = write_sweep(tmp_path, context_length=[8, 16], measure_steps=1, attention="model.py:attend", causal=False)
-    done = lmsweep("run", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"has lost results of 1 trial of the 2 that were stored", done.stderr), done.stderr
-    again = lmsweep("plan", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
-    assert "to run" in again.stdout

@@ -20,10 +20,9 @@ from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
-from tests.isolation.test_isolation import TINY
 from tests.machine.test_cuda_keepalive import wait_until
 from tests.support.command import PYTHONPATH, ROOT
-from tests.support.made_up_results import LAPTOP
+from tests.support.made_up_results import LAPTOP, TINY
 
 FOR_EVER = 1000
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.support.command import COMMAND, PYTHONPATH, start, write_sweep
+from tests.support.command import COMMAND, PYTHONPATH, program, start, write_sweep
 
 
 def assert_measured(done: subprocess.CompletedProcess[str], store: Path | str, count: int = 2) -> None:
@@ -143,13 +143,7 @@ def test_a_run_needs_at_most_64_file_descriptors(tmp_path: Path) -> None:
 def test_a_store_whose_name_python_reads_otherwise_than_arrow_is_refused_with_advice(
     tmp_path: Path, name: str | bytes, locale: dict[str, str], words: str
 ) -> None:
-    done = subprocess.run(
-        [*COMMAND, "table", os.path.join(os.fsencode(tmp_path), os.fsencode(name))],
-        env=os.environ | {"PYTHONPATH": PYTHONPATH} | locale,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = program(*COMMAND, "table", os.path.join(os.fsencode(tmp_path), os.fsencode(name)), **locale)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     assert "unexpected" not in done.stderr
 

@@ -162,22 +162,6 @@ def test_an_object_that_is_listed_and_not_there_is_passed_over_as_a_local_file_i
         assert seen.set_aside_damage() == []
 
 
-def test_many_small_files_of_an_object_store_become_one(object_store):
-    store = Store(object_store.uri)
-    for length in range(16, 28):
-        store.append(rows(length))
-    before = store.read()[0].sort_by([("context_length", "ascending"), ("phase", "ascending")])
-    mergers = [threading.Thread(target=Store(object_store.uri).compact) for _ in range(2)]
-    for merger in mergers:
-        merger.start()
-    for merger in mergers:
-        merger.join()
-    store.append(rows(128))
-    store.compact()
-    after = store.read()[0].sort_by([("context_length", "ascending"), ("phase", "ascending")])
-    assert store.count_fragments() == 1 and after.slice(0, 24).equals(before) and after.num_rows == 26
-
-
 def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store, tmp_path):
     post = Uploader(Store(object_store.uri), in_background=False)
     post.kept_here.keep(rows(16))

@@ -5,7 +5,7 @@ import re
 import signal
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,22 +19,12 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from tests.support.command import PYTHONPATH, lmsweep, start
+from tests.support.made_up_results import TINY
 from tests.support.needs import needs_cuda
 
 pytestmark = pytest.mark.usefixtures("one_core")
-
-TINY = TrialConfig(
-    model="tiny",
-    **asdict(SIZES["tiny"]),
-    vocab_size=100,
-    context_length=16,
-    batch_size=1,
-    warmup_steps=1,
-    measure_steps=3,
-)
 ENDLESS = replace(TINY, measure_steps=10**7)
 CUDA_OUT_OF_MEMORY = """
 name: cuda-out-of-memory
