@@ -439,18 +439,13 @@ def test_no_short_module_has_one_reader_in_its_folder():
 
 def test_a_door_is_found(tmp_path):
     reads = "from lmsweep.trials.store.room import x\n"
-    texts = {"room": "\n", "reader": reads}
-    (tmp_path / "trials/store").mkdir(parents=True)
-    for others, is_door in (
-        (texts, True),
-        ({"reader": f"def verb():\n    {reads}"}, False),
-        ({"room": DOOR_LINES * "\n"}, False),
-    ):
-        for name, text in (texts | others).items():
-            (tmp_path / f"trials/store/{name}.py").write_text(text)
-        tree_of.cache_clear()
-        imports.cache_clear()
-        assert doors(tmp_path) == ({"trials.store.room"} if is_door else set())
+    late, long = {"reader": f"def verb():\n    {reads}"}, {"room": DOOR_LINES * "\n"}
+    for case, (others, found) in enumerate((({}, {"trials.store.room"}), (late, set()), (long, set()))):
+        folder = tmp_path / str(case) / "trials" / "store"
+        folder.mkdir(parents=True)
+        for name, text in ({"room": "\n", "reader": reads} | others).items():
+            (folder / f"{name}.py").write_text(text)
+        assert doors(tmp_path / str(case)) == found
 
 
 def test_one_module_owns_the_cache_folder():
@@ -669,12 +664,11 @@ PUBLIC_UNDERSCORES = {"_repr_html_", "_asdict", "_replace", "_fields", "_value_"
 """Names of Python's own named tuples and enums."""
 
 
-def private_names_of_torch(source: str) -> list[str]:
-    """Each import, attribute or module name in a source that PyTorch keeps private.
+def private_names_of_torch(tree: ast.Module) -> list[str]:
+    """Each import, attribute or module name in a module that PyTorch keeps private.
 
     An attribute is another's if it begins with one underscore and the file neither defines nor sets it.
     """
-    tree = ast.parse(source)
     ours = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     ours |= {
         node.attr
@@ -701,16 +695,16 @@ def private_names_of_torch(source: str) -> list[str]:
 def test_one_module_knows_the_private_names_of_torch():
     with_torch = [path for path in files("orchestrator") if touches(path, "torch")]
     others = {*files("trials"), *with_torch} - {TORCH_PRIVATE}
-    found = {path: private_names_of_torch(path.read_text()) for path in others}
+    found = {path: private_names_of_torch(tree_of(path)) for path in others}
     assert not {path: names for path, names in found.items() if names}
-    assert private_names_of_torch(TORCH_PRIVATE.read_text())
+    assert private_names_of_torch(tree_of(TORCH_PRIVATE))
 
 
 def test_a_private_name_of_torch_is_found():
     source = "from torch.autograd import _profiler\nimport torch._dynamo\nmemory._snapshot()\nload('torch._ops.a')\n"
     ours = "class C:\n    def f(self):\n        self._x = pair._replace(a=1)\n        return other._x"
     named = ["torch.autograd._profiler", "torch._dynamo", "_snapshot", "torch._ops.a"]
-    assert sorted(private_names_of_torch(source + ours)) == sorted(named)
+    assert sorted(private_names_of_torch(ast.parse(source + ours))) == sorted(named)
 
 
 def test_the_product_replaces_nothing_by_mocks():

@@ -35,7 +35,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.workloads import workloads
 from tests.support.command import ROOT, answer_here
 from tests.support.golden_files import check_golden
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, config, samples
 
 GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
@@ -197,16 +197,6 @@ def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: A
     assert {key[-1].removesuffix(".time"): value for key, value in small.items()} == pytest.approx(wanted)
     large = {key[-1].removesuffix(".time"): word for key, word in table.wide("status", "-").loc[("2.7b", 256)].items()}
     assert large == {"forward": "ok", "backward": "oom", "forward_backward": "-", "optimizer": "oom", "step": "oom"}
-
-
-def test_devices_are_groups_of_columns(attempts: Attempts) -> None:
-    attempts.ok(gpu(), {"step.time": samples(0.1, 1e-3)})
-    attempts.ok(config(), {"step.time": samples(2.0, 1e-2)}, fingerprint=LAPTOP)
-    table = make_preset("end-to-end", attempts.store)
-    assert isinstance(table, Table)
-    assert list(table.wide("median").columns) == [
-        ("cpu", LAPTOP.device_name, "step.time"), ("cuda", "NVIDIA H200", "step.time")
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["ddp", "ddp-memory"])
