@@ -125,6 +125,8 @@ def prepare(page: str, folder: Path) -> None:
         if (name := re.match(r"name: (my-)?([\w-]+)", block.text)) and block.page in (page, "own-code.md"):
             (folder / f"{name[2]}.yaml").write_text(block.text)
             (folder / f"{name[1] or ''}{name[2]}.yaml").write_text(block.text)
+    if page == "lengths.md":  # whose first command needs a GPU
+        assert lmsweep("run", "lengths-cpu", "--budget", "40s", "--store", str(folder / "results")).returncode == 0
     for store in RESULTS.get(page, ()):
         for copy in ("results", "before", "after", "results-1"):
             shutil.copytree(ROOT / "analysis" / "reference" / store, folder / copy, dirs_exist_ok=True)

@@ -416,6 +416,13 @@ def test_the_overhead_of_a_slow_host_is_not_taken_for_slow_iterations():
     assert device.seconds_left(now=0.0) == pytest.approx(3 * 2.0 + 100.0, rel=0.02)
 
 
+def test_short_trials_that_take_many_times_their_estimate_say_little_of_long_ones():
+    device = DeviceEta(name="x", slots=1, running={}, left=100, parts_left=np.array([0.0, 30_000.0]), done=4)
+    device.estimated, device.taken = np.array([0.0, 1.0]), np.array([0.0, 14.0])
+    assert device.seconds_left(now=0.0) < 1.1 * 30_000
+    assert device.corrected(np.array([0.0, 300.0])) < 1.1 * 300, "of one of them as of all"
+
+
 @pytest.mark.parametrize(
     ("expected", "words"), [(Range(0.0, 0.5), "longer"), (Range(1e3, 1e4), "less time"), (Range(0.0, 1e4), None)]
 )

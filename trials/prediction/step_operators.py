@@ -13,6 +13,7 @@ from lmsweep.trials.prediction.depth.operator_growth import deepened, regrouped,
 from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
 from lmsweep.trials.prediction.float8_operators import in_float8
 from lmsweep.trials.prediction.shared_runs import as_run
+from lmsweep.trials.prediction.without_device.chosen_kernel import ANY_BATCH
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
@@ -24,9 +25,6 @@ from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Subject
-
-ANY_BATCH = 2**33
-"""Sequences in a micro-batch that stand for any number: more than any other size, so that it shows in each product."""
 
 
 def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators:

@@ -47,10 +47,11 @@ class DeviceEta:
     taken: Parts = field(default_factory=lambda: np.zeros(2))
     """What the trials that succeeded took."""
 
-    def corrected(self, parts: Parts) -> float:
-        """Return estimated seconds, corrected by the trials that succeeded. One more that takes what was estimated is
-        added to these, so that the first does not decide alone."""
-        usual = self.estimated / max(self.done, 1)
+    def corrected(self, parts: Parts, trials: int = 1) -> float:
+        """Return the estimated seconds of some trials, corrected by those that succeeded. One more that takes what was
+        estimated is added to these, so that the first does not decide alone; it is as long as the trials that are
+        asked about, of which short ones that went before say little."""
+        usual = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
         factors = np.divide(self.taken + usual, self.estimated + usual, out=np.ones(2), where=usual > 0)
         return float(parts @ factors)
 
@@ -63,7 +64,7 @@ class DeviceEta:
         rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in self.running.values()]
         taken = sum(one.slots * left for one, left in zip(self.running.values(), rest, strict=True))
         # Rounding may leave the sums of what has not started a little below 0.
-        return max([0.0, (self.corrected(self.parts_left) + taken) / self.slots, *rest])
+        return max([0.0, (self.corrected(self.parts_left, self.left) + taken) / self.slots, *rest])
 
 
 class Eta:

@@ -13,6 +13,8 @@ from torch import Tensor
 from lmsweep.trials.machine.torch_private import CUDNN_TAKES_ANY_DROPOUT, EFFICIENT_TAKES_GROUPS
 from lmsweep.trials.spec.config import UnsupportedError
 
+ANY_BATCH = 2**33
+"""Sequences in a micro-batch that stand for any number: more than any other size, so that it shows in each product."""
 _CUDNN_LARGEST = 65535
 """Largest batch and number of heads of cuDNN."""
 
@@ -125,7 +127,7 @@ def _cudnn_takes(call: Call) -> bool:
     return (
         _mask_fits(call)
         and _lies_by_rows(call, or_is_narrow=True)
-        and max(call.query.shape[:2]) <= _CUDNN_LARGEST
+        and all(size <= _CUDNN_LARGEST or size == ANY_BATCH for size in call.query.shape[:2])
         and max(key, value) <= 256
         and key % 8 == value % 8 == 0
         and of_keys != 1
