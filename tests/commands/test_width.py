@@ -44,7 +44,9 @@ def widest(words: tuple[str, ...], width: int) -> list[str]:
     done = answer_here(*words, terminal=True, COLUMNS=str(width), LINES="30", PAGER="", TERM="xterm")
     lines = ANSI.sub("", done.stdout + done.stderr).splitlines()
     assert lines and done.returncode in (0, 2)
-    return [line for line in lines if len(line) > width and not line.startswith(("  lmsweep table", f"  {sys.executable}"))]
+    return [
+        line for line in lines if len(line) > width and not line.startswith(("  lmsweep table", f"  {sys.executable}"))
+    ]
 
 
 @pytest.mark.parametrize("words", QUICK, ids=" ".join)
