@@ -2,12 +2,13 @@
 
 python benchmarks/predicted_peak.py STORE [--code FOLDER]
 
-STORE has trials with the workload memory or attention, for example from `lmsweep run benchmarks/predicted-peak.yaml`.
+STORE has trials of the workload memory, attention or ddp, for example of `lmsweep run benchmarks/predicted-peak.yaml`.
 --code is the folder that references in the store lead to, as for `lmsweep run benchmarks/own-models.yaml`.
 Prints a line for each trial, and the median and largest deviation. Exits with 1 if a peak deviates by more than 2 %.
 """
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -32,10 +33,10 @@ from lmsweep.trials.spec.workloads import Subject
 MOST = 0.02
 """Largest relative deviation of a peak that is accepted."""
 
-SUBJECTS: dict[str, Subject] = {"memory": "model", "attention": "attention"}
-PHASES = ("forward", "backward", "optimizer")
-KINDS = ("allocated", "tensors")
-"""Metrics of memory: blocks of CUDA's allocator or, on other devices, bytes of all tensors."""
+SUBJECTS: dict[str, Subject] = {"memory": "model", "attention": "attention", "ddp": "model"}
+PHASES = re.compile(r"forward|backward|optimizer|rank\d+")
+KINDS = ("allocated", "tensors", "memory")
+"""Metrics of memory: blocks of CUDA's allocator or, on other devices, bytes of all tensors; the last of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
     return Compared(
         config=config,
         at=found.at,
-        peak=(found.peak, max(held[phase, f"peak_{kind}"] for phase in PHASES if (phase, f"peak_{kind}") in held)),
+        peak=(found.peak, max(held[key] for key in held if key[1] == f"peak_{kind}" and PHASES.fullmatch(key[0]))),
         requested=(found.requested, requested) if requested else None,
         before_backward=(found.before_backward, before) if before else None,
         reserved=(found.reserved, reserved) if reserved else None,
@@ -117,7 +118,7 @@ def main() -> None:
     frame = load(given.store)
     measured = frame[frame["workload"].isin(SUBJECTS) & (frame["unit"] == "B") & frame["median"].notna()]
     if measured.empty:
-        sys.exit(f"{given.store} has no trials with the workload memory or attention that measured bytes")
+        sys.exit(f"{given.store} has no trials of these workloads that measured bytes")
     found = [compare(rows) for _, rows in measured.groupby("measurement_id", sort=False)]
     compared = [one for one in found if isinstance(one, Compared)]
     varying = varying_fields(one.config for one in compared)

@@ -20,7 +20,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster.joining import wants_token
 from tests.faults.test_hostile_machines import FOREIGN
-from tests.support.command import PYTHONPATH, answer_here, lmsweep, start, wait_for_child, write_sweep
+from tests.support.command import PYTHONPATH, answer_here, lmsweep, program, start, wait_for_child, write_sweep
 
 NAMES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR")
 MINE = "mine-and-nobody-elses-token-of-another-cluster"
@@ -202,14 +202,7 @@ def test_another_user_is_answered_only_with_the_token(running: Running, tmp_path
         pytest.skip("this user may not become another")
     (port,) = running.ports("gcs_server")
     other = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": running.ray["RAY_AUTH_TOKEN"] if has_token else 64 * "0"}
-    done = subprocess.run(
-        [*FOREIGN, sys.executable, "-c", ASK, str(port)],
-        env=os.environ | {"HOME": str(tmp_path), "PYTHONPATH": PYTHONPATH} | other,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = program(*FOREIGN, sys.executable, "-c", ASK, str(port), HOME=str(tmp_path), **other)
     assert ("answered" in done.stdout) == has_token, done.stdout + done.stderr
     assert has_token or "token" in done.stderr
 
@@ -271,17 +264,8 @@ assert ray.get(ray.put("mine")) == "mine"
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["disabled", "token", None])
 def test_a_program_that_uses_ray_itself_can_run_sweeps_between(tmp_path: Path, mode: str | None) -> None:
-    variables = (
-        os.environ | {"PYTHONPATH": PYTHONPATH, "HOME": str(tmp_path)} | ({"RAY_AUTH_MODE": mode} if mode else {})
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", IN_PYTHON, str(write_sweep(tmp_path)), str(tmp_path)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    own = {"HOME": str(tmp_path)} | ({"RAY_AUTH_MODE": mode} if mode else {})
+    done = program(sys.executable, "-c", IN_PYTHON, write_sweep(tmp_path), tmp_path, **own)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lmsweep needs one of its own; call ray.shutdown() first" in done.stdout
 

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +20,10 @@ import yaml
 from lmsweep.orchestrator.cluster.nodes import Node, Refusal, environment_here, missing_environment
 from lmsweep.orchestrator.cluster.placement import able_nodes, place, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
-from lmsweep.orchestrator.running.supervisor import free_port
-from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.distributed.ranks.ranks import LOOPBACK, parts_of
+from lmsweep.trials.distributed.ranks.ranks import parts_of
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.precompile import graphs_of
-from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.command import lmsweep, start
@@ -113,48 +107,7 @@ def test_a_node_holds_one_part_of_a_trial_at_most():
     assert side_by_side(config, [node(4, count=3)]) == 6
 
 
-@pytest.mark.slow
-def test_one_machine_cannot_hold_a_trial_of_several_nodes(tmp_path):
-    words = [f"{name}={value}" for name, value in FIELDS.items()]
-    done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")
-    assert "nodes is 2, but this is one machine" in done.stdout + done.stderr
-
-
 # Two parts, each with a trial server of its own, without Ray
-
-
-@pytest.fixture(scope="module")
-def environment() -> Fingerprint:
-    return fingerprint("cpu")
-
-
-def run_parts(config: TrialConfig, environment: Fingerprint) -> tuple[list[Row], list[Row]]:
-    trial = Trial(config=config, workloads=("ddp",), sweep="test")
-    parts = parts_of(config, LOOPBACK, free_port(LOOPBACK))
-    here, there = ((core,) for core in usable_cores()[:2])
-    with IsolatedRunner(cores=here) as first, IsolatedRunner(cores=there) as second, ThreadPoolExecutor(2) as threads:
-        both = [
-            threads.submit(runner.run, trial, fallback=environment, part=part)
-            for runner, part in zip((first, second), parts, strict=True)
-        ]
-        rows, none = (one.result() for one in both)
-        return rows, none
-
-
-def kinds(rows: list[Row]) -> set[tuple[Any, ...]]:
-    assert {row.status for row in rows if isinstance(row, Record)} == {Status.OK}, rows
-    return {(row.phase, row.metric, row.unit) for row in rows if isinstance(row, Record)}
-
-
-@pytest.mark.slow
-def test_the_part_with_rank_0_has_the_rows_of_a_trial_on_one_node_and_the_other_has_none(environment):
-    rows, none = run_parts(CONFIG, environment)
-    assert none == []
-    with IsolatedRunner() as runner:
-        alone = runner.run(
-            Trial(config=replace(CONFIG, nodes=1), workloads=("ddp",), sweep="test"), fallback=environment
-        )
-    assert kinds(rows) == kinds(alone)
 
 
 def test_a_cancelled_trial_ends_at_once(environment):

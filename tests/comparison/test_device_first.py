@@ -62,12 +62,6 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
     assert text.index("device time 38 %") < text.index("wall_ratio")
 
 
-def test_two_traced_steps_are_enough_where_devices_differ(attempts: Attempts) -> None:
-    attempts.ok(gpu(), times(0.0138, 0.046, count=2), fingerprint=H100)
-    attempts.ok(gpu(), times(0.0100, 0.046, count=2), fingerprint=H200)
-    assert list(of(attempts, "device_name", H100.device_name, H200.device_name).frame["verdict"]) == ["faster"]
-
-
 def test_a_cell_that_failed_on_both_sides_has_no_result_beside_cells_with_device_times(attempts: Attempts) -> None:
     for precision in ("fp32", "bf16"):
         attempts.ok(gpu(precision=precision), times(1.0, 1.0))
@@ -118,7 +112,7 @@ def test_on_a_cpu_device_time_is_wall_time(attempts: Attempts) -> None:
 def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts: Attempts) -> None:
     """Idle and busy stretches of 30 iterations on average; a busy host makes a step up to three times as long."""
     random = np.random.default_rng(0)
-    cells = 100
+    cells = 40
     for width in range(2, 2 + cells):
         for batch_size in (1, 2):
             busy, wall = bool(random.integers(2)), []
@@ -180,24 +174,3 @@ def test_beside_another_store_device_time_comes_first_with_both_intervals_and_th
     assert f"2 pairs, ratio: theirs / mine. Alone: 0 of mine, 1 of {tmp_path / 'other'}" in listing.title
     csv = analysis.render(listing, "csv").splitlines()
     assert "host_bound" in csv[1] and "differs" in csv[0]
-
-
-def test_beside_another_store_wall_times_stand_where_a_side_has_no_device_times(tmp_path: Path) -> None:
-    for name, device in (("one", 0.01), ("other", None)):
-        Attempts(tmp_path / name).ok(gpu(), times(device, 0.02), flags=(Flag.HOST_BOUND,))
-    found = beside(analysis.load(str(tmp_path / "one"), pooled=False), str(tmp_path / "other"))
-    line = found.frame.iloc[0]
-    assert line["mine"] == pytest.approx(0.02) and line["clock"] == "wall"
-    assert "wall_ratio" not in found.brief()[0].frame
-    assert line["mine_flags"] == line["theirs_flags"] == ("host_bound",)
-
-
-def test_a_host_that_slows_all_steps_alike_makes_no_way_slower(attempts: Attempts) -> None:
-    """Every step takes 40 % longer in wall time, and the GPU as long as before: one process a side."""
-    for context_length in range(64, 64 + 16):
-        for batch_size, wall in ((1, 0.02), (2, 0.028)):
-            attempts.ok(gpu(context_length=context_length, batch_size=batch_size), times(0.01, wall))
-    found = of(attempts, "batch_size", 1, 2)
-    assert found.claim and found.claim.verdict == "same" and found.claim.clock == "device"
-    assert found.summary.startswith("16 cells: no difference above 2 %; device time 0.0 % faster [")
-    assert found.summary.endswith("wall time 29 % slower")

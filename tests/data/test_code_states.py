@@ -90,15 +90,6 @@ def test_compare_shows_the_errors_of_a_change_beside_its_times(attempts: Attempt
     assert all("disagrees" in flags for flags in found.frame["flags"])
 
 
-def test_own_code_is_compared_with_lmsweeps_without_naming_its_state(attempts: Attempts) -> None:
-    measured(attempts, "flash.py:attend", FIRST, 2.0)
-    measured(attempts, "sdpa", None, 1.0)
-    sides = select_sides(
-        analysis.load(attempts.store, pooled=False), {"attention": "sdpa"}, {"attention": "flash.py:attend"}
-    )
-    assert list(compare(sides.baseline, sides.contrast, between=sides.between).frame["ratio"]) == [2.0, 2.0]
-
-
 def test_tables_show_the_latest_state_and_say_what_they_leave_out(attempts: Attempts) -> None:
     for digest in (FIRST, SECOND, THIRD):
         measured(attempts, "flash.py:attend", digest, 1.0)

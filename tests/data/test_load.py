@@ -73,11 +73,6 @@ def test_speed_is_the_work_of_the_phase_divided_by_the_median(attempts: Attempts
     assert others[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
 
 
-def test_workloads_without_a_model_have_no_speed(attempts: Attempts) -> None:
-    attempts.ok(config(), {"step.time": (1e-6,)}, workload="noop")
-    assert analysis.load(attempts.store)[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
-
-
 @pytest.mark.parametrize(
     ("mode", "passes"), [("forward", 1), ("train_forward", 1), ("forward_backward", 3), ("train_step", 3)]
 )
@@ -143,25 +138,6 @@ def test_the_interval_of_several_processes_includes_the_variation_between_them(a
     assert (row["processes"], row["spread"], row["median"]) == (3, pytest.approx(0.04), 1.0)
 
 
-def test_the_interval_of_processes_that_agree_is_that_of_the_variation_within_them(attempts: Attempts) -> None:
-    for _ in range(2):
-        attempts.ok(config(), {"step.time": samples(1.0, 0.1)})
-    row = analysis.load(attempts.store).iloc[0]
-    assert (row["low"], row["high"]) == pytest.approx((1 - 0.1 / np.sqrt(2), 1 + 0.1 / np.sqrt(2)), rel=1e-2)
-    assert row["spread"] == 0
-
-
-def test_processes_that_differ_much_have_a_wide_interval(attempts: Attempts) -> None:
-    for factor in (1, 3):
-        attempts.ok(config(), {"step.time": samples(0.02 * factor, 1e-4)})
-    row = analysis.load(attempts.store).iloc[0]
-    assert row["processes"] == 2 and row["median"] == pytest.approx(0.04) and row["low"] < 0.02 and row["high"] > 0.06
-    for _ in range(4):
-        attempts.ok(config(), {"step.time": samples(0.02, 1e-4)})
-    row = analysis.load(attempts.store).iloc[0]
-    assert 0.009 < row["low"] < 0.02 < row["high"] < 0.05
-
-
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 0)])
 @pytest.mark.parametrize(
     ("metric", "processes", "kind"),
@@ -206,15 +182,6 @@ def test_a_value_that_could_not_be_known_is_null_and_has_its_reason(attempts: At
     attempts.ok(config(), {"step.time": (1.0,), "step.peak": None}, reason="this device does not report it")
     row = analysis.load(attempts.store).set_index("metric").loc["peak"]
     assert row["n"] == 0 and np.isnan(row["median"]) and row["reason"] == "this device does not report it"
-
-
-def test_a_damaged_file_is_named_and_the_rest_is_loaded(attempts: Attempts) -> None:
-    attempts.ok(config(), {"step.time": (1.0,)})
-    whole = next(Path(attempts.store.location, "measurements").glob("*.parquet"))
-    half = whole.with_name("0123456789abcdef-half.parquet")
-    half.write_bytes(whole.read_bytes()[:200])
-    with pytest.warns(UserWarning, match=r"measurements/0123456789abcdef-half\.parquet.*cannot be read.*lmsweep run"):
-        assert len(analysis.load(attempts.store)) == 1
 
 
 def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_is_null(

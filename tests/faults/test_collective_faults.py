@@ -13,7 +13,6 @@ import psutil
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
@@ -25,34 +24,11 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.clean_process import in_clean_process
+from tests.support.made_up_results import TINY
 
 pytestmark = pytest.mark.slow
 
-SMALL = TrialConfig(
-    d_model=32,
-    d_ff=64,
-    num_layers=2,
-    num_heads=2,
-    vocab_size=50,
-    context_length=8,
-    batch_size=2,
-    warmup_steps=1,
-    measure_steps=2,
-    world_size=2,
-    ddp="fsdp",
-    timeout_seconds=100.0,
-)
-
-
-@pytest.fixture(scope="module")
-def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
-
-
-@pytest.fixture
-def runner():
-    with IsolatedRunner() as runner:
-        yield runner
+SMALL = replace(TINY, batch_size=2, measure_steps=2, world_size=2, ddp="fsdp", timeout_seconds=100.0)
 
 
 def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, workload: str = "ddp") -> list[Record]:

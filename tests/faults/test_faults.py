@@ -7,7 +7,6 @@ test_command.py too, stores out of reach in test_object_store.py, what becomes o
 import contextlib
 import os
 import random
-import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -76,22 +75,6 @@ def kill_at_random(sweep: Path, store: Path, seconds: list[float], count: int) -
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_leaves_no_process_and_the_next_run_completes_the_store(tmp_path):
-    sweep = write_noops(tmp_path, 40)
-    process = start("run", sweep, "--store", tmp_path / "store")
-    while len(list((tmp_path / "store").glob("measurements/*.parquet"))) < 5 and process.poll() is None:
-        time.sleep(0.02)
-    children = family(process)
-    process.kill()
-    process.communicate()
-    assert_gone(children)
-    assert read(tmp_path / "store")["trial_id"].nunique() >= 5
-    done = lmsweep("run", sweep, "--store", tmp_path / "store")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert_each_once(tmp_path / "store", 40)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undisturbed_run(tmp_path):
     count = 1000
@@ -124,16 +107,6 @@ def kill_actor(process: subprocess.Popen[str]) -> None:
     assert server
     wait_for_actor(process).kill()
     assert_gone([child, server])
-
-
-@pytest.mark.slow
-def test_the_trial_of_a_killed_actor_runs_again(tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
-    process = start("run", sweep, "--store", tmp_path / "store")
-    kill_actor(process)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
-    assert_each_once(tmp_path / "store", 2)
 
 
 @pytest.mark.slow
@@ -218,22 +191,3 @@ def test_a_fragment_that_is_damaged_in_any_way_is_named_and_set_aside_and_the_re
     assert (tmp_path / "damaged" / broken.name).read_bytes() == harmed[harm]
     table, damage = store.read()
     assert (table.num_rows, damage) == (2, [])
-
-
-@pytest.mark.slow
-def test_a_run_whose_trial_deletes_the_store_ends_with_1_and_says_how_many_results_are_lost(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "import shutil\nfrom pathlib import Path\n"
-        "from lmsweep.trials.model.transformer.attention_functions import naive\n\n"
-        f"store = Path({str(tmp_path / 'store')!r})\n"
-        "deletes = [*store.glob('measurements/*')]\n\n"
-        "def attend(q, k, v):\n"
-        "    if deletes:\n        deletes.clear()\n        shutil.rmtree(store)\n"
-        "    return naive(q, k, v)\n"
-    )
-    sweep = write_sweep(tmp_path, context_length=[8, 16], measure_steps=1, attention="model.py:attend", causal=False)
-    done = lmsweep("run", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"has lost results of 1 trial of the 2 that were stored", done.stderr), done.stderr
-    again = lmsweep("plan", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
-    assert "to run" in again.stdout

@@ -13,9 +13,9 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store import directory
 from lmsweep.trials.store.store import Store
 from tests.faults.test_faults import assert_each_once, read
-from tests.faults.test_stopped import assert_nothing_left, everything
+from tests.faults.test_stopped import assert_nothing_left
 from tests.store.test_store import rows
-from tests.support.command import ROOT, interrupt, lmsweep, start, write_noops
+from tests.support.command import ROOT, interrupt, lmsweep, start, started_by, write_noops
 from tests.support.hanging_folder import hangs
 
 READS = "import sys; from lmsweep.orchestrator.cli import main; sys.argv[1:] = ['table', sys.argv[1]]; main()"
@@ -71,7 +71,7 @@ def test_a_store_that_hangs_in_the_middle_of_a_run_is_named_and_ctrl_c_ends_the_
         assert process.stdout
         while "does not answer; rows of trials that wait to be stored: " not in (line := process.stdout.readline()):
             assert line, process.communicate()
-        started = everything(process)
+        started = started_by(process)
         began = time.monotonic()
         _, err = interrupt(process)  # all trials have ended meanwhile: it waits for the store alone
         assert time.monotonic() - began < 15

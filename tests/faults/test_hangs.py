@@ -1,7 +1,6 @@
 """Processes that hang: each is waited for a time that is known, and ends with whoever started it."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -21,10 +20,9 @@ from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
-from tests.isolation.test_isolation import TINY
 from tests.machine.test_cuda_keepalive import wait_until
-from tests.support.command import PYTHONPATH, ROOT, start
-from tests.support.made_up_results import LAPTOP
+from tests.support.command import PYTHONPATH, ROOT
+from tests.support.made_up_results import LAPTOP, TINY
 
 FOR_EVER = 1000
 
@@ -111,15 +109,3 @@ def test_a_hanging_server_is_killed_and_its_trial_is_a_timeout(hang_in: HangIn, 
     records = [row for row in rows if isinstance(row, Record)]
     assert [(row.workload, row.status) for row in records] == [("timing", Status.TIMEOUT), ("memory", Status.TIMEOUT)]
     assert {row.error for row in records} == {"its trial server did not answer in time"}
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_the_machine_is_described_prints_one_sentence(hang_in: HangIn, tmp_path: Path):
-    hang_in("lmsweep.trials.bench.fingerprint", "hang()")
-    path = os.environ["PYTHONPATH"]
-    with start("plan", "quick", "--no-predict", "--store", tmp_path / "store", PYTHONPATH=path) as process:
-        wait_until((tmp_path / "hangs").exists)
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=20)
-    assert process.returncode == 130 and "Traceback" not in err, err
-    assert not started("lmsweep.trials.bench.fingerprint")

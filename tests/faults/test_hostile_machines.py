@@ -5,6 +5,7 @@ Each row of "Hostile machines" in docs/failures.md names its test.
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.support.command import COMMAND, PYTHONPATH, start, write_sweep
+from tests.support.command import COMMAND, PYTHONPATH, program, start, write_sweep
 
 
 def assert_measured(done: subprocess.CompletedProcess[str], store: Path | str, count: int = 2) -> None:
@@ -70,29 +71,20 @@ print(os.environ["HOME"], getpass.getuser())  # PyTorch 2.11 asks for the name
 """
 
 
-def cache_of(
-    folder: Path, *before: str, script: str = CACHE, **changed: str | None
-) -> subprocess.CompletedProcess[str]:
-    """Asks for the cache folder, with these variables changed, or removed."""
-    variables = os.environ | {"PYTHONPATH": PYTHONPATH, "TMPDIR": str(folder)} | changed
-    return subprocess.run(
-        [*before, sys.executable, "-c", script],
-        env={name: value for name, value in variables.items() if value is not None},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_without_a_home_the_user_gets_one_and_the_cache_is_there_for_this_user_alone(foreign: Path) -> None:
+    def said(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+        unset = [word for name in ("HOME", "USER", "LOGNAME", "XDG_CACHE_HOME") for word in ("-u", name)]
+        return program(*FOREIGN, "env", *unset, *words, sys.executable, "-c", script, TMPDIR=str(foreign))
 
-
-def test_without_a_home_the_cache_is_in_a_temporary_folder_of_this_user_alone(foreign: Path) -> None:
-    for home in (None, "/proc/nowhere", "/root"):  # none, one that cannot be made, and another user's
-        found = cache_of(foreign, *FOREIGN, HOME=home, XDG_CACHE_HOME=None)
-        assert found.stdout.strip() == str(foreign / "lmsweep-54321"), found.stderr
-    assert (foreign / "lmsweep-54321").stat().st_mode & 0o777 == 0o700
-    (foreign / "lmsweep-54321").rmdir()
-    (foreign / "lmsweep-54321").mkdir()  # root's
-    refused = cache_of(foreign, *FOREIGN, HOME=None, XDG_CACHE_HOME=None)
-    assert "is not a folder of this user alone; set XDG_CACHE_HOME" in refused.stderr
+    own = foreign / "lmsweep-54321"
+    for home in ([], ["HOME=/proc/nowhere"], ["HOME=/root"]):  # none, one that cannot be made, and another user's
+        assert said(CACHE, *home).stdout.strip() == str(own)
+    for home in ([], ["HOME="]):
+        assert said(HOME, *home).stdout.split() == [str(own), "54321"]
+    assert own.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(own)
+    own.mkdir()  # root's
+    assert "is not a folder of this user alone; set XDG_CACHE_HOME" in said(CACHE).stderr
 
 
 @pytest.mark.slow
@@ -101,20 +93,6 @@ def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str 
     nameless = [*FOREIGN, "env", "-u", "USER", "-u", "LOGNAME", *(["-u", "HOME"] if home is None else [f"HOME={home}"])]
     assert_measured(run(foreign, *nameless, XDG_CACHE_HOME="", TMPDIR="/tmp"), foreign / "store")
     assert {path.name for path in foreign.iterdir()} == {"sweep.yaml", "store"}
-
-
-def test_a_user_without_a_home_gets_one_of_its_own(foreign: Path) -> None:
-    for home in (None, ""):
-        found = cache_of(
-            foreign,
-            *FOREIGN,
-            HOME=home,
-            USER=None,
-            LOGNAME=None,
-            XDG_CACHE_HOME=None,
-            script=HOME,
-        )
-        assert found.stdout.split() == [str(foreign / "lmsweep-54321"), "54321"], found.stderr
 
 
 @pytest.mark.slow
@@ -143,13 +121,7 @@ def test_a_run_needs_at_most_64_file_descriptors(tmp_path: Path) -> None:
 def test_a_store_whose_name_python_reads_otherwise_than_arrow_is_refused_with_advice(
     tmp_path: Path, name: str | bytes, locale: dict[str, str], words: str
 ) -> None:
-    done = subprocess.run(
-        [*COMMAND, "table", os.path.join(os.fsencode(tmp_path), os.fsencode(name))],
-        env=os.environ | {"PYTHONPATH": PYTHONPATH} | locale,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = program(*COMMAND, "table", os.path.join(os.fsencode(tmp_path), os.fsencode(name)), **locale)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     assert "unexpected" not in done.stderr
 

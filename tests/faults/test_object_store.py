@@ -35,7 +35,6 @@ from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.directory import open_folder
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG, MACHINE, rows
-from tests.support.command import lmsweep, start, wait_for_child, write_sweep
 
 
 class ObjectStore:
@@ -163,22 +162,6 @@ def test_an_object_that_is_listed_and_not_there_is_passed_over_as_a_local_file_i
         assert seen.set_aside_damage() == []
 
 
-def test_many_small_files_of_an_object_store_become_one(object_store):
-    store = Store(object_store.uri)
-    for length in range(16, 28):
-        store.append(rows(length))
-    before = store.read()[0].sort_by([("context_length", "ascending"), ("phase", "ascending")])
-    mergers = [threading.Thread(target=Store(object_store.uri).compact) for _ in range(2)]
-    for merger in mergers:
-        merger.start()
-    for merger in mergers:
-        merger.join()
-    store.append(rows(128))
-    store.compact()
-    after = store.read()[0].sort_by([("context_length", "ascending"), ("phase", "ascending")])
-    assert store.count_fragments() == 1 and after.slice(0, 24).equals(before) and after.num_rows == 26
-
-
 def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store, tmp_path):
     post = Uploader(Store(object_store.uri), in_background=False)
     post.kept_here.keep(rows(16))
@@ -270,35 +253,3 @@ def test_failing_to_merge_files_prints_a_sentence(object_store, tmp_path, capsys
     server.process.wait()
     compact(store, RunProgress([], Eta([], {}), Console(width=1000)))
     assert "could not merge the files of" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_run_continues_while_the_server_does_not_answer_and_its_results_arrive_when_it_does(object_store, tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[16, 32, 64])
-    process = start("run", sweep, "--no-predict", "--store", object_store.uri)
-    wait_for_child(process)
-    object_store.process.suspend()
-    try:
-        deadline = time.monotonic() + 120
-        while len(waiting(tmp_path)) < 3 and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.1)
-        arrived = waiting(tmp_path)
-        time.sleep(5.0)
-        assert len(arrived) == len(waiting(tmp_path)) == 3 and process.poll() is None
-    finally:
-        object_store.process.resume()
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
-    table = Store(object_store.uri).read()[0].to_pandas()
-    assert set(table["status"]) == {"ok"} and table["trial_id"].nunique() == 3
-    assert not table.duplicated(["attempt_id", "phase", "metric"]).any()
-    assert waiting(tmp_path) == []
-    assert "0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", object_store.uri).stdout
-
-
-@pytest.mark.slow
-def test_a_run_into_an_object_store_that_does_not_answer_is_refused(tmp_path):
-    uri = "s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:9"
-    done = lmsweep("run", write_sweep(tmp_path), "--store", uri, AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
-    assert done.returncode == 2
-    assert "cannot reach the store" in done.stderr and "Traceback" not in done.stderr

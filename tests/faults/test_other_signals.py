@@ -1,4 +1,4 @@
-"""SIGUSR1, SIGUSR2 and SIGALRM, by which schedulers announce the end of a job, and SIGQUIT, which Ctrl-\\ sends."""
+"""The signals by which schedulers announce the end of a job, and SIGQUIT, which Ctrl-\\ sends."""
 
 import contextlib
 import signal
@@ -10,10 +10,9 @@ import psutil
 import pytest
 
 from lmsweep.orchestrator.interrupt import grace_period
-from tests.faults.test_endings import everything_of
-from tests.support.command import start, wait_for_child, write_sweep
+from tests.support.command import start, started_by, wait_for_child, write_sweep
 
-ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+ANNOUNCING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -27,7 +26,7 @@ def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twic
     process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "1m")
     child = wait_for_child(process)
     time.sleep(1)  # the child must have come to its first line
-    started = everything_of(process)
+    started = started_by(process)
     assert child in started
     for _ in range(2):
         for one in (psutil.Process(process.pid), *started):
@@ -48,7 +47,7 @@ def test_a_repeated_signal_ends_the_grace_period(tmp_path: Path):
         "--store", tmp_path / "store", "--no-predict", "--grace", "5m",
     )  # fmt: skip
     wait_for_child(process)
-    started = everything_of(process)
+    started = started_by(process)
     process.send_signal(signal.SIGUSR1)
     time.sleep(2)
     assert process.poll() is None
@@ -64,7 +63,7 @@ def test_sigquit_ends_a_run_at_once_with_the_stacks_of_its_threads(tmp_path: Pat
     sweep = write_sweep(tmp_path, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
     process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "5m")
     wait_for_child(process)
-    started = everything_of(process)
+    started = started_by(process)
     if earlier:
         process.send_signal(earlier)
         time.sleep(1)

@@ -1,14 +1,12 @@
 """Containers with little shared memory (64 MB is Docker's default), or none."""
 
-import os
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.faults.test_faults import assert_each_once
-from tests.support.command import COMMAND, PYTHONPATH, write_sweep
+from tests.support.command import COMMAND, program, write_sweep
 
 DEVICES = "null zero random urandom full tty"
 PREPARE = {
@@ -24,15 +22,9 @@ PREPARE = {
 @pytest.mark.parametrize("shared", PREPARE)
 def test_a_run_needs_no_shared_memory(tmp_path: Path, shared: str):
     unshare = ["unshare", "--mount", "--propagation", "private", "bash", "-c"]
-    if subprocess.run([*unshare, PREPARE[shared]], capture_output=True, check=False).returncode:
+    if program(*unshare, PREPARE[shared]).returncode:
         pytest.skip("nothing can be mounted here")
     run = shlex.join([*COMMAND, "run", str(write_sweep(tmp_path)), "--store", str(tmp_path / "store"), "--no-predict"])
-    done = subprocess.run(
-        [*unshare, f"{PREPARE[shared]} 2> /dev/null; {run}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": PYTHONPATH},
-    )
+    done = program(*unshare, f"{PREPARE[shared]} 2> /dev/null; {run}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert_each_once(tmp_path / "store", 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.support.command import COMMAND, PYTHONPATH, ROOT, lmsweep, wait_for_child, write_sweep
+from tests.support.command import COMMAND, PYTHONPATH, ROOT, lmsweep, write_sweep
 
 
 def script() -> str:
@@ -69,18 +69,6 @@ def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Pa
     out, err = again.communicate(timeout=240)
     assert again.returncode == 0 and f"2 trials, {2 - before} to run" in out, out + err
     assert stored(tmp_path) == 2
-
-
-@pytest.mark.slow
-def test_a_job_that_is_killed_keeps_its_finished_trials(tmp_path: Path) -> None:
-    write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=30)
-    process = job(tmp_path, 1)
-    wait_for_child(process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    again = job(tmp_path, 1)
-    out, err = again.communicate(timeout=240)
-    assert again.returncode == 0 and stored(tmp_path) == 2, out + err
 
 
 @pytest.mark.slow

@@ -12,16 +12,11 @@ import psutil
 import pytest
 
 from tests.faults.test_faults import assert_each_once, read
-from tests.support.command import ROOT, start, wait_for_actor, wait_for_child, write_sweep
+from tests.support.command import ROOT, start, started_by, wait_for_actor, wait_for_child, write_sweep
 
 GONE_SECONDS = 10
 
 pytestmark = pytest.mark.usefixtures("one_core")  # threads of a trial that wait for one another's core take minutes
-
-
-def everything(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """All that the command has started, Ray's helpers too."""
-    return psutil.Process(process.pid).children(recursive=True)
 
 
 def assert_nothing_left(processes: list[psutil.Process]) -> None:
@@ -53,7 +48,7 @@ def run_long(folder: Path, **fields: float) -> subprocess.Popen[str]:
 def test_a_stopped_process_of_ray_ends_the_run_with_a_sentence_that_names_it(tmp_path: Path, name: str):
     process = run_long(tmp_path)
     stopped = named(process, name)
-    started = everything(process)
+    started = started_by(process)
     stopped.suspend()
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1, out + err
@@ -83,7 +78,7 @@ def test_a_stopped_worker_or_trial_server_is_named_and_killed_and_the_run_contin
 def test_ctrl_c_ends_a_run_whose_processes_are_stopped(tmp_path: Path, name: str):
     process = run_long(tmp_path)
     stopped = named(process, name)
-    started = everything(process)
+    started = started_by(process)
     stopped.suspend()
     time.sleep(2)
     os.killpg(process.pid, signal.SIGINT)
@@ -100,7 +95,7 @@ def test_ctrl_c_ends_a_run_whose_processes_are_stopped(tmp_path: Path, name: str
 def test_a_killed_process_of_ray_ends_the_run_with_a_sentence_and_leaves_nothing(tmp_path: Path, name: str):
     process = run_long(tmp_path)
     killed = named(process, name)
-    started = everything(process)
+    started = started_by(process)
     killed.kill()
     began = time.monotonic()
     out, err = process.communicate(timeout=60)
@@ -115,7 +110,7 @@ def test_a_killed_process_of_ray_ends_the_run_with_a_sentence_and_leaves_nothing
 def test_a_killed_command_leaves_nothing_of_ours_or_of_rays(tmp_path: Path):
     process = run_long(tmp_path)
     wait_for_child(process)
-    started = everything(process)
+    started = started_by(process)
     process.kill()
     process.communicate()
     assert_nothing_left(started)

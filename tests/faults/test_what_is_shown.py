@@ -24,7 +24,6 @@ from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import FORMATS, render
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.features.trial.trial_table import show_trial
-from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
@@ -32,10 +31,9 @@ from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.orchestrator.terminal import NotShownWarning, continuing, format_seconds, say_warnings
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError, Trial
-from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep
-from tests.support.made_up_results import H200, Attempts, config
+from tests.support.made_up_results import H200, Attempts, config, planned
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -84,17 +82,13 @@ def test_any_number_of_seconds_is_printed_in_a_few_words(seconds: float) -> None
 @settings(FUZZ, max_examples=20)
 def test_progress_and_the_table_of_a_trial_show_any_row(contents: list[dict[str, Any]]) -> None:
     rows = records(Attempts(Path("unused")), contents)
-    trial = Trial(config=TRIAL, workloads=("noop",), sweep="test")
-    planned = [
-        PlannedTrial(index=i, trial=trial, trial_id=trial_id(TRIAL), action="run", reason=None, environment=H200)
-        for i in range(5)
-    ]
+    trials = [planned(TRIAL, index, environment=H200) for index in range(5)]
     estimate = Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, is_modelled=True)
     out = io.StringIO()
-    progress = RunProgress(planned, Eta(planned, dict.fromkeys(range(5), estimate)), Console(width=80, file=out))
+    progress = RunProgress(trials, Eta(trials, dict.fromkeys(range(5), estimate)), Console(width=80, file=out))
     account = Account(began=0.0, slots=1)
     with answers_nothing():
-        for one in planned[:4]:
+        for one in trials[:4]:
             progress.started(one)
             progress.ended(one, rows)
             account.add(rows)

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -24,20 +23,10 @@ from lmsweep.trials.isolation.standby import Standby, visible_gpus
 from lmsweep.trials.machine.cpu_affinity import Gpu
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
-from tests.support.command import PYTHONPATH, write_sweep
-from tests.support.made_up_results import config
+from lmsweep.trials.spec.config import RequestError, Trial
+from tests.support.command import PYTHONPATH, program, write_sweep
+from tests.support.made_up_results import TINY, config
 
-TINY = TrialConfig(
-    model="tiny",
-    **asdict(SIZES["tiny"]),
-    vocab_size=100,
-    context_length=16,
-    batch_size=1,
-    warmup_steps=1,
-    measure_steps=3,
-)
 ON_STANDBY = """
 import time
 from lmsweep.trials.isolation.standby import Standby
@@ -144,7 +133,7 @@ assert process.exitcode == 0
 @pytest.mark.parametrize("build", ["cuda", "as it is"])
 def test_children_can_use_cuda_because_nvml_is_asked_while_the_compiler_is_imported(build):
     # What is asked is seen with every build of PyTorch; that no child is spoiled, only with one for CUDA.
-    done = subprocess.run([sys.executable, "-c", PRELOADED, build], capture_output=True, text=True, check=False)
+    done = program(sys.executable, "-c", PRELOADED, build)
     assert done.returncode == 0, done.stderr
 
 
@@ -155,13 +144,8 @@ def test_ctrl_c_while_software_is_installed_ends_them_too(tmp_path: Path):
     uv.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getppid(), signal.SIGINT)\n")
     uv.chmod(0o755)
     sweep = write_sweep(tmp_path, device="cpu", software=["installed", "torch==9.9.9"])
-    more = {
-        "PYTHONPATH": PYTHONPATH,
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
-    }
-    words = [sys.executable, "-c", INTERRUPTED, sweep, tmp_path / "store"]
-    done = subprocess.run(words, env=os.environ | more, capture_output=True, text=True, timeout=200, check=False)
+    more = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    done = program(sys.executable, "-c", INTERRUPTED, sweep, tmp_path / "store", **more)
     assert done.stdout.strip() == "interrupted []", done.stdout + done.stderr
 
 

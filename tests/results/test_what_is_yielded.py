@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
 
 TOP = """
 from enum import StrEnum
-import numpy, torch
+import numpy
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Residual
 
 class Phase(StrEnum):
@@ -31,33 +31,19 @@ LINE = TOP.count("\n") + 1
 
 YIELDED = {
     "time(samples=(0.1, None))": "a Measurement whose samples[1] is None; it must be a number",
-    "time(samples=('0.1',))": "a Measurement whose samples[0] is '0.1'; it must be a number",
     "time(samples=numpy.ones(3))": "a Measurement whose samples is a ndarray; it must be a tuple",
-    "time(samples=(torch.ones(1),))": "a Measurement whose samples[0] is a Tensor; it must be a number",
-    "time(samples=0.1)": "a Measurement whose samples is 0.1; it must be a tuple",
     "time(samples=())": "a Measurement without samples; give None, and why in reason",
-    "time(samples=None)": "a Measurement without samples; give None, and why in reason",
     "time(samples=(10**400,))": "a Measurement whose samples[0] is too large for a number of 64 bits",
     "time(samples=(float('nan'),))": "a Measurement whose samples[0] is nan; it must be finite",
     "time(phase=None)": "a Measurement whose phase is None; it must be text",
     "time(phase=chr(0xd800))": "a Measurement whose phase is no text that can be stored: it has half a character",
     "time(flags=('slow',))": "a Measurement whose flags[0] is 'slow'; it must be a Flag",
-    "time(warmup_samples=None)": "a Measurement whose warmup_samples is None; it must be a tuple",
     "time(samples=(0.1, -1.5))": "a Measurement whose samples[1] is -1.5 s; a time is never below 0",
-    "time(warmup_samples=(-5e-324,))": (
-        "a Measurement whose warmup_samples[0] is -4.94066e-324 s; a time is never below 0"
-    ),
     "time(metric='peak', unit='B', samples=(-1,))": (
         "a Measurement whose samples[0] is -1 B; a number of bytes is never below 0"
     ),
-    "time(metric='bandwidth', unit='B/s', samples=(-1,))": (
-        "a Measurement whose samples[0] is -1 B/s; a rate is never below 0"
-    ),
     "time(metric='m' * 201)": "a Measurement whose metric has more than 200 characters",
     "time(); yield time()": "forward.time twice; yield all of its samples together",
-    "Residual(rank=1.5, block=0, bytes=1, count=1, shape='1', dtype='', operator=None, line=None, function=None)": (
-        "a Residual whose rank is 1.5; it must be a whole number"
-    ),
     "Residual(rank=2**63, block=0, bytes=1, count=1, shape='1', dtype='', operator=None, line=None, function=None)": (
         "a Residual whose rank is too large for a number of 64 bits"
     ),

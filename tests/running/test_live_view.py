@@ -15,26 +15,19 @@ from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.trials.machine.live_phase import read_phase, report_phase, watched_phases
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Attempt
-from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.identity import trial_id
-from tests.support.made_up_results import H200, LAPTOP
+from lmsweep.trials.spec.config import TrialConfig
+from tests.support.made_up_results import H200, LAPTOP, planned
 
 
-def planned(count: int) -> list[PlannedTrial]:
-    found = []
-    for index in range(count):
-        config = TrialConfig(d_model=2, context_length=16 + index, attention="sdpa")
-        found.append(
-            PlannedTrial(
-                index=index,
-                trial=Trial(config=config, workloads=("noop",), sweep="test"),
-                trial_id=trial_id(config),
-                action="run",
-                reason=None,
-                environment=H200 if index % 2 else LAPTOP,
-            )
+def planned_trials(count: int) -> list[PlannedTrial]:
+    return [
+        planned(
+            TrialConfig(d_model=2, context_length=16 + index, attention="sdpa"),
+            index,
+            environment=H200 if index % 2 else LAPTOP,
         )
-    return found
+        for index in range(count)
+    ]
 
 
 def run_of(trials: list[PlannedTrial], console: Console, phases: Path | None = None, **options: Any) -> RunProgress:
@@ -52,7 +45,7 @@ def drawn(progress: RunProgress) -> str:
 
 
 def test_the_view_names_devices_trials_phases_flags_and_time_left_in_80_columns() -> None:
-    trials = planned(6)
+    trials = planned_trials(6)
     with watched_phases() as folder:
         progress = run_of(trials, Console(width=80, file=io.StringIO()), folder)
         assert drawn(progress).count("starting Ray") == 2
@@ -73,7 +66,7 @@ def test_the_view_names_devices_trials_phases_flags_and_time_left_in_80_columns(
 
 
 def test_the_view_shows_the_whole_name_of_a_trial_that_runs() -> None:
-    (only,) = planned(1)
+    (only,) = planned_trials(1)
     name = "timing: model [small], context_length 128, precision bf16, mode train_forward"
     progress = run_of([only], Console(width=80, file=io.StringIO()), names={0: name})
     progress.started(only)
@@ -84,7 +77,7 @@ def test_the_view_shows_the_whole_name_of_a_trial_that_runs() -> None:
 
 @pytest.mark.parametrize("failing", [False, True])
 def test_a_thousand_trials_do_not_flood_a_log(failing: bool) -> None:
-    trials, output = planned(1000), io.StringIO()
+    trials, output = planned_trials(1000), io.StringIO()
     progress = run_of(trials, Console(width=80, file=output))
     with progress:
         for one in trials:
@@ -97,14 +90,8 @@ def test_a_thousand_trials_do_not_flood_a_log(failing: bool) -> None:
     assert lines[-1].startswith("[1000/1000]") and ("1000 failed so far" in lines[-1]) == failing
 
 
-def test_without_a_terminal_trials_report_no_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    report_phase("trial", "warmup")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_device_without_running_trials_shows_no_time_left() -> None:
-    trials = [replace(one, environment=H200) for one in planned(2)]
+    trials = [replace(one, environment=H200) for one in planned_trials(2)]
     progress = run_of(trials, Console(width=80, file=io.StringIO()))
     for one, left in zip(trials, (True, False), strict=True):
         progress.started(one)
@@ -113,7 +100,7 @@ def test_a_device_without_running_trials_shows_no_time_left() -> None:
 
 
 def test_after_the_last_trial_no_time_left_is_shown() -> None:
-    trials = [replace(one, environment=LAPTOP) for one in planned(3)]
+    trials = [replace(one, environment=LAPTOP) for one in planned_trials(3)]
     estimates = {
         one.index: Estimate(seconds=seconds, iterating=0.0, reason=None, is_new=True, is_modelled=True)
         for one, seconds in zip(trials, (0.1, 0.7, 0.3), strict=True)  # their sum, less each, is not quite 0

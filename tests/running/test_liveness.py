@@ -22,31 +22,19 @@ from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import Trial
-from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
-from tests.store.test_store import CONFIG
-from tests.support.made_up_results import LAPTOP
+from tests.support.made_up_results import TINY, planned
 
 
-def planned(index: int) -> PlannedTrial:
-    config = replace(CONFIG, context_length=16 * (index + 1), timeout_seconds=0.2)
-    trial = Trial(config=config, workloads=("timing",), sweep="test")
-    return PlannedTrial(
-        index=index,
-        trial=trial,
-        trial_id=trial_id(config),
-        action="run",
-        reason=None,
-        environment=LAPTOP,
-        placement=None,
-    )
+def timed(index: int) -> PlannedTrial:
+    trial = replace(TINY, context_length=16 * (index + 1), timeout_seconds=0.2)
+    return planned(trial, index, workload="timing", placement=None)
 
 
 def test_a_trial_overdue_after_its_timeout_is_reported_once(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(liveness, "LATE_SECONDS", 0.2)
-    store, trials, said = Store(str(tmp_path)), [planned(0), planned(1)], io.StringIO()
+    store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
     estimates = Estimates(store)
     eta = Eta(trials, {one.index: estimates.of(one) for one in trials})
     progress = RunProgress(trials, eta, Console(file=said))
@@ -69,7 +57,7 @@ def wait_inside(watched: Liveness, gate: Gate, progress: RunProgress, running: P
 
 def test_a_run_says_once_that_its_time_is_over_and_interrupts_what_runs_soon_after(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.05)
-    store, trials, said = Store(str(tmp_path)), [planned(0), planned(1)], io.StringIO()
+    store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
     eta = Eta(trials, {one.index: Estimates(store).of(one) for one in trials})
     progress = RunProgress(trials, eta, Console(file=said))
     writer = StoreWriter(store, lambda planned, records: None)
@@ -86,7 +74,7 @@ def test_a_run_says_once_that_its_time_is_over_and_interrupts_what_runs_soon_aft
 
 
 def test_ctrl_c_before_the_end_of_the_time_stays_an_interruption(tmp_path: Path) -> None:
-    trials = [planned(0)]
+    trials = [timed(0)]
     eta = Eta(trials, {one.index: Estimates(Store(str(tmp_path))).of(one) for one in trials})
     gate = Gate(eta, until=time.monotonic() - 1, on_close=lambda: None)
     gate.interrupt(signal.SIGINT, None)
@@ -95,7 +83,7 @@ def test_ctrl_c_before_the_end_of_the_time_stays_an_interruption(tmp_path: Path)
 
 
 def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
-    trials = [planned(0), planned(1)]
+    trials = [timed(0), timed(1)]
     estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
     assert Eta(trials, estimates).seconds_left() == pytest.approx(200, abs=1)
     until = time.monotonic() + 150
@@ -108,7 +96,7 @@ def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
 
 
 def test_a_trial_begins_if_what_is_left_of_those_before_it_leaves_the_time(tmp_path: Path) -> None:
-    trials = [planned(0), planned(1)]
+    trials = [timed(0), timed(1)]
     eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=1.0) for one in trials})
     gate = Gate(eta, until=time.monotonic() + 2.6, on_close=lambda: None, budget=2.6)
     assert gate.admits(trials[0])
@@ -139,7 +127,7 @@ def test_any_chooser_decides_the_order_and_hears_of_what_does_not_begin(tmp_path
     from lmsweep.orchestrator.running.tune_runner import PlanSearcher
 
     placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=2)
-    trials = [replace(planned(index), placement=placement) for index in range(3)]
+    trials = [replace(timed(index), placement=placement) for index in range(3)]
     estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
     estimates[1] = replace(estimates[1], seconds=1000.0)
     eta = Eta(trials, estimates)
@@ -159,7 +147,7 @@ def test_a_trial_that_does_not_fit_behind_another_begins_if_that_one_ends_early(
     from lmsweep.orchestrator.running.tune_runner import PlanSearcher
 
     placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=1)
-    trials = [replace(planned(index), placement=placement) for index in range(2)]
+    trials = [replace(timed(index), placement=placement) for index in range(2)]
     eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials})
     gate = Gate(eta, until=time.monotonic() + 150, on_close=lambda: None, budget=150.0)
     searcher = PlanSearcher(trials, gate=gate)

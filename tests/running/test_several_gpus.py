@@ -1,11 +1,10 @@
 """Trials side by side on the GPUs of one node: in order, on cores of their own, and no graph compiled twice."""
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -15,21 +14,12 @@ from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import Core, Gpu, cores_of, find_cores, usable_cores
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.config import Trial
 from tests.support import ordered_trials
+from tests.support.command import program
+from tests.support.made_up_results import TINY
 
-TINY = TrialConfig(
-    model="tiny",
-    **asdict(SIZES["tiny"]),
-    vocab_size=100,
-    context_length=16,
-    batch_size=1,
-    warmup_steps=1,
-    measure_steps=3,
-    compile="block",
-    mode="forward",
-)
+COMPILED = replace(TINY, compile="block", mode="forward")
 
 
 def machine(numa_nodes: int, *, physical: int, threads: int) -> list[Core]:
@@ -91,8 +81,8 @@ def test_the_cores_found_here_are_those_this_process_may_use():
 def test_side_by_side_trials_begin_in_the_order_of_the_plan():
     """Long ones first: one that is left for the end holds up everything."""
     slots, count = 2, 12
-    command = [sys.executable, ordered_trials.__file__, str(slots), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = program(sys.executable, ordered_trials.__file__, str(slots), str(count))
+    assert done.returncode == 0, done.stderr
     began = [int(line) for line in done.stdout.split()]
     assert sorted(began) == [*range(1, count + 1)]
     # Those that begin together may do so in any order, and the last of the plan may begin with them.
@@ -111,7 +101,7 @@ def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(mon
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
     environment = this_machine().environments["cpu"]
-    configs = tuple(replace(TINY, context_length=length) for length in (16, 32))
+    configs = tuple(replace(COMPILED, context_length=length) for length in (16, 32))
     compiled: dict[int, int] = {}
     left: dict[int, int] = {}
     rows: dict[int, list[Record]] = {}

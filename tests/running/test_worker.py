@@ -11,9 +11,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.worker import Worker
 from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import Trial
-from lmsweep.trials.spec.identity import trial_id
-from tests.support.made_up_results import LAPTOP, config
+from tests.support.made_up_results import config, planned
 
 
 @pytest.fixture
@@ -23,16 +21,8 @@ def folder() -> Iterator[Path]:
     one.close()
 
 
-def planned(software: str | None) -> PlannedTrial:
-    one = config("tiny", software=software)
-    return PlannedTrial(
-        index=0,
-        trial=Trial(config=one, workloads=("timing",), sweep="test"),
-        trial_id=trial_id(one),
-        action="run",
-        reason=None,
-        environment=LAPTOP,
-    )
+def with_software(software: str | None) -> PlannedTrial:
+    return planned(config("tiny", software=software), workload="timing")
 
 
 def waiting(folder: Path, slot: str) -> socket.socket:
@@ -58,7 +48,7 @@ def test_a_worker_takes_the_server_that_was_started_ahead_for_its_slot(
     gpu_ids: list[str], slot: str, folder: Path
 ) -> None:
     with waiting(folder, slot) as server:
-        worker = Worker([planned(None)], gpu_ids=gpu_ids, gpus_on_node=1, standby=folder)
+        worker = Worker([with_software(None)], gpu_ids=gpu_ids, gpus_on_node=1, standby=folder)
         assert is_taken(server) and not list(folder.glob(f"{slot}.*"))
         worker.close()
 
@@ -72,7 +62,9 @@ def test_trials_with_other_software_never_use_that_server(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with waiting(folder, "cpu") as server:
-        worker = Worker([planned("torch==9.9.9"), planned(None)], gpu_ids=[], gpus_on_node=0, standby=folder)
+        worker = Worker(
+            [with_software("torch==9.9.9"), with_software(None)], gpu_ids=[], gpus_on_node=0, standby=folder
+        )
         rows = worker.run(0, is_cancelled=lambda: True)
         assert [row.status for row in rows] == [Status.UNSUPPORTED] and not is_taken(server)
         worker.close()

@@ -42,6 +42,12 @@ READ_ALL_THE_SAME: dict[str, tuple[str, Any]] = {
     "samples that are no numbers": ("samples", [float("nan"), None, float("inf")]),
     "a question of another kind": ("question", "[1]"),
     "a question nested deep": ("question", DEEP),
+    "a question on nothing": ("question", '{"ask": "?", "compare": ["precision"], "where": {"nothing": "1"}}'),
+    "a question of lists": (
+        "question",
+        '{"ask": NaN, "compare": "samples", "baseline": [1], "where": 2}',
+    ),
+    "a question of many digits": ("question", '{"ask": "?", "a": 1' + "0" * 5000 + "}"),
     "a question without words": ("question", '{"ask": 3, "compare": {"a": 1}, "baseline": [1], "where": "x"}'),
     "another context than the rest of its result": ("context_length", 512),
     "another unit than the rest of its value": ("unit", "B"),
@@ -161,7 +167,8 @@ def answers(store: Store, verbs: tuple[tuple[str, ...], ...]) -> None:
 def test_table_and_compare_show_what_other_lmsweeps_may_store(
     what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
 ) -> None:
-    answers(stored(changed(good, *READ_ALL_THE_SAME[what])), VERBS[:2])
+    asks = READ_ALL_THE_SAME[what][0] == "question"
+    answers(stored(changed(good, *READ_ALL_THE_SAME[what])), (*VERBS[:2], *((VERBS[3],) if asks else ())))
 
 
 @pytest.mark.slow

@@ -101,22 +101,6 @@ def test_a_file_that_claims_to_replace_its_neighbour_or_itself_hides_no_row(stor
     assert contexts(store) == [16, 16, 32, 32]
 
 
-def test_two_files_that_claim_to_replace_each_other_are_both_read(store: Store) -> None:
-    one, other = files(store)
-    second = f"compacted-{'b' * 32}.parquet"
-    claim(one, second, to=MERGED)
-    claim(other, MERGED, to=second)
-    assert contexts(store) == [16, 16, 32, 32]
-
-
-@pytest.mark.parametrize("claims", ["[" * 100_000, "7", '{"a": [', "\xff"])
-def test_what_a_file_claims_to_replace_does_not_matter_whatever_it_is(store: Store, claims: str) -> None:
-    path = files(store)[0]
-    table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({b"lmsweep_replaces": claims.encode("latin-1")}), path)
-    assert (contexts(store), store.read()[1]) == ([16, 16, 32, 32], [])
-
-
 def test_files_that_hold_the_same_rows_in_any_number_and_order_count_them_once(store: Store, tmp_path: Path) -> None:
     before = files(store)
     kept = {path: path.read_bytes() for path in before}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import COMMAND, PYTHONPATH
+from tests.support.command import COMMAND, program
 from tests.support.made_up_results import Attempts, config
 
 WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
@@ -20,9 +20,7 @@ Ask = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def ask() -> Ask:
     def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-        words = [*WITHOUT_RIGHTS, *map(str, command)]
-        here = os.environ | {"PYTHONPATH": PYTHONPATH, "COLUMNS": "400"}
-        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=here)
+        return program(*WITHOUT_RIGHTS, *command, COLUMNS="400")
 
     if run("true").returncode:
         pytest.skip("this user may not give up rights")

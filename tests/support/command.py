@@ -31,16 +31,21 @@ PYTHONPATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPA
 
 def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs it to its end. It must show everything that it has to say."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+    done = program(*COMMAND, *arguments, **{"COLUMNS": "200"} | environment)
+    assert "could not be shown" not in done.stderr, done.stderr
+    return done
+
+
+def program(*words: str | bytes | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs another program to its end, which finds lmsweep and these tests."""
+    return subprocess.run(
+        [one if isinstance(one, bytes) else str(one) for one in words],
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
-        env=os.environ | {"PYTHONPATH": PYTHONPATH, "COLUMNS": "200"} | environment,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH} | environment,
     )
-    assert "could not be shown" not in done.stderr, done.stderr
-    return done
 
 
 def answer_here(*arguments: str | Path, terminal: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -155,6 +160,11 @@ def write_noops(folder: Path, count: int) -> Path:
     grid = {"workloads": ["noop"], "axes": axes, "fixed": {"model": "tiny"}}
     path.write_text(yaml.safe_dump({"name": "noops", "grids": [grid]}))
     return path
+
+
+def started_by(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """All that the command has started, Ray's helpers too."""
+    return psutil.Process(process.pid).children(recursive=True)
 
 
 def trial_children(process: subprocess.Popen[str]) -> list[psutil.Process]:

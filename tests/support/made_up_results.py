@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.statistics.median_interval import median_interval
@@ -42,6 +43,20 @@ def config(model: str = "small", **fields: Any) -> TrialConfig:
     size = SIZES[model]
     dimensions = {name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")}
     return TrialConfig(model=model, **dimensions, **fields)
+
+
+TINY = config("tiny", vocab_size=100, context_length=16, batch_size=1, warmup_steps=1, measure_steps=3)
+"""A trial of milliseconds."""
+
+
+def planned(trial: TrialConfig, index: int = 0, *, workload: str = "noop", **fields: Any) -> PlannedTrial:
+    """A trial that a plan runs on LAPTOP, if `fields` say nothing else."""
+    return PlannedTrial(
+        index=index,
+        trial=Trial(config=trial, workloads=(workload,), sweep="test"),
+        trial_id=trial_id(trial),
+        **{"action": "run", "reason": None, "environment": LAPTOP, **fields},
+    )
 
 
 class Attempts:

@@ -3,7 +3,7 @@
 """
 
 import sys
-from dataclasses import asdict
+from dataclasses import replace
 
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.cluster.placement import Placement
@@ -13,23 +13,8 @@ from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.trials.results.record import Row
-from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-
-
-def planned(index: int) -> PlannedTrial:
-    config = TrialConfig(**asdict(SIZES["tiny"]), vocab_size=100, batch_size=1, context_length=1 + index)
-    return PlannedTrial(
-        index=index,
-        trial=Trial(config=config, workloads=("noop",), sweep="order"),
-        trial_id=trial_id(config),
-        action="run",
-        reason=None,
-        environment=HERE,
-        placement=Placement(bundle=(("CPU", 1.0),), node_ids=(), slots=SLOTS, nodes=1),
-    )
+from tests.support.made_up_results import TINY, planned
 
 
 def began(trial: PlannedTrial) -> None:
@@ -42,8 +27,12 @@ def ended(trial: PlannedTrial, rows: list[Row]) -> None:
 
 if __name__ == "__main__":
     SLOTS, COUNT = int(sys.argv[1]), int(sys.argv[2])
-    HERE = this_machine().environments["cpu"]
-    trials = [planned(index) for index in range(COUNT)]
+    here = this_machine().environments["cpu"]
+    placement = Placement(bundle=(("CPU", 1.0),), node_ids=(), slots=SLOTS, nodes=1)
+    trials = [
+        planned(replace(TINY, context_length=1 + index), index, environment=here, placement=placement)
+        for index in range(COUNT)
+    ]
     estimates = Estimates(Store("none"))
     gate = Gate(Eta(trials, {one.index: estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
     start_ray(None, cpus=SLOTS, gpus=0)

@@ -280,15 +280,6 @@ def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
 
 
-def test_results_that_differ_in_the_driver_alone_are_distinguished_too(attempts: Attempts) -> None:
-    for driver in ("570", "580"):
-        attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=replace(H200, driver_version=driver))
-    frame = analysis.load(attempts.store)
-    rows, cols, values = analysis.default_layout(frame)
-    assert rows == ["model", "context_length", "driver_version"]
-    assert analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}).wide("status").shape == (2, 1)
-
-
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": samples(1, 0.1)})
     alone = lmsweep_here("table", attempts.store.location)
@@ -357,11 +348,8 @@ def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd
         ({"rows": "modell"}, r"--rows modell: no such column; did you mean model\?$"),
         ({"cols": "metric"}, r"--cols metric: the cells show this column; choose values with --value"),
         ({"values": "step.tiem"}, r"--value step.tiem: the store has no such value; did you mean step.time\?"),
-        ({"values": "optimizer.tflops"}, r"--value optimizer.tflops: the store has no such value"),
         ({"model": "smal"}, r"--where model=smal: the store has no such result; did you mean small\? \(one of: "),
-        ({"modell": "small"}, r"--where modell: no such column; did you mean model\?"),
         ({"rows": ""}, r"at least one key in --rows"),
-        ({"rows": "model model"}, r"model is given twice"),
         ({"model": "2.7b", "device": "cpu"}, r"no result matches these values"),
     ],
 )
@@ -370,12 +358,6 @@ def test_a_wrong_request_is_refused_with_what_is_right(
 ) -> None:
     with pytest.raises(RequestError, match=message):
         pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
-
-
-def test_a_wrong_format_is_refused_with_the_right_ones(hardware: pd.DataFrame) -> None:
-    table = pivot(hardware, "device_name", "", "trial.compile_time", compile="block", model="small")
-    with pytest.raises(RequestError, match=r"--format latx: no such format; did you mean latex\?"):
-        analysis.render(table, "latx")
 
 
 def test_an_empty_store_has_no_table(attempts: Attempts) -> None:
@@ -423,21 +405,13 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
     ("numbers", "texts"),
     [
         ((12.3412, 12.2912, 12.3812), ("12.34", "[12.29, 12.38]")),
-        ((12.3412, 12.2012, 12.4412), ("12.34", "[12.20, 12.44]")),
         ((12.3412, 12.1, 12.35), ("12.34", "[12.10, 12.35]")),
-        ((12.3412, 12.2512, 12.3412), ("12.34", "[12.25, 12.34]")),
         ((53.2, 40.9, 117.3), ("53", "[41, 117]")),
         ((5.0, 0.5, 10.5), ("5.0", "[0.5, 10.5]")),
-        ((-5.0, -10.5, -0.5), ("-5.0", "[-10.5, -0.5]")),
         ((0.2, -4.8, 5.0), ("0.20", "[-4.80, 5.00]")),
-        ((123.4, 120.0, 180.0), ("120", "[120, 180]")),
         ((12.3412, 12.3412, 12.3412), ("12.34", None)),
-        ((12.3412, float("nan"), float("nan")), ("12.34", None)),
         ((123456.0, 121700.0, 125100.0), ("123500", "[121700, 125100]")),
-        ((0.0123, -0.5, 0.3), ("0.012", "[-0.500, 0.300]")),
-        ((37.2, 12.0, 612.0), ("37", "[12, 612]")),
         ((99.96, 99.0, 100.0), ("100.0", "[99.0, 100.0]")),
-        ((5.0, 4.0, 5.0), ("5.0", "[4.0, 5.0]")),
         ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "[0.00123440, 0.00123460]")),
         ((0.5712, 1e-22, 3.178e22), ("0.57", "[1e-22, 3e+22]")),
         ((1.0, -3e5, 3e5), ("1", "[-3e+05, 3e+05]")),
@@ -460,16 +434,11 @@ def test_a_number_without_an_interval_has_four_digits(value: float, text: str) -
     ("stored", "values", "name"),
     [
         ("s", [0.02, 0.9, 3.0], "ms"),
-        ("s", [2.0, 0.9, 3.0], "s"),
         ("s", [2e-5, 3e-5], "us"),
-        ("s", [2e-9], "us"),
         ("s", [], "s"),
         ("s", [float("nan"), 0.5], "ms"),
         ("B", [3 * 2**30, 2**31], "GiB"),
-        ("B", [512.0], "B"),
-        ("share", [0.4], "%"),
         ("B/s", [344e9, 2e9], "GB/s"),
-        ("tokens/s", [4e6], "tokens/s"),
     ],
 )
 def test_the_unit_of_a_column_suits_its_middle_number(stored: str, values: list[float], name: str) -> None:

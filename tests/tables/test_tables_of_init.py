@@ -1,17 +1,15 @@
 """The first tables that a user sees: those after `lmsweep init` and `lmsweep run`."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.trial_words import descriptions
-from lmsweep.trials.spec.config import Trial
-from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import short_names
 from tests.support.command import answer_here, lmsweep_here
-from tests.support.made_up_results import LAPTOP
+from tests.support.made_up_results import planned
 from tests.support.results_of_init import made_up_run, student_after_init
 
 
@@ -48,15 +46,10 @@ def test_piped_tables_show_the_last_part_of_a_reference_and_csv_the_whole(folder
 def test_progress_names_trials_by_the_fields_that_differ_within_their_workload(tmp_path: Path) -> None:
     student = student_after_init(tmp_path / "student")
     trials = made_up_run(student / "lmsweep.yaml", tmp_path / "results")
-    found = descriptions([_planned(index, trial) for index, trial in enumerate(trials)])
+    found = descriptions([replace(planned(one.config, index), trial=one) for index, one in enumerate(trials)])
     assert max(map(len, found.values())) <= 72, found
     assert "attention: context_length 128, attention FlashAttention" in found.values()
     assert "ddp: optimizer adamw_fused, ddp DDPBucketed" in found.values()
-
-
-def _planned(index: int, trial: Trial) -> PlannedTrial:
-    identifier = trial_id(trial.config)
-    return PlannedTrial(index=index, trial=trial, trial_id=identifier, action="run", reason=None, environment=LAPTOP)
 
 
 def test_names_that_two_references_share_stay_whole() -> None:

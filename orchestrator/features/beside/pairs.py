@@ -57,7 +57,7 @@ _SAME_VOCABULARY = 0.01
 
 VARIATION_OF_PUBLISHED = {"gpu": 0.019, "host": 0.1}
 """Standard deviation of the logarithm of a published time, if the GPU or if the host decided it, from cells that a
-report prints twice (benchmarks/published_variation.py)."""
+report prints twice."""
 
 USUAL_STEPS, USUAL_CONTEXT, USUAL_BATCH = 10, 256, 4
 """What the assignment of the reports asks for: the measured steps of a mean, the context length and the batch size."""

@@ -50,7 +50,7 @@ class DeviceEta:
     def corrected(self, parts: Parts, trials: int = 1) -> float:
         """Return the estimated seconds of some trials, corrected by those that succeeded. One more that takes what was
         estimated is added to these, so that the first does not decide alone; it is as long as the trials that are
-        asked about, of which short ones that went before say little."""
+        asked about: short ones that went before say little of long ones."""
         usual = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
         factors = np.divide(self.taken + usual, self.estimated + usual, out=np.ones(2), where=usual > 0)
         return float(parts @ factors)

@@ -1,7 +1,5 @@
 """The numbers of the published reports: all of them, in SI units, and marked where they are not what they seem."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -179,27 +177,6 @@ def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32(frame: pd.D
     }
     assert set(frame["precision"][frame["suspected_tf32"]]) == {"fp32"}
     assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
-
-
-def test_the_table_is_made_of_a_list_of_facts(tmp_path: Path):
-    facts = tmp_path / "facts.csv"
-    facts.write_text(
-        "source_id,table,hardware,device,workload,model_size,d_model,context_length,batch_size,precision,compile,"
-        "warmup_steps,measure_steps,phase,metric,value,unit,status,label,note\n"
-        # 31 and 1.6 TFLOP/s on a chip with 19.5; then the one that only the note places on it.
-        "mine,fast,A100,cuda,timing,small,768,256,4,float32,false,5,10,forward,time_ms,8.3,ms,ok,,\n"
-        "yours,slow,A100,cuda,timing,small,768,256,4,float32,false,5,10,forward,time_ms,160,ms,ok,,\n"
-        "mine,again,,cuda,timing,small,,,,float32,,,,forward,time_ms,160,ms,ok,,inferred[hardware]=A100 (a heading)\n"
-        "mine,cells,,,memory,,,,,,,,,forward,peak_mem,,GB,,,cell is blank\n"
-    )
-    subprocess.run([sys.executable, ROOT / "benchmarks" / "published.py", facts, tmp_path], cwd=ROOT, check=True)
-    stored = pd.read_parquet(tmp_path / "published" / "measurements" / "measurements.parquet")
-    assert [list(flags) for flags in stored["flags"]] == [["suspected_tf32"], [], ["suspected_tf32", "inferred"]]
-    assert [list(one) for one in stored["samples"]] == [[0.0083], [0.16], [0.16]]
-    assert stored["compile"][0] == "none" and stored["precision"][0] == "fp32" and stored["device_name"][2] == "A100"
-    (left,) = pd.read_parquet(tmp_path / "published.parquet").to_dict("records")
-    assert left["status"] == "empty" and left["number"] == 3
-    assert {*left} == {*published().columns, "number"}
 
 
 def test_published_numbers_are_a_store_that_states_what_its_sources_state():
