@@ -35,8 +35,10 @@ const inLegend = (traces) => traces.filter((trace) => trace.name && trace.showle
 // The width of the legend in pixels.
 const legendWidth = (traces) => Math.max(0, ...inLegend(traces).map((trace) => widthOf(trace.name, 13) + 50));
 
+const printing = () => document.documentElement.classList.contains("printing");
+
 // Whether the legend stands below the chart: where it would take too much of the width.
-const legendIsBelow = (traces, width) => width < 560 || legendWidth(traces) > 0.3 * width || document.documentElement.classList.contains("printing");
+const legendIsBelow = (traces, width) => width < 560 || legendWidth(traces) > 0.3 * width || printing();
 
 // Draws what `make` returns, and again with it whenever colours or widths change.
 function draw(target, make) {
@@ -46,9 +48,10 @@ function draw(target, make) {
   const narrow = clientWidth < 560;
   const entries = layout.showlegend === false ? 0 : inLegend(traces).length;
   const below = legendIsBelow(traces, clientWidth);
-  const plot = layout.height ?? (narrow ? 380 : 460);
-  const rows = below && entries > 0 ? 19 * (entries + 1) + 24 : 0; // the legend below has at most one entry to a line
-  const height = below ? plot + rows : Math.max(plot, 120 + 30 * entries);
+  const most = narrow || printing() ? Infinity : Math.max(460, innerHeight - 60); // a screen below the bar
+  const rows = below && entries > 0 ? Math.min(19 * (entries + 1) + 24, most / 2) : 0; // at most one entry to a line
+  const plot = Math.min(layout.height ?? (narrow ? 380 : 460), most - rows);
+  const height = below ? plot + rows : Math.min(Math.max(plot, 120 + 30 * entries), most); // a longer legend scrolls
   const margin = { l: 56, r: 12, t: 44, b: 48, ...layout.margin };
   margin.b += rows;
   const legend = rows

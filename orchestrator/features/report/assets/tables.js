@@ -81,12 +81,20 @@ function nameCells(table) {
   }
 }
 
+// Lets a long name of a field or value take several lines: `measure_` and `steps`.
+function breakAtUnderscores(cell) {
+  for (const node of [...cell.childNodes].filter(({ nodeType }) => nodeType === Node.TEXT_NODE)) {
+    node.replaceWith(...node.data.split(/(?<=_)/).flatMap((part, i) => (i ? [element("wbr"), part] : [part])));
+  }
+}
+
 function prepareTable(table) {
   table.querySelectorAll("thead th").forEach((cell) => {
     if (cell.textContent.trim()) return;
     const empty = element("td", { colspan: cell.colSpan });
     cell.replaceWith(empty);
   });
+  table.querySelectorAll("th").forEach(breakAtUnderscores);
   nameCells(table);
   makeSortable(table);
   const most = matchMedia("(max-width: 40rem)").matches ? 8 : 24;

@@ -1,0 +1,70 @@
+"""Pages of shipped sets on the screen of a small laptop: verdicts and charts are seen without scrolling sideways."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep.analysis.reference import stores
+from lmsweep.orchestrator.features.report.page import write_report
+from tests.support.browser import launch, open_page
+
+WIDTH, HEIGHT = 1168, 800
+WIDEST = ("h100-best-grid", "h100-published-steps")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in WIDEST else pytest.param(name, marks=pytest.mark.slow) for name in sorted(stores())]
+)
+def test_of_each_view_and_section_the_verdicts_are_in_view_and_a_chart_and_its_legend_fit_a_screen(
+    name: str, tmp_path: Path
+) -> None:
+    write_report(stores()[name], tmp_path / "report.html")
+    with launch() as browser:
+        page = open_page(browser, tmp_path / "report.html", viewport={"width": WIDTH, "height": HEIGHT})
+        page.wait_for_selector("#chart .main-svg", state="attached")
+        for view in range(page.locator("#view option").count() or 1):
+            page.evaluate(_SHOW_VIEW, view)
+            assert_on_the_screen(page.evaluate(_SEEN, "#results"))
+        for section in page.evaluate("[...document.querySelectorAll('details.section')].map(({ id }) => id)"):
+            page.evaluate(_OPEN, section)
+            page.wait_for_timeout(100)  # charts are drawn when they come into view
+            assert_on_the_screen(page.evaluate(_SEEN, f"#{section}"))
+        assert page.complaints == []  # type: ignore[attr-defined]
+
+
+def assert_on_the_screen(seen: dict[str, Any]) -> None:
+    assert seen["width"] <= WIDTH
+    assert [table for table in seen["tables"] if table["right"] > table["edge"] + 1] == []
+    assert [chart for chart in seen["charts"] if chart["height"] > HEIGHT - seen["bar"]] == []
+    assert [chart for chart in seen["charts"] if chart["legend"] > chart["height"]] == []
+
+
+_SHOW_VIEW = """(number) => {
+  const menu = document.getElementById("view");
+  if (!menu) return;
+  menu.value = number;
+  menu.dispatchEvent(new Event("change"));
+}"""
+
+_OPEN = """(id) => {
+  const section = document.getElementById(id);
+  for (const one of [section, ...section.querySelectorAll("details")]) one.open = true;
+  section.scrollIntoView();
+}"""
+
+_SEEN = """(within) => {
+  const root = document.querySelector(within);
+  const box = (element) => element.getBoundingClientRect();
+  const verdictOf = (table) => [...(table.tHead?.rows[0]?.cells ?? [])].find((cell) => cell.textContent === "verdict");
+  return {
+    width: document.documentElement.scrollWidth,
+    bar: box(document.querySelector(".bar")).height,
+    tables: [...root.querySelectorAll("table")].filter(verdictOf).map((table) => ({
+      right: box(verdictOf(table)).right, edge: box(table.closest(".scroll")).right })),
+    charts: [...root.querySelectorAll(".chart")].filter((chart) => chart.querySelector(".main-svg")).map((chart) => ({
+      height: box(chart).height, top: box(chart).top,
+      legend: Math.max(0, ...[...chart.querySelectorAll(".legend .bg")].map((one) => box(one).bottom - box(chart).top)),
+    })),
+  };
+}"""
