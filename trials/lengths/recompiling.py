@@ -13,8 +13,8 @@ FUSED_ELEMENTS = 5 * 2**20
 """Elements of a hidden state from which Inductor fuses reductions over both of its dimensions on a GPU: one graph with
 dynamic shapes serves the batches on one side (`can_fuse`, `torch/_inductor/scheduler.py`, PyTorch 2.11)."""
 ALIGNED = 8
-"""Positions of which a multiple is aligned for FlashAttention and the memory-efficient kernel: a graph with dynamic
-shapes serves either (`is_aligned_realized_tensor`, `torch/_inductor/ir.py`, PyTorch 2.11)."""
+"""Multiples of so many positions are aligned for FlashAttention and the memory-efficient kernel. A graph with dynamic
+shapes serves those that are, or those that are not (`is_aligned_realized_tensor`, `torch/_inductor/ir.py`, PyTorch 2.11)."""
 
 
 @cache

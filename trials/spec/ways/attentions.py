@@ -52,7 +52,7 @@ FUSED_ATTENTION = tuple(name for name, one in ATTENTIONS.items() if not one.stor
 """Implementations that do not store the score matrix."""
 
 BORDERS_MULTIPLE = 16
-"""Documents of a batch up to a multiple of which `varlen` is given: few batches differ in it."""
+"""`varlen` gets a multiple of so many documents, so that few batches differ in their number."""
 
 WIDEST_HEAD = 128
 """Heads up to this width, if it is a multiple of 8, are taken by each fused kernel of a GPU."""
