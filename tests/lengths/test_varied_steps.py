@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmsweep.trials.bench.varied_steps import BatchesTaken
+from lmsweep.trials.bench.varied_steps import BatchesTaken, token_rows
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.lengths.batches import batches
@@ -250,3 +250,20 @@ def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Pa
         rows = records_of_trial(varied, "timing")
         expected = tuple(batch.padded_tokens for batch in islice(batches(varied), 6))
         assert rows["step", "padded_tokens"].samples == expected
+
+
+def test_the_time_of_a_token_varies_little_between_the_parts_of_sorted_batches() -> None:
+    taken = [
+        (one,)
+        for one in islice(
+            batches(
+                replace(TINY, batching="grouped", context_length=512, batch_size=8, lengths="lognormal(100, 0.8, 512)")
+            ),
+            100,
+        )
+    ]
+    seconds = [1e-3 + 1e-6 * batch.padded_tokens for (batch,) in taken]
+    rows = {row.metric: row for row in token_rows(taken, seconds)}
+    parts = rows["token_time"].samples
+    assert parts is not None and len(parts) == 10 and max(parts) < 1.2 * min(parts)
+    assert sum(parts) / 10 == pytest.approx(sum(seconds) / sum(rows["real_tokens"].samples or ()), rel=0.02)
