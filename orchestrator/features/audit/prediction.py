@@ -18,7 +18,6 @@ from lmsweep.orchestrator.features.audit.operator_changes import (
 )
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
-from lmsweep.trials.analytic.datasheets import LINKS
 from lmsweep.trials.analytic.prediction_question import Answer
 from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS, known_residuals, learned
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
@@ -30,7 +29,7 @@ SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 from hosts of 1 to 2.6 times the reference's."""
 UNLIKE = 0.2
 """Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
-parallelism. Over links of the GPUs nothing that they send takes time; over PCIe, up to as much as sharded weights."""
+parallelism. They send from nothing that takes time to as much as sharded weights, for which they are predicted."""
 USUAL_MFU, USUAL_DEVIATION = 0.35, 0.4
 """MFU of public training runs that no slow host decides, attention counted over all positions, and the standard
 deviation of its logarithm: with each source left out in turn, 0.33 to 0.37 and 0.36 to 0.40."""
@@ -112,8 +111,7 @@ def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | R
         if config.compile == "none":  # others fuse by hand, some or all
             ways.append(fused(operators))
         if is_unlike:
-            unsent = [without_sending(one) for one in ways]
-            ways = unsent if claim.device.name in LINKS else ways + unsent
+            ways += [without_sending(one) for one in ways]
         runs += [run_of(config, one, claim) for one in ways]
     rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
     widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
