@@ -424,7 +424,8 @@ def doors(root: Path = ROOT) -> set[str]:
         late[reader] = imports(path) - imported_by(tree_of(path).body)
     found = set()
     for name, path in modules.items():
-        read_by = {reader for reader in readers[name] if not reader.endswith(".__init__")} or readers[name]
+        hands_on = f"{name.rpartition('.')[0]}.__init__"
+        read_by = readers[name] - {hands_on} or readers[name]
         is_short = path.stem != "__init__" and len(path.read_text().splitlines()) < DOOR_LINES
         if is_short and len(read_by) == 1:
             (reader,) = read_by
