@@ -14,7 +14,8 @@ FUSED_ELEMENTS = 5 * 2**20
 dynamic shapes serves the batches on one side (`can_fuse`, `torch/_inductor/scheduler.py`, PyTorch 2.11)."""
 ALIGNED = 8
 """Multiples of so many positions are aligned for FlashAttention and the memory-efficient kernel. A graph with dynamic
-shapes serves those that are, or those that are not (`is_aligned_realized_tensor`, `torch/_inductor/ir.py`, PyTorch 2.11)."""
+shapes serves those that are, or those that are not (`is_aligned_realized_tensor`, `torch/_inductor/ir.py`,
+PyTorch 2.11)."""
 
 
 @cache
