@@ -80,7 +80,7 @@ def test_an_mfu_by_any_usual_count_agrees_and_one_over_the_sparse_peak_does_not(
     assert "dense bf16 is 312 TFLOP/s on an A100" in halved.explanations[0].look
 
 
-@pytest.mark.parametrize("factor", [1.3, 1.77, 2.9, 4.1])
+@pytest.mark.parametrize("factor", [1.3, 2.9])
 def test_a_factor_that_may_be_any_is_found_wherever_it_is(factor: float) -> None:
     rate, tokens = small().middle, 32 * 1024
     found = said_of(tokens_per_s=f"{factor * rate}", step_time=f"{tokens / rate}", accumulate="1")
@@ -202,7 +202,7 @@ def test_public_rows_are_possible() -> None:
     assert [judged(case).verdict for case in honest()] == ["possible"] * len(honest())
 
 
-@pytest.mark.parametrize("factor", [4.0, 8.0, 1 / 3, 1 / 8])
+@pytest.mark.parametrize("factor", [4.0, 1 / 3])
 def test_public_rows_with_a_factor_are_flagged(factor: float) -> None:
     expected = {"impossible"} if factor > 1 else {"slow"}
     assert {judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest()} == expected
