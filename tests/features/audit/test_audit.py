@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import jsonschema
@@ -168,6 +169,7 @@ def found_of(**stated: str) -> Predicted:
     return found
 
 
+@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
 def test_the_usual_mfu_of_training_runs_narrows_the_interval_but_not_of_a_step_that_is_slow_by_choice() -> None:
     def off(found: Predicted) -> float:  # a single run: its own prediction
         return found.middle / (found.run.tokens / found.run.seconds)
