@@ -33,7 +33,7 @@ class Feature:
 
     name: str
     place: float = inf
-    """Where help lists its verbs: the core's plan, run, table, compare are at 0, 1, 2, 3. Last by default."""
+    """Where help lists its verbs: the core's run, table, compare are at 1, 2, 3. Last by default."""
     verbs: tuple[Callable[..., None], ...] = ()
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)

@@ -248,3 +248,11 @@ def with_options(
         return call
 
     return decorate
+
+
+def with_device(where: Where, sweep: str, on: Sequence[str]) -> Where:
+    """Return where a plan is for, with the GPU of --for. Raises RequestError if there are several."""
+    if len(on) > 1:
+        command = f"lmsweep plan {shlex.quote(sweep)} --for {shlex.quote(on[0])}"
+        raise RequestError(f"--for is given {len(on)} times; a plan is for one kind of GPU: {command}")
+    return replace(where, device=on[0] if on else None)

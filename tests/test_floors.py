@@ -339,7 +339,7 @@ def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
     ]
 
 
-MOST_LINES_OF_CORE = 42_983
+MOST_LINES_OF_CORE = 42_628
 """May only be lowered: what a new question needs goes into a feature."""
 
 
@@ -424,7 +424,8 @@ def doors(root: Path = ROOT) -> set[str]:
         late[reader] = imports(path) - imported_by(tree_of(path).body)
     found = set()
     for name, path in modules.items():
-        read_by = {reader for reader in readers[name] if not reader.endswith(".__init__")} or readers[name]
+        hands_on = f"{name.rpartition('.')[0]}.__init__"
+        read_by = readers[name] - {hands_on} or readers[name]
         is_short = path.stem != "__init__" and len(path.read_text().splitlines()) < DOOR_LINES
         if is_short and len(read_by) == 1:
             (reader,) = read_by

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.answers.question import BASELINE, option_name
+from lmsweep.analysis.answers.question import BASELINE, Option, option_name
 from lmsweep.analysis.answers.verdicts import OPTION, Answer, cells_of_pair
 from lmsweep.analysis.comparison.claim import BETTER, Claim, beside, count_words, words
 from lmsweep.analysis.data.columns import label, labels, natural_ranks
+from lmsweep.trials.results.metrics import PADDING
 from lmsweep.trials.spec.config import RequestError
 
 LEAST_BUSY_SHARE = 0.05
@@ -40,8 +41,17 @@ def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
         plain = baseline.values.items()
         differing = {name: text for name, text in plain if any(one.values[name] != text for one in others)}
         details.append(f"Baseline: {option_name(differing)}.")
+    details += _paddings([baseline, *others])
     measure = found.question.measure.name
     return f"{measure[:1].upper()}{measure[1:]}: {lead.words}", [*details, *_limits(lead)]
+
+
+def _paddings(options: Sequence[Option]) -> list[str]:
+    """Say how many tokens of each option are padding, where batches differ."""
+    shares = {one.name: one.rows[(one.rows["phase"] + "." + one.rows["metric"]) == PADDING] for one in options}
+    ends = {name: 100 * rows["median"].agg(["min", "max"]) for name, rows in shares.items() if len(rows)}
+    said = [f"{name} {low:.2g} to {high:.2g} %" for name, (low, high) in ends.items()]
+    return [f"Padding: {', '.join(said)}. `lmsweep plan SWEEP --max-batch` says which size lasts."] if said else []
 
 
 def lines_of(found: Answer) -> list[str]:

@@ -27,8 +27,8 @@ JOBS = {
 }
 """The jobs of README, each with a command to begin with."""
 
-CORE = (measure.plan, measure.run, read.table, read.compare)
-"""The core's verbs, in the order of help: at the places 0, 1, 2, 3."""
+CORE = (measure.run, read.table, read.compare)
+"""The core's verbs, in the order of help: at the places 1, 2, 3."""
 
 
 class Verbs(TyperGroup):
@@ -96,7 +96,7 @@ def common(
 def _listed() -> list[Callable[..., None]]:
     """Return the verbs of the core and of features by their places. Raises RequestError if two have one name."""
     placed: list[tuple[float, Callable[..., None]]] = []
-    placed += enumerate(CORE)
+    placed += enumerate(CORE, 1)
     for feature in features().values():
         if again := {verb.__name__ for _, verb in placed} & {verb.__name__ for verb in feature.verbs}:
             raise RequestError(f"the feature {feature.name} adds a verb {min(again)}, but there is one already")

@@ -1,16 +1,15 @@
 """Finds the largest batch, or the longest context, that fits on a device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from lmsweep.orchestrator.planning.memory_budget import Budget, budget
-from lmsweep.orchestrator.planning.plan import Plan
+from lmsweep.orchestrator.planning.memory_budget import Budget
 from lmsweep.orchestrator.planning.prediction_process import Answers
-from lmsweep.trials.analytic.memory_prediction import Dimension, memory_config, with_value
+from lmsweep.trials.analytic.memory_prediction import Dimension, with_value
 from lmsweep.trials.analytic.prediction_question import Beyond, Question, Room
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 
 
@@ -51,25 +50,6 @@ def lasting_words(dimension: str, size: int, beyond: Beyond | None) -> str | Non
     else:
         said += f"; {beyond.size:,} may run out; the prediction does not decide it"
     return said if beyond.expandable is None else f"{said}; expandable segments: {beyond.expandable:,}"
-
-
-def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
-    """Return the frontier of each configuration on its device. Raises RequestError if no trial's memory is known."""
-    places: dict[TrialConfig, tuple[str, Budget]] = {}
-    code = next((planned.trial.code for planned in plan.trials if planned.trial.code), None)
-    for planned in plan.trials:
-        room = budget(planned.trial.config, planned.environment)
-        if room and has_model(planned.trial.config):
-            config = memory_config(planned.trial.config)
-            config = with_value(config, dimension_of(config, dimension), 1)
-            config = replace(config, model=planned.trial.config.model)
-            places.setdefault(config, (planned.environment.device_name, room))
-    if not places:
-        raise RequestError(
-            "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "
-            "--for names a device"
-        )
-    return frontiers(places, dimension, code)
 
 
 def dimension_of(config: TrialConfig, dimension: Dimension) -> Dimension:

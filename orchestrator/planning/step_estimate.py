@@ -60,12 +60,19 @@ class StepEstimate:
     fleet: Fleet | None = None
     quantiles: tuple[float, float] | None = None
     """Median and 99th percentile of steps whose batches differ; `seconds` is their mean."""
+    planning: float = 0.0
+    """Seconds in which the host plans attention for a shape of a batch that it has not met."""
     beyond_autocast: Mapping[str, float] = field(default_factory=dict)
     """Part of the model that computes in float32 though the trial asks for 16 bits -> the seconds that 16 bits save."""
 
     @property
     def advice(self) -> str | None:
-        """Say what autocast does not reach; None if it reaches all that takes time."""
+        """Say what another kernel of attention would save, or what autocast does not reach; None if nothing."""
+        if self.planning:
+            return (
+                f"cuDNN's attention is planned for each new shape of a batch, about {1e3 * self.planning:.0f} ms on "
+                "the host; attention: sdpa_flash needs no plan"
+            )
         if not self.beyond_autocast:
             return None
         verb, saved = "compute" if len(self.beyond_autocast) > 1 else "computes", sum(self.beyond_autocast.values())
@@ -170,6 +177,7 @@ class StepEstimates:
             between=(steps.mean.low, steps.mean.high),
             others=steps.mean_of_others,
             quantiles=steps.quantiles,
+            planning=steps.planning if config.batching != "packed" else 0.0,
         )
 
     def _estimated(

@@ -21,6 +21,11 @@ Times = NDArray[np.float64]
 """Seconds of each step, and their interval: (steps, 3)."""
 SOME_BATCHES = 1000
 """Batches from which the share of padding is taken."""
+PLANNING = (0.070, 0.080)
+"""Seconds in which a host plans cuDNN's attention, forward and backward, for a shape that it has not met; other kernels
+need none (PyTorch 2.11 with cuDNN 9.19 beside an H200, docs/lab/2026-11-27-new-shapes.md)."""
+PLANNING_HOSTS = (0.6, 2.0)
+"""Least and most of that: single shapes took 0.65 to 1.3 times as long, and other hosts may be slower."""
 ShapeOperators = Mapping[Shape, Operators]
 """Shape -> the operators of its step."""
 
@@ -36,6 +41,8 @@ class VariedTimes:
     """Of all of them."""
     usual: PredictedStep
     """The one of those known that takes about as long as the mean."""
+    planning: float
+    """Seconds in which the host plans attention for a shape that it has not met."""
 
     @property
     def mean(self) -> Sure:
@@ -62,8 +69,15 @@ def varied_times(config: TrialConfig, known: ShapeOperators, rates: Rates, count
     of_ranks = [[*islice(batches(config, rank, world), count)] for rank in range(world)]
     timed = {shape: one.ranks or one.time for shape, one in steps.items()}
 
+    planning = planning_of(next(iter(known.values())))
+
     def slowest(spread: Spread) -> Times:
-        by_rank = [seconds_by_shape(timed, [one.shape for one in taken], spread) for taken in of_ranks]
+        by_rank = []
+        for taken in of_ranks:
+            shapes = [one.shape for one in taken]
+            is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
+            waits = np.outer(np.array(is_new, dtype=float), np.array(planning))
+            by_rank.append(seconds_by_shape(timed, shapes, spread, waits))
         longest: Times = np.array(by_rank).max(axis=0)
         return longest
 
@@ -76,6 +90,7 @@ def varied_times(config: TrialConfig, known: ShapeOperators, rates: Rates, count
         others=others,
         real_tokens=sum(one.real_tokens for taken in of_ranks for one in taken),
         usual=min(steps.values(), key=lambda one: abs(one.sure.seconds - mean)),
+        planning=planning[1],
     )
 
 
@@ -86,16 +101,33 @@ def padding_of(config: TrialConfig) -> float:
     return 1 - sum(one.real_tokens for one in taken) / sum(one.padded_tokens for one in taken)
 
 
-def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spread: Spread) -> Times:
+def planning_of(operators: Operators) -> tuple[float, float]:
+    """Return how long device and host wait for the plans of cuDNN's attention for one more shape. The device has work
+    left from forward when backward needs its plan, the host has not."""
+    kernels = [one.name for one in operators if one.name.startswith("sdpa_cudnn")]
+    forward, backward = PLANNING if kernels else (0.0, 0.0)
+    return forward, forward + backward * any(name.endswith("_backward") for name in kernels)
+
+
+def seconds_by_shape(
+    known: Mapping[Shape, Timed],
+    shapes: Sequence[Shape],
+    spread: Spread,
+    waits: Times,
+) -> Times:
     """Return seconds and interval of a step of each shape, from those of a few. By the device, and by the host, a step
-    takes a constant, a time for each token, and one for each pair of tokens in a row; the longer decides. None is
-    shorter than the shortest known one."""
+    takes a constant, a time for each token, and one for each pair of tokens in a row, none less than the least known
+    one; then it waits. The longer decides. waits: of device and host, (steps, 2)."""
     shares = _features(shapes) @ np.linalg.pinv(_features(known))  # of the known steps in each: (steps, known)
-    ends = ((spread.factor, None), (spread.factor / spread.width, 0), (spread.factor * spread.width, 1))
+    ends = (
+        (spread.factor, None, 1.0),
+        (spread.factor / spread.width, 0, PLANNING_HOSTS[0]),
+        (spread.factor * spread.width, 1, PLANNING_HOSTS[1]),
+    )
     found = []
-    for factor, end in ends:
+    for factor, end, host in ends:
         limits = np.array([one.limits(factor, end) for one in known.values()])  # type: ignore[arg-type]
-        found.append(np.maximum(shares @ limits, limits.min(axis=0)).max(axis=1))
+        found.append((np.maximum(shares @ limits, limits.min(axis=0)) + host * waits).max(axis=1))
     return np.stack(found, axis=1)
 
 

@@ -2,7 +2,6 @@
 
 import json
 
-import pandas as pd
 import pytest
 
 from lmsweep import analysis
@@ -38,13 +37,6 @@ def test_a_run_measures_what_is_missing_and_pools_it(run_twice):
     assert "[3/3]" in done.stdout and "process 2 of 2" in done.stdout
     steps = analysis.load(str(store)).query("phase == 'step' and metric == 'time'")
     assert list(steps["processes"]) == [2, 2]
-
-
-@pytest.mark.slow
-def test_every_trial_runs_once_before_any_repetition(tmp_path, run_twice):
-    _, store, *_ = run_twice
-    rows = pd.read_parquet(store / "measurements").drop_duplicates("attempt_id").sort_values("started_at")
-    assert sorted(rows["context_length"][:2]) == [16, 32] and sorted(rows["context_length"][2:]) == [16, 32]
 
 
 @pytest.mark.slow

@@ -4,9 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -35,13 +33,6 @@ BY_SITE = re.compile(r"(Error processing line \d+ of \S+\.pth:\n.*?Remainder of 
 """What Python says when it starts with such a PYTHONPATH, where another package's .pth file imports modules. No process
 that we start begins so, therefore it may appear once.
 """
-
-FAST = ("random", "trials", "signal", PATHS[1])
-"""Those that CI tries one by one; it tries all of them together."""
-
-
-def some_fast(values: Sequence[str]) -> list[Any]:
-    return [value if value in FAST else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 @pytest.fixture
@@ -75,17 +66,15 @@ def run_there(folder: Path, *words: str | Path, path: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", some_fast(NAMES))
-def test_neither_the_command_nor_its_processes_import_files_of_the_folder(folder: Path, name: str):
-    put(folder, name)
+def test_neither_the_command_nor_its_processes_import_files_of_the_folder(folder: Path):
+    put(folder, *NAMES)
     for path in PATHS[:2]:
         assert "Show which trials would run" in run_there(folder, *START, "plan", "--help", path=path)
     run_there(folder, *command("lmsweep.trials.store.store"), path=str(ROOT))
 
 
-@pytest.mark.parametrize("name", some_fast(OF_THE_LIBRARY))
-def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: str):
-    put(folder, name)
+def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path):
+    put(folder, *OF_THE_LIBRARY)
     for first in (folder, ""):  # of a script, and of a notebook's kernel
         (folder / "script.py").write_text(
             f"import sys; sys.path[0] = {str(first)!r}; before = list(sys.path)\n"
@@ -95,7 +84,7 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: 
         run_there(folder, sys.executable, "script.py", path=str(ROOT))
 
 
-@pytest.mark.parametrize("path", some_fast(PATHS[1:]))
+@pytest.mark.parametrize("path", PATHS[1:])
 @pytest.mark.slow
 def test_every_process_of_a_trial_starts_in_a_folder_of_such_files(folder: Path, path: str):
     put(folder, *NAMES)

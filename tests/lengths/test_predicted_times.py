@@ -25,6 +25,9 @@ CHATS = {
 }
 
 
+DYNAMIC = {"compile": "block", "dynamic_shapes": True}
+
+
 def planned(folder: Path, *fields: dict[str, Any], devices: str = "H100") -> list[dict[str, Any]]:
     """The trials of a plan with these changes of the chats."""
     for number, changes in enumerate(fields):
@@ -60,8 +63,18 @@ def test_two_ranks_wait_for_the_longer_batch(tmp_path: Path) -> None:
 def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_take_as_long_as_uncompiled(
     tmp_path: Path,
 ) -> None:
-    eager, each, dynamic = planned(tmp_path, {}, {"compile": "block"}, {"compile": "block", "dynamic_shapes": True})
-    assert each["expected_recompiles"] == 7 and dynamic["expected_recompiles"] == 1
+    eager, each, dynamic = planned(
+        tmp_path, *({"attention": "sdpa_flash"} | one for one in ({}, {"compile": "block"}, DYNAMIC))
+    )
+    assert each["expected_recompiles"] == 7 and dynamic["expected_recompiles"] >= 1
     assert each["expected_step_seconds"] == pytest.approx(eager["expected_step_seconds"])
     assert dynamic["expected_step_seconds"] < 0.9 * eager["expected_step_seconds"]
     assert "expected_recompiles" not in eager or eager["expected_recompiles"] is None
+
+
+def test_each_new_shape_of_a_batch_waits_for_cudnn_to_plan_its_attention(tmp_path: Path) -> None:
+    cudnn, flash, alike = planned(tmp_path, {}, {"attention": "sdpa_flash"}, {"lengths": "uniform(600, 600)"})
+    assert cudnn["expected_step_seconds"] - flash["expected_step_seconds"] == pytest.approx(0.13, abs=0.03)
+    assert alike["expected_step_seconds"] < 0.1
+    shown = lmsweep_here("plan", f"{tmp_path}/0.yaml", "--for", "H100")
+    assert "planned for each new shape of a batch, about 150 ms" in shown and "sdpa_flash needs no plan" in shown

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
+from lmsweep.analysis.answers.headline import headline_of
+from lmsweep.analysis.answers.store_answers import answers_of
 from lmsweep.orchestrator.features.best.cells.cells import cells_of
 from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.trials.spec.config import TrialConfig
@@ -68,3 +70,10 @@ def test_the_best_batching_has_the_cheapest_real_tokens_and_the_peak_of_its_run(
     costs = {name: cell.cost(aim) for name, cell in cells.items()}
     assert {name: cost and round(1 / cost.median) for name, cost in costs.items()} == {"padded": 1000, "packed": 2000}
     assert {name: cell.peak for name, cell in cells.items()} == {"padded": 5e9, "packed": 3e9}
+
+
+def test_the_page_names_the_winner_and_the_padding_of_each_option(store: str) -> None:
+    attempts = analysis.load(store, pooled=False)
+    headline, details = headline_of(next(iter(answers_of(attempts))))
+    assert "packed" in headline and "2 times as fast" in headline
+    assert "Padding: batching padded 75 to 75 %, batching packed 2 to 2 %." in " ".join(details)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmsweep.trials.bench.varied_steps import BatchesTaken
+from lmsweep.trials.bench.varied_steps import BatchesTaken, token_rows
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.lengths.batches import batches
@@ -150,25 +150,35 @@ def test_compiled_code_is_compiled_again_as_often_as_predicted(fields: dict[str,
     assert seconds == sorted(seconds) and seconds[0] > 0 and (seconds[-1] == seconds[0]) == (graphs[-1] == 1)
 
 
-# Measured with PyTorch 2.11 on an H200 and an H100, docs/lab/2026-11-27-masked-attention.md
+# Measured with PyTorch 2.11 on an H100 and an H200: docs/lab/2026-11-27-new-shapes.md
 @pytest.mark.parametrize(
-    ("lengths", "batching", "dynamic", "count"),
+    ("fields", "count"),
     [
-        ("lognormal(400, 0.8, 4096)", "padded", True, 1),
-        ("lognormal(400, 0.8, 4096)", "grouped", True, 1),
-        ("uniform(16, 4096)", "padded", True, 0),
-        ("lognormal(400, 0.8, 4096)", "token_budget", True, 0),
-        ("uniform(16, 4096)", "token_budget", True, 0),
-        ("uniform(16, 4096)", "padded", False, 7),
-        ("uniform(16, 4096)", "packed", False, 0),
+        ({"lengths": "lognormal(400, 0.8, 4096)", "attention": "sdpa"}, 1),
+        ({"lengths": "lognormal(400, 0.8, 4096)", "attention": "sdpa", "batching": "grouped"}, 1),
+        ({"lengths": "uniform(16, 4096)", "attention": "sdpa"}, 0),
+        ({"lengths": "uniform(16, 4096)", "attention": "sdpa", "d_model": 1024}, 0),
+        ({"lengths": "uniform(16, 4096)", "attention": "sdpa_flash", "d_model": 1024}, 1),
+        ({"lengths": "lognormal(400, 0.8, 4096)", "batching": "token_budget", "batch_tokens": 32768}, 0),
+        ({"lengths": "uniform(16, 4096)", "dynamic_shapes": False}, 7),
+        ({"lengths": "uniform(16, 4096)", "dynamic_shapes": False, "batching": "packed"}, 0),
+        (
+            {
+                "lengths": "lognormal(600, 0.8, 4096)",
+                "dynamic_shapes": False,
+                "batching": "packed",
+                "attention": "varlen",
+                "d_model": 1280,
+                "batch_size": 2,
+            },
+            1,
+        ),
     ],
 )
-def test_a_gpu_recompiles_dynamic_code_once_if_batches_lie_on_both_sides_of_what_inductor_fuses(
-    lengths: str, batching: Any, dynamic: bool, count: int
-) -> None:
-    size = {"batch_tokens": 32768, "batch_size": 1} if batching == "token_budget" else {"batch_size": 8}
-    fields = {"d_model": 768, "context_length": 4096, "device": "cuda", "compile": "block", "batches": 60} | size
-    config = replace(TINY, lengths=lengths, batching=batching, dynamic_shapes=dynamic, **fields)  # type: ignore[arg-type]
+def test_a_gpu_recompiles_as_often_as_was_measured(fields: dict[str, Any], count: int) -> None:
+    usual = {"d_model": 768, "context_length": 4096, "batch_size": 8, "device": "cuda", "compile": "block"}
+    size = {"batch_size": 1} if "batch_tokens" in fields else {}
+    config = replace(TINY, **(usual | {"dynamic_shapes": True, "batches": 50} | fields | size))
     assert recompiles(config) == count
 
 
@@ -240,3 +250,20 @@ def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Pa
         rows = records_of_trial(varied, "timing")
         expected = tuple(batch.padded_tokens for batch in islice(batches(varied), 6))
         assert rows["step", "padded_tokens"].samples == expected
+
+
+def test_the_time_of_a_token_varies_little_between_the_parts_of_sorted_batches() -> None:
+    taken = [
+        (one,)
+        for one in islice(
+            batches(
+                replace(TINY, batching="grouped", context_length=512, batch_size=8, lengths="lognormal(100, 0.8, 512)")
+            ),
+            100,
+        )
+    ]
+    seconds = [1e-3 + 1e-6 * batch.padded_tokens for (batch,) in taken]
+    rows = {row.metric: row for row in token_rows(taken, seconds)}
+    parts = rows["token_time"].samples
+    assert parts is not None and len(parts) == 10 and max(parts) < 1.2 * min(parts)
+    assert sum(parts) / 10 == pytest.approx(sum(seconds) / sum(rows["real_tokens"].samples or ()), rel=0.02)

@@ -18,8 +18,8 @@ from rich.console import Console
 from lmsweep.analysis import render
 from lmsweep.orchestrator.cluster.nodes import CpuRates, Node
 from lmsweep.orchestrator.cluster.placement import Placement
-from lmsweep.orchestrator.commands.text.plan_output import plan_output
-from lmsweep.orchestrator.commands.text.plan_text import PlanText
+from lmsweep.orchestrator.features.plan.plan_output import plan_output
+from lmsweep.orchestrator.features.plan.plan_text import PlanText
 from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import with_devices
 from lmsweep.orchestrator.planning.memory_predictions import Predictions

@@ -27,7 +27,6 @@ HOSTILE = {
     "a list that holds itself": ("&a [*a]", "s.yaml:1: nested more than 16 deep once aliases are followed"),
     "a mapping that is its own key": ("&a {*a : 1}", None),
     "deep lists": ("[" * 200_000, "s.yaml:1: nested more than 16 deep"),
-    "deep keys": ("? " * 200_000, "s.yaml:1: nested more than 16 deep"),
     "many values": ("[" + "1," * 400_000 + "]", "s.yaml:1: more than 50000 values"),
     "a long file": ("#" * 1_000_001, "s.yaml: too large for a sweep file (more than 1000000 bytes)"),
     "a long number": ("name: " + "9" * 5000, None),
@@ -35,11 +34,6 @@ HOSTILE = {
         "!!python/object/apply:os.system ['touch ran']",
         "s.yaml:1: the tag '!!python/object/apply:os.system' is not allowed; a sweep is plain data",
     ),
-    "a name of code": (
-        "name: !!python/name:os.system ''",
-        "s.yaml:1: the tag '!!python/name:os.system' is not allowed; a sweep is plain data",
-    ),
-    "a set": ("x: !!set {a}", "s.yaml:1: the tag '!!set' is not allowed; a sweep is plain data"),
 }
 
 

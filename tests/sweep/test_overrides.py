@@ -3,16 +3,13 @@
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_override, parse_overrides, single_trial
-from tests.support.sweeps import OR_OTHER, PRECISIONS, WORKLOADS, error_of, values
+from tests.support.sweeps import PRECISIONS, WORKLOADS, error_of, values
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("context_length=128,256", ("context_length", [128, 256])),
-        ("precision=bf16", ("precision", ["bf16"])),
-        ("model=2.7b,xl", ("model", ["2.7b", "xl"])),
-        ("device=cuda:*", ("device", ["cuda:*"])),
         ("d_ff=null", ("d_ff", [None])),
         ("timeout_seconds= 1.5 ,2", ("timeout_seconds", [1.5, 2])),
         ('batch_size="1"', ("batch_size", ["1"])),
@@ -27,9 +24,7 @@ def test_an_override_is_a_field_and_its_values_read_as_in_a_file(text, expected)
     ("text", "message"),
     [
         ("precision", "--set precision: write axis=value, or axis=value,value"),
-        ("=1", "--set =1: write axis=value, or axis=value,value"),
         ("precision=", "--set precision=: '' is not a value; write axis=value, or axis=value,value"),
-        ("precision=a,,b", "--set precision=a,,b: '' is not a value; write axis=value, or axis=value,value"),
         (
             "adapter_args={rank: 4}",
             "--set adapter_args={rank: 4}: write one argument at a time, adapter_args.NAME=value",
@@ -51,9 +46,7 @@ def test_an_override_of_a_field_that_has_one_already_is_refused():
     ("settings", "message"),
     [
         (["tiny"], "trial tiny: write axis=value, or axis=value,value"),
-        (["model=tinny"], f"trial: model: 'tinny' is not a model; did you mean tiny? ({OR_OTHER})"),
         (["model=tiny", "batch_sise=1"], "trial: batch_sise: unknown field; did you mean batch_size?"),
-        (["model=tiny", "batch=1"], "trial: batch: unknown field; it is called batch_size here"),
         (["model=tiny", "model=small"], "trial model=small: model is given twice"),
         (["model=tiny,small"], "model has 2 values; a trial takes one"),
         (
@@ -94,14 +87,6 @@ def test_an_override_of_several_values_is_taken_by_axes_fixed_fields_and_include
         ("medium", "tf32"),
         ("medium", "fp16"),
     ]
-    assert values(grid_of(OVERRIDDEN, batch_size=[1, 3]), "model", "batch_size") == [
-        ("d128-f512-l1-h4", 1),
-        ("d768-f3072-l1-h12", 1),
-        ("d128-f512-l1-h4", 3),
-        ("d768-f3072-l1-h12", 3),
-        ("medium", 1),
-        ("medium", 3),
-    ]
 
 
 def test_an_override_of_the_model_is_that_model_whatever_dimensions_the_file_gives(grid_of):
@@ -131,6 +116,3 @@ def test_an_override_that_is_wrong_says_so_in_the_words_of_a_file(grid_of):
 
 def test_an_override_that_leaves_a_grid_without_a_combination_is_an_error(grid_of):
     assert error_of(grid_of, OVERRIDDEN, precision=["bf16"]) == "s.yaml:3: grids[0]: every combination is excluded"
-
-
-# What is wrong in a grid: the text from line 4 on, and the whole message

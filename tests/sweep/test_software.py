@@ -46,22 +46,17 @@ def test_installed_is_no_other_trial_than_one_without_the_field(tmp_path: Path) 
     [
         ({"torch": 2.1}, "in quotes"),
         ({"torch": ">=2.12"}, "is not a requirement with an exact version"),
-        ("torch>=2.12", "is not a requirement with an exact version"),
         ("torch==2.12.*", "is not a requirement with an exact version"),
-        ("torch", "is not a requirement with an exact version"),
         ("torch==2.12.0 torch==2.13.0", "torch is given twice"),
         ("torch@https://example.org/torch.whl", "is not a requirement with an exact version"),
-        ("https://example.org/torch.whl", "is not a requirement with an exact version"),
         ("./wheels/torch.whl", "is not a requirement with an exact version"),
         ("--index-url=https://example.org torch==2.12.0", "is not a requirement with an exact version"),
-        ("-e .", "is not a requirement with an exact version"),
         ("torch==2.12.0;python_version>'3'", "is not a requirement with an exact version"),
         ("lmsweep==0.1", "lmsweep measures with itself"),
         ("python==3.12", "the Python that runs lmsweep"),
         (" ".join(f"p{number}==1" for number in range(40)), "name those that differ"),
         ("", "there is no requirement"),
         (["torch==2.12.0"], "is not software"),
-        (2.12, "is not software"),
     ],
 )
 def test_anything_but_names_with_exact_versions_is_refused_with_file_and_line(
@@ -90,7 +85,6 @@ def test_a_file_of_the_code_folder_lists_releases_and_its_content_is_the_identit
     ("text", "said"),
     [
         ("torch==2.12.0\n--index-url https://example.org\n", "bad.txt:2: "),
-        ("-r other.txt\n", "bad.txt:1: "),
         ("torch==2.12.0 --hash=sha256:00\n", "bad.txt:1: "),
         ("# nothing\n", "there is no requirement"),
         (None, "cannot read"),

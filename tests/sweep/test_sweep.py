@@ -276,15 +276,15 @@ def test_ten_times_the_combinations_take_at_most_thirty_times_as_long(grid_of):
     def seconds(contexts: int) -> float:
         text = (
             f"axes: {{model: [tiny, small, medium, large], context_length: {list(range(1, contexts + 1))}, "
-            f"batch_size: {list(range(1, 51))}, precision: [fp32, tf32, bf16, fp16, bf16_pure], "
+            f"batch_size: {list(range(1, 26))}, precision: [fp32, tf32, bf16, fp16, bf16_pure], "
             "compile: [none, block]}\n"
-            "exclude: [{model: small, precision: fp16, compile: block, batch_size: 50}]"
+            "exclude: [{model: small, precision: fp16, compile: block, batch_size: 25}]"
         )
         began = time.process_time()
-        assert len(grid_of(text).trials) == 2_000 * contexts - contexts
+        assert len(grid_of(text).trials) == 1_000 * contexts - contexts
         return time.process_time() - began
 
-    few = min(seconds(2) for _ in range(3))
+    few = min(seconds(2) for _ in range(2))
     assert seconds(20) < 30 * few  # quadratic would be 100
 
 
@@ -307,30 +307,6 @@ def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
 def test_every_published_table_has_a_grid_of_its_name_in_the_order_of_the_reports():
     tables = dict.fromkeys(published()["source"] + " " + published()["table"])
     assert list(load_sweep("cs336-2025").grids) == list(tables)
-
-
-def test_cs336_2025_holds_the_published_end_to_end_grid_and_its_variations():
-    trials = load_sweep("cs336-2025").trials
-    modes = {t.config.mode for t in trials if "profile" not in t.workloads}
-    assert modes == {"train_forward", "forward_backward", "train_step"}
-    configs = {
-        (c.model, c.device, c.precision, c.compile, c.context_length, c.batch_size, c.mode, c.warmup_steps)
-        for c in (trial.config for trial in trials)
-    }
-    for model in ("small", "medium", "large", "xl", "2.7b"):
-        for mode in ("train_forward", "forward_backward"):
-            for precision in ("fp32", "tf32", "bf16"):
-                for compiled in ("none", "model"):
-                    assert (model, "cuda", precision, compiled, 256, 4, mode, 5) in configs
-            for warmup in (0, 1):
-                assert (model, "cuda", "tf32", "none", 256, 4, mode, warmup) in configs
-            for device in ("cpu", "mps"):
-                assert (model, device, "fp32", "none", 256, 4, mode, 5) in configs
-    for context in (128, 256, 512, 1024):
-        assert ("xl", "cuda", "bf16", "none", context, 4, "forward_backward", 5) in configs
-    assert ("large", "mps", "fp32", "model", 256, 4, "forward_backward", 5) in configs
-    assert ("small", "cuda", "bf16", "none", 256, 64, "train_forward", 5) in configs
-    assert ("large", "cuda", "tf32", "model", 256, 32, "train_step", 5) in configs
 
 
 def test_a_packaged_sweep_has_the_name_of_its_file_and_a_description():

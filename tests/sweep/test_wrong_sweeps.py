@@ -19,10 +19,6 @@ GRID_ERRORS = {
         "s.yaml:6: grids[0].model: is a field; move it below fixed, or with several values below axes\n"
         "s.yaml:7: grids[0].contxt_length: is an axis, context_length here; move it below axes",
     ),
-    "unknown field that is like none": (
-        "fixed:\n  model: tiny\n  zzz: 3",
-        f"s.yaml:6: grids[0].fixed.zzz: unknown field {FIELDS}",
-    ),
     "unknown model": (
         "axes:\n  model:\n    - tiny\n    - meduim",
         f"s.yaml:7: grids[0].axes.model: 'meduim' is not a model; did you mean medium? ({OR_OTHER})",
@@ -30,10 +26,6 @@ GRID_ERRORS = {
     "a number for a model": (
         "fixed: {model: 2.7}",
         f"s.yaml:4: grids[0].fixed.model: 2.7 is not a model; did you mean 2.7b? ({OR_OTHER})",
-    ),
-    "null for a model": (
-        "fixed: {model: }",
-        f"s.yaml:4: grids[0].fixed.model: null is not a model (one of: {MODELS}), {OR_OTHER}",
     ),
     "unknown and missing dimension": (
         "fixed: {model: {d_model: 8, d_f: 8, num_layers: 1, num_heads: 2}}",
@@ -46,10 +38,6 @@ GRID_ERRORS = {
         "s.yaml:4: grids[0].axes.model[1].d_ff: 8.5 is not a whole number\n"
         "s.yaml:4: grids[0].axes.model[1].num_layers: '1' is not a whole number; write 1, without quotes\n"
         "s.yaml:4: grids[0].axes.model[1].num_heads: num_heads is 0; it must be at least 1",
-    ),
-    "dimensions that contradict each other": (
-        "fixed: {model: {d_model: 8, d_ff: 8, num_layers: 1, num_heads: 3}}",
-        "s.yaml:4: grids[0].fixed.model: num_heads 3 does not divide d_model 8",
     ),
     "illegal word": (
         "axes: {precision: [fp32, bf61]}\nfixed: {model: tiny}",
@@ -89,16 +77,6 @@ GRID_ERRORS = {
         "s.yaml:4: grids[0].fixed.device: cuda:0 is PyTorch's name of a single GPU; write cuda (each trial gets a GPU"
         " of its own; CUDA_VISIBLE_DEVICES limits which)",
     ),
-    "devices that are none": (
-        "axes: {device: ['cuda:', 'cuda:H 200', CPU, 0]}\nfixed: {model: tiny}",
-        "s.yaml:4: grids[0].axes.device: 'cuda:' is not a device; did you mean cuda:*?"
-        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
-        "s.yaml:4: grids[0].axes.device: 'cuda:H 200' is not a device; did you mean cuda:*?"
-        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
-        "s.yaml:4: grids[0].axes.device: 'CPU' is not a device; did you mean cpu?"
-        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
-        "s.yaml:4: grids[0].axes.device: 0 is not text",
-    ),
     "a list for one value": (
         "fixed: {model: tiny, mode: [forward]}\nexclude: [{batch_size: [1, 2]}]",
         "s.yaml:4: grids[0].fixed.mode: is a list; give a single value here, or move it to axes\n"
@@ -131,14 +109,6 @@ GRID_ERRORS = {
         "axes: {}\nfixed: {model: tiny}",
         "s.yaml:4: grids[0].axes: is empty; give at least one axis, or remove it",
     ),
-    "null for axes": (
-        "axes:\nfixed: {model: tiny}",
-        "s.yaml:4: grids[0].axes: null is not a mapping of keys to values",
-    ),
-    "an axis that is fixed": (
-        "axes: {model: [tiny]}\nfixed:\n  model: small",
-        "s.yaml:6: grids[0].fixed.model: is already an axis of this grid",
-    ),
     "rows that are none": (
         "fixed: {model: tiny}\nexclude: {precision: fp32}\ninclude: [fp32]",
         "s.yaml:5: grids[0].exclude: a mapping is not a list\n"
@@ -160,11 +130,6 @@ GRID_ERRORS = {
     "no model": (
         "axes: {precision: [fp32, bf16]}",
         "s.yaml:3: grids[0]: the workload timing needs a model, and d_model, d_ff, num_layers, num_heads are not given;"
-        f" give model (one of: {MODELS}, {OR_OTHER})",
-    ),
-    "half a model": (
-        "fixed: {model: tiny}\ninclude: [{}, {d_ff: null}]",
-        "s.yaml:5: grids[0].include[1]: the workload timing needs a model, and d_ff is not given;"
         f" give model (one of: {MODELS}, {OR_OTHER})",
     ),
     "combinations that cannot be": (
@@ -203,11 +168,8 @@ def test_a_wrong_grid_is_refused_with_file_line_key_and_the_nearest_word(grid_of
     ("theirs", "ours"),
     [
         ("seq_len: 512", "context_length"),
-        ("bs: 8", "batch_size"),
         ("dtype: bf16", "precision"),
-        ("hidden_size: 64", "d_model"),
         ("n_head: 4", "num_heads"),
-        ("num_hidden_layers: 2", "num_layers"),
     ],
 )
 def test_a_field_of_another_name_elsewhere_gets_ours_once_and_no_list(grid_of, theirs, ours):
@@ -236,15 +198,13 @@ def test_the_axes_of_another_tool_get_ours(grid_of):
 
 # What is wrong in a file
 
-EMPTY = "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n"
-
 VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
     "empty": (
         "",
-        EMPTY + AS_IN,
+        "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n"
+        + AS_IN,
     ),
-    "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
     "nothing of what it needs": ("description: x", "s.yaml:1: name is missing\ns.yaml:1: grids is missing\n" + AS_IN),
     "a grid at the top": (
         "name: s\naxes: {model: [tiny]}\nbatch_size: 4\nseq_len: 8",
@@ -257,22 +217,9 @@ FILE_ERRORS = {
     ),
     "TOML": ("name = 's'\n[axes]\nbatch_size = [1]", "s.yaml:1: this is TOML\n" + AS_IN),
     "no grid": ("name: s\ngrids: []", "s.yaml:2: grids: is empty; give at least one\n" + AS_IN),
-    "grids left empty": ("name: s\ngrids:", "s.yaml:2: grids: is empty; give at least one\n" + AS_IN),
-    "one grid for grids": (
-        "name: s\ngrids: {workloads: [timing]}",
-        "s.yaml:2: grids: a mapping is not a list\n" + AS_IN,
-    ),
-    "grids that are none": (
-        "name: s\ngrids: [timing]",
-        "s.yaml:2: grids[0]: 'timing' is not a mapping of keys to values",
-    ),
     "a grid without workloads": (
         "name: s\ngrids:\n  - fixed: {model: tiny}",
         "s.yaml:3: grids[0]: workloads is missing",
-    ),
-    "an empty list of workloads": (
-        VALID.replace("[timing]", "[]"),
-        "s.yaml:3: grids[0].workloads: is empty; give at least one",
     ),
     "one workload": (
         VALID.replace("[timing]", "timing"),
@@ -294,11 +241,6 @@ FILE_ERRORS = {
     ),
     "a number for the name": (VALID.replace("name: s", "name: 2025"), "s.yaml:1: name: 2025 is not text"),
     "a blank name": (VALID.replace("name: s", "name: ' '"), "s.yaml:1: name: ' ' is not a name; give one line of text"),
-    "a name of two lines": (
-        VALID.replace("name: s", 'name: "a\\nb"'),
-        "s.yaml:1: name: 'a\\nb' is not a name; give one line of text",
-    ),
-    "null for the description": (VALID + "description:", "s.yaml:5: description: null is not text"),
     "a syntax error": (
         "name: s\ngrids: [1,\n",
         "s.yaml:3: not valid YAML: while parsing a flow node, expected the node content, but found '<stream end>'",
@@ -306,10 +248,6 @@ FILE_ERRORS = {
     "a line that is indented less than its neighbour": (
         "name: s\ngrids:\n  - name: g\n   workloads: [timing]",
         "s.yaml:4: not valid YAML: the indentation does not match that of the lines above",
-    ),
-    "a key that is indented more than its neighbour": (
-        "name: s\ngrids:\n  - name: g\n      workloads: [timing]",
-        "s.yaml:4: not valid YAML: mapping values are not allowed here; is the indentation right?",
     ),
     "a tab": (
         "name:\n\tx",
@@ -320,10 +258,6 @@ FILE_ERRORS = {
         "s.yaml:5: not valid YAML: expected a single document in the stream, but found another document",
     ),
     "a control character": ("name: s\n\x07", "s.yaml:2: not valid YAML: the character U+0007 is not allowed"),
-    "an escape beyond Unicode": (
-        'name: s\nx: "\\U00110000"',
-        "s.yaml:2: not valid YAML: chr() arg not in range(0x110000)",
-    ),
     "half a surrogate pair": ('name: s\nx: "\\ud800"', "s.yaml:2: not valid Unicode: half of a surrogate pair"),
     "not UTF-8": (b"name: s\nx: \xff", "s.yaml:2: not UTF-8 text"),
     "an unknown alias": ("name: *n", "s.yaml:1: not valid YAML: found undefined alias 'n'"),

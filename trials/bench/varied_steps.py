@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from statistics import fmean
 
 import numpy as np
@@ -46,7 +45,8 @@ class BatchesTaken:
 
 
 PARTS = 10
-"""Of all steps, each with a mean time of a token: single steps have few tokens, and their times vary with these."""
+"""Of all steps, each with a mean time of a token: single steps have few tokens, and their times vary with these. Each
+ten steps give one to each part, to the first and to the last in turn: `grouped` batches are sorted by length."""
 
 
 def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Measurement]:
@@ -65,6 +65,6 @@ def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Meas
 
 def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> Iterator[float]:
     """Yield seconds a real token, of each part of the steps."""
-    borders = np.linspace(0, len(seconds), min(PARTS, len(seconds)) + 1).round().astype(int)
-    for begin, end in pairwise(borders):
-        yield sum(seconds[begin:end]) / sum(tokens[begin:end])
+    part = [at % PARTS if at // PARTS % 2 == 0 else PARTS - 1 - at % PARTS for at in range(len(seconds))]
+    taken = np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens))
+    yield from taken[~np.isnan(taken)].tolist()

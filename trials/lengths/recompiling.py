@@ -3,14 +3,18 @@
 from functools import cache
 from itertools import islice
 
-from lmsweep.trials.lengths.batches import batches
+from lmsweep.trials.lengths.batches import Batch, batches
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS, BORDERS_MULTIPLE
 
 MOST_GRAPHS = 8
 """Graphs of one piece of code, after which PyTorch runs it uncompiled: `recompile_limit` of `torch._dynamo.config`."""
 FUSED_ELEMENTS = 5 * 2**20
 """Elements of a hidden state from which Inductor fuses reductions over both of its dimensions on a GPU: one graph with
-dynamic shapes serves the batches on one side (`can_fuse`, `torch/_inductor/scheduler.py`)."""
+dynamic shapes serves the batches on one side (`can_fuse`, `torch/_inductor/scheduler.py`, PyTorch 2.11)."""
+ALIGNED = 8
+"""Multiples of so many positions are aligned for FlashAttention and the memory-efficient kernel. A graph with dynamic
+shapes serves those that are, or those that are not (`is_aligned_realized_tensor`, `torch/_inductor/ir.py`)."""
 
 
 @cache
@@ -19,14 +23,27 @@ def recompiles(config: TrialConfig) -> int | None:
     compiled, or whose width is not known."""
     if config.compile == "none" or (config.dynamic_shapes and not config.d_model):
         return None
-    shapes = {batch.shape for batch in islice(batches(config), config.batches)}
-    if not config.dynamic_shapes:
-        return min(len(shapes), MOST_GRAPHS) - 1
-    least = FUSED_ELEMENTS // config.d_model if config.device_type == "cuda" else 0
-    # Dynamo takes a dimension of one for a constant.
-    return len({(rows == 1, width == 1, rows * width > least) for rows, width in shapes}) - 1
+    taken = islice(batches(config), config.batches)
+    graphs = {_of_dynamic_graph(config, one) if config.dynamic_shapes else _of_graph(config, one) for one in taken}
+    return min(len(graphs), MOST_GRAPHS) - 1
 
 
 def runs_uncompiled(config: TrialConfig) -> bool:
     """Return whether most steps run uncompiled, as their shapes are more than PyTorch compiles."""
     return not config.dynamic_shapes and recompiles(config) == MOST_GRAPHS - 1
+
+
+def _of_graph(config: TrialConfig, batch: Batch) -> tuple[int, ...]:
+    """What a graph without dynamic shapes takes for constant."""
+    documents = len(batch.document_lengths) if config.attention == "varlen" else 0
+    return *batch.shape, -(-documents // BORDERS_MULTIPLE)
+
+
+def _of_dynamic_graph(config: TrialConfig, batch: Batch) -> tuple[bool, ...]:
+    """What one with dynamic shapes does: dimensions of one, and on a GPU what Inductor asked of the sizes."""
+    rows, width = batch.shape
+    if config.device_type != "cuda":
+        return rows == 1, width == 1
+    way = ATTENTIONS.get(config.attention)
+    is_aligned = bool(way and way.kernel in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION")) and width % ALIGNED == 0
+    return rows == 1, width == 1, rows * width * config.d_model < FUSED_ELEMENTS, is_aligned

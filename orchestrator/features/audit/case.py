@@ -14,12 +14,12 @@ from lmsweep.orchestrator.features.audit.claims.counting import (
 )
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.operator_changes import without_gradients_of_weights
-from lmsweep.orchestrator.features.audit.prediction import Predicted
+from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
 """The numbers of a claim. Each says how many tokens a second all GPUs train."""
-USUAL_MFU, USUAL_DEVIATION = 0.33, 0.5
-"""Of a run whose step is not predicted: the public runs of this repository's data have 8 to 60 %."""
+UNPREDICTED_DEVIATION = 0.5
+"""Of the logarithm of the MFU of a run whose step is not predicted: public runs have 8 to 60 %."""
 LEAST_DEVIATION = 0.1
 HOST_SHIFT, HOST_DEVIATION = 0.45, 0.27
 """Of the logarithm between the predicted rate and that of the slowest host: what honest claims are below the prediction
@@ -92,7 +92,7 @@ class Case:
         if self.claim.model is None:
             return UNKNOWN_DEVIATION
         if not self.predicted:
-            return USUAL_DEVIATION
+            return UNPREDICTED_DEVIATION
         return math.hypot(max(LEAST_DEVIATION, self.predicted.deviation), HOST_DEVIATION * self.predicted.host_gap)
 
     @property

@@ -8,7 +8,7 @@ from functools import cache
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.cluster.planned_nodes import layout_of
 from lmsweep.orchestrator.features.audit.asking import configs_of, is_above_prediction, why_unpredicted
-from lmsweep.orchestrator.features.audit.claims.counting import precision_of
+from lmsweep.orchestrator.features.audit.claims.counting import conventions, peak_of, precision_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.operator_changes import (
     fused,
@@ -30,6 +30,9 @@ from hosts of 1 to 2.6 times the reference's."""
 UNLIKE = 0.2
 """Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
 parallelism. They send from nothing that takes time to as much as sharded weights, for which they are predicted."""
+USUAL_MFU, USUAL_DEVIATION = 0.35, 0.4
+"""MFU of public training runs that no slow host decides, attention counted over all positions, and the standard
+deviation of its logarithm: with each source left out in turn, 0.33 to 0.37 and 0.36 to 0.40."""
 FLOAT8_EXPERTS = 0.6
 """Logarithm of how much faster experts in float8 may be than those in 16 bits, for which they are predicted."""
 
@@ -117,7 +120,7 @@ def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | R
     faster = FLOAT8_EXPERTS * is_above_prediction(claim)
     parts.append(faster / 2)
     low, high = _tuned(runs)
-    return Predicted(
+    found = Predicted(
         middle=math.exp((rates[0] + rates[-1] + faster) / 2),
         deviation=math.hypot(*parts),
         tuned=(low, high * math.exp(faster)),
@@ -125,6 +128,24 @@ def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | R
         varied=tuple(_varied(claim, runs)),
         source=source_of(runs[0].step.time),
     )
+    return _nearer_to_usual(found, claim) if _is_usual(found, claim) else found
+
+
+def _is_usual(found: Predicted, claim: Claim) -> bool:
+    """Whether public training runs say what MFU to expect: fast products and attention, all weights, no slow host."""
+    config = found.run.config
+    is_slowed = config.attention == "naive" or config.offload != "none" or precision_of(claim) in ("fp32", "tf32")
+    return not is_slowed and claim.method in (None, "full") and not found.host_gap
+
+
+def _nearer_to_usual(found: Predicted, claim: Claim) -> Predicted:
+    """Return the prediction with the usual MFU as a second one: each weighs by its inverse variance."""
+    flops = next(one.flops for one in conventions(claim) if one.name == "full")
+    usual = USUAL_MFU * peak_of(claim.device, precision_of(claim)) * claim.count / flops
+    weights = found.deviation**-2, USUAL_DEVIATION**-2
+    share = weights[1] / sum(weights)
+    middle = found.middle ** (1 - share) * usual**share
+    return replace(found, middle=middle, deviation=sum(weights) ** -0.5)
 
 
 def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from lmsweep.orchestrator.feature import Feature, with_option
-from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, takes_request
+from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, takes_request, with_device
 from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.spec.errors import RequestError
 
@@ -63,7 +63,6 @@ def _show_step(
 ) -> None:
     from lmsweep.orchestrator.api import make_planned
     from lmsweep.orchestrator.cluster.nodes import Refusal
-    from lmsweep.orchestrator.commands.measure import with_device
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.orchestrator.features.explain.step_text import chosen, step_listing, step_output
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned

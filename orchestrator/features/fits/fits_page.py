@@ -10,9 +10,9 @@ from markupsafe import Markup
 from lmsweep import trials
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.render import page_css
-from lmsweep.orchestrator.commands.text.plan_text import OTHERS_NEED
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.planning.largest_fit import lasting_words
+from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.quantities import gib
 

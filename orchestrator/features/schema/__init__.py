@@ -13,7 +13,7 @@ from lmsweep.orchestrator.feature import Feature, registered, with_option
 from lmsweep.orchestrator.plan_request import Rare
 from lmsweep.orchestrator.terminal import say_data
 
-CORE = ("plan", "table", "compare")
+CORE = ("table", "compare")
 """The verbs with --format json that no feature registers."""
 
 

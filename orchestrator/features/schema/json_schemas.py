@@ -8,7 +8,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from lmsweep.analysis.comparison.compare import VERDICTS
-from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
 from lmsweep.orchestrator.feature import registered
 from lmsweep.trials.results.outcome import Flag
 
@@ -105,7 +104,6 @@ class Explained(Printed):
 _CORE: dict[str, Any] = {
     "table": Pivot | ListingOutput,
     "compare": Compared | Explained | ListingOutput,
-    "plan": PlanOutput | FrontierOutput,
 }
 """Verb -> the record or model of its output, without those of features."""
 

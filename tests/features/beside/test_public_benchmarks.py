@@ -9,7 +9,7 @@ from lmsweep import analysis
 from lmsweep.orchestrator.features.beside.side_by_side import beside
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.flag_meanings import CAVEATS, CONDITIONS
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.made_up_results import H200, Attempts, config
 from tests.support.published_numbers import public_benchmarks
@@ -48,12 +48,6 @@ def test_heads_mask_and_kernel_are_those_of_the_figure(attempts: Attempts) -> No
         (16, False, "forward", "FlashAttention-3 forward figure, H100, FlashAttention-2"),
         (8, True, "forward", "FlashAttention-3 forward figure, H100, cuDNN"),
     }
-
-
-def test_another_shape_has_no_counterpart(attempts: Attempts) -> None:
-    alone(attempts, num_heads=4)
-    with pytest.raises(RequestError, match="published has no number"):
-        lines(attempts)
 
 
 def test_a_kernel_of_ones_own_stands_beside_all_kernels_of_the_figure(attempts: Attempts) -> None:

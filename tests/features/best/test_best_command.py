@@ -113,17 +113,6 @@ def test_the_arithmetic_of_a_search_takes_one_core_from_the_trials(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_measures_what_a_search_did_not(tmp_path):
-    sweep, store = grid(tmp_path), tmp_path / "results"
-    assert lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET).returncode == 0
-    searched = attempts(store)
-    done = lmsweep("run", sweep, "--store", store, "--no-predict", **QUIET)
-    assert done.returncode == 0, done.stderr
-    assert searched.items() <= attempts(store).items()
-    assert len(attempts(store)) == 4 and sum(attempts(store).values()) == sum(searched.values()) + 4 - len(searched)
-
-
-@pytest.mark.slow
 def test_a_killed_search_resumes(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
     process = start("best", sweep, "--store", store, "--no-predict", **QUIET)

@@ -10,7 +10,7 @@ from lmsweep.analysis import load
 from lmsweep.orchestrator.features.best.cells.cells import Processes, cells_of
 from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.orchestrator.features.best.searching.candidates import search_of
-from lmsweep.orchestrator.features.best.searching.search import FEWEST_REPEATS, STOP_PROBABILITY, Search
+from lmsweep.orchestrator.features.best.searching.search import STOP_PROBABILITY, Search
 from lmsweep.orchestrator.features.best.standing import MOST_WRONG, RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
@@ -63,12 +63,6 @@ def test_every_value_is_tried_first() -> None:
     assert {value for cell in first for value in cell} == set(EFFECTS)
 
 
-def test_the_first_trial_names_those_that_follow_it_for_the_compiler() -> None:
-    order, one = run(search(), dict(enumerate(COSTS.tolist()))), search()
-    assert one.choose(range(len(CELLS))) == order[0]
-    assert one.likely[:3] == order[1:4] and len(one.likely) == len(CELLS) - 1
-
-
 def test_likely_cells_are_mostly_chosen_next() -> None:
     one, left, named, followed = search(), set(range(len(CELLS))), list[int](), list[bool]()
     while (cell := one.choose(left)) is not None:
@@ -99,14 +93,6 @@ def test_cells_that_run_at_the_same_time_differ() -> None:
         one.learn(cell, measured(float(COSTS[cell])))
     again = [one.choose(left - {*chosen}) for _ in range(3)]
     assert len({*again} - {None}) == len([cell for cell in again if cell is not None])
-
-
-def test_with_every_cell_known_nothing_runs() -> None:
-    one = search()
-    for cell, cost in enumerate(COSTS.tolist()):
-        one.learn(cell, measured(cost))
-    assert one.choose(set()) is None
-    assert one.leader == BEST
 
 
 def test_noise_keeps_the_search_from_being_sure() -> None:
@@ -148,13 +134,6 @@ def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time()
 
 
 @pytest.mark.slow
-def test_what_leads_is_repeated_before_the_answer() -> None:
-    one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall_waits")
-    assert one["repeated"] > 1 and one["trials"] - one["cells"] >= FEWEST_REPEATS
-    assert one["behind"] <= np.log1p(RIGHT_MARGIN) or one["wrong"] >= MOST_WRONG
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "kind"), [(None, None), (0.01, "wall"), (0.03, "wall_waits"), (0.07, "host")])
 @pytest.mark.timeout(900)
 def test_the_answer_is_as_sure_as_it_is_right(noise: float | None, kind: Kind | None) -> None:
@@ -179,8 +158,8 @@ def test_money_begins_where_speed_does_as_waiting_is_paid_for_too() -> None:
     assert chosen[0] == chosen[1]
 
 
-@pytest.mark.parametrize(("name", "value"), [("memory_budget", 2**30), ("attention_args", '{"scale":2}')])
-def test_an_axis_of_null_and_a_value_is_searched(name: str, value: object) -> None:
+def test_an_axis_of_null_and_a_value_is_searched() -> None:
+    name, value = "attention_args", '{"scale":2}'
     configs = [
         config("small", device="cuda", batch_size=batch, compile="block", **fields)  # type: ignore[arg-type]
         for batch in (1, 2, 4, 8, 16)
@@ -248,7 +227,7 @@ def test_a_search_learns_of_a_trial_what_the_answer_reads_of_it_from_the_store(
         assert one.results.errors()[0] == pytest.approx(cost.error)
 
 
-@pytest.mark.parametrize("shares", [(0.97, 0.9), (0.9, 0.97), (0.97, 0.9, 0.5), (0.97, 0.9, 0.97), (0.5, 0.97, 0.5)])
+@pytest.mark.parametrize("shares", [(0.9, 0.97), (0.97, 0.9, 0.5), (0.97, 0.9, 0.97)])
 def test_a_cell_whose_processes_differ_in_kind_is_of_the_widest_in_the_search_as_in_the_answer(
     attempts: Attempts, shares: tuple[float, ...]
 ) -> None:

@@ -51,6 +51,7 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
     ("words", "message"),
     [
         (["h100-devices", "--max-batch"], "--max-batch is about one job; choose one by --where FIELD=VALUE"),
+        ([STORE, "--budget", "1m"], "is a store, in which nothing runs"),
         ([STORE, "--for", "H100", "--format", "json"], "--format json are about what was"),
         (
             ["quick", "--format", "json"],
@@ -58,7 +59,7 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
         ),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
     ],
-    ids=["jobs", "for", "sweep", "price"],
+    ids=["jobs", "budget", "for", "sweep", "price"],
 )
 def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(words: list[str], message: str) -> None:
     done = answer_here("best", *words)

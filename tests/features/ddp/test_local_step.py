@@ -29,7 +29,6 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase
 from tests.features.ddp.test_sharding import SMALL, in_ranks
 
-MESH = replace(SMALL, world_size=4, tp=2)
 HEAVY: dict[str, Any] = {"d_model": 512, "d_ff": 2048, "num_layers": 4}
 """About 70 MB of weights, which is more than what a process allocates by the way."""
 
@@ -67,27 +66,6 @@ def gathered_bytes(bench: Workbench, config: TrialConfig) -> tuple[int, int]:
 def test_gathering_takes_no_more_than_is_asked_for_before_it_and_not_much_less(fields: dict[str, Any]):
     taken, asked = in_ranks(gathered_bytes, replace(SMALL, d_model=128, d_ff=256, num_layers=8, **fields))
     assert 0.7 * asked < taken <= asked
-
-
-def peaks(bench: Workbench, config: TrialConfig) -> list[int]:
-    """Bytes at the peak of the step that is tried and of the step."""
-    parallel = TimedRank(config, bench.math_mode)
-    parallel.build()
-    parallel.step(synchronized=True)
-    found = []
-    watch = parallel.memory_watch
-    assert watch
-    for run in (lambda: try_local_step(parallel), lambda: parallel.step(synchronized=False)):
-        with watch, watch.peak_noted():
-            run()
-        found.append(watch.peak().total)
-    return found
-
-
-@pytest.mark.slow
-def test_trying_a_step_allocates_what_the_step_does():
-    tried, step = in_ranks(peaks, replace(MESH, d_model=128, d_ff=256))
-    assert tried == pytest.approx(step, rel=0.01)
 
 
 # Where it does not fit

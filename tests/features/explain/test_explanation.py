@@ -70,15 +70,6 @@ def test_three_lines_say_the_verdict_the_first_cause_and_the_rest_and_add_up() -
     assert sum(amounts) == pytest.approx(22.85 - 27.0, abs=0.02)
 
 
-def test_steps_together_add_up_too() -> None:
-    found = explain("h200-profile", baseline={"precision": "tf32"}, contrast={"precision": "bf16"})
-    verdict, first, rest = found.sentences()
-    assert ": 4 steps together 399.2 -> 316.2 ms (-20.8%), 2 faster, 2 ambiguous" in verdict
-    assert first == "first: feed_forward backward: mm: xmma_gemm -> nvjet_tst, -44.9 ms"
-    amounts = [float(part.split()[-2]) for part in [first, *rest.split(", ")] if part.endswith(" ms")]
-    assert sum(amounts) == pytest.approx(316.2 - 399.2, abs=0.2)
-
-
 def kernels_of(*operators: str, range: str = "blocks.0.attention", kernel: str = "") -> pd.DataFrame:
     rows = [
         {

@@ -94,13 +94,6 @@ def test_matrix_products_are_where_the_model_has_them_and_twice_as_many_in_backw
     assert sum(calls.values()) == 3 * (9 * LAYERS + 1) * PROFILED_STEPS
 
 
-def test_forward_alone_has_no_backward_and_no_loss_of_gradients():
-    found = {
-        kernel.range for kernel in kernels_of(rows_of(config("tiny", vocab_size=50, context_length=8, mode="forward")))
-    }
-    assert found == {"attention", "scores", "softmax", "value_matmul", "feed_forward", "norm", "forward", "loss"}
-
-
 def test_recomputed_work_has_a_range_of_its_own():
     rows = rows_of(config("tiny", vocab_size=50, context_length=8, checkpointing="block"))
     found = {kernel.range for kernel in kernels_of(rows)}
@@ -109,11 +102,10 @@ def test_recomputed_work_has_a_range_of_its_own():
     assert times_of(rows)[UNATTRIBUTED] == (0.0,) * PROFILED_STEPS
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_compiled_work_belongs_to_its_graph(backend: str):
+def test_compiled_work_belongs_to_its_graph():
     torch._dynamo.reset()  # of what tests before have compiled in this process
     trial = config("tiny", vocab_size=50, context_length=8, compile="block")
-    step = TrainingStep(trial, set_math_mode("fp32", "cpu"), backend=backend)
+    step = TrainingStep(trial, set_math_mode("fp32", "cpu"), backend="aot_eager")
 
     def run() -> None:
         for phase in step.phases():
@@ -245,20 +237,7 @@ def test_a_profile_is_kept_as_tables_and_a_file(tiny: list[Any], tmp_path: Path)
     frame = load(str(store))
     step = frame[(frame["phase"] == "step") & (frame["metric"] == "kernel_time")].iloc[0]
     assert kernels["total"].sum() == pytest.approx(sum(step["samples"]))
-    assert {
-        "range",
-        "kernel",
-        "share",
-        "total",
-        "instances",
-        "mean",
-        "median",
-        "min",
-        "max",
-        "stdev",
-        "grid",
-        "block",
-    } < {*kernels}
+    assert {"range", "kernel", "share", "total", "instances", "median", "grid", "block"} < {*kernels}
     assert {"self_cpu", "total_cpu", "self_device", "total_device", "calls"} < {*operators}
     assert (store / frame[frame["metric"] == "trace"]["artifact"].iloc[0]).exists()
 

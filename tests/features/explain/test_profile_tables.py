@@ -1,6 +1,7 @@
 """The tables that are made of profiles, of kernels whose times we chose."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -36,6 +37,8 @@ MADE_UP = [
     (None, "mystery", None, 1.0, 2),
 ]
 
+REST: dict[str, Any] = dict.fromkeys(("mean", "median", "min", "max"), 0.0) | dict.fromkeys(("stdev", "grid", "block"))
+
 
 @pytest.fixture
 def made_up(tmp_path: Path) -> Path:
@@ -44,21 +47,15 @@ def made_up(tmp_path: Path) -> Path:
     kernels = [
         Kernel(
             range=where,
-            kernel=kernel,
+            kernel=name,
             operator=operator,
             total=ms / 1e3,
             instances=calls,
             steps=2,
             share=ms / 100,
-            mean=0.0,
-            median=0.0,
-            min=0.0,
-            max=0.0,
-            stdev=None,
-            grid=None,
-            block=None,
+            **REST,
         )
-        for where, kernel, operator, ms, calls in MADE_UP
+        for where, name, operator, ms, calls in MADE_UP
     ]
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("profile",), sweep="made-up"))
     attempts.store.keep(attempt.rows("profile", [*kernels, *range_rows([], [])], H200))
@@ -119,9 +116,8 @@ def test_without_softmax_as_a_kernel_of_its_own_there_is_nothing_to_compare(tmp_
     with pytest.raises(RequestError, match="workload profile"):
         make_preset("kernels", str(Attempts(tmp_path).store))
     kernel = {"range": "graph 0/0", "kernel": "triton_mm", "operator": None, "share": 1.0, "total": 1.0, "instances": 1}
-    numbers = dict.fromkeys(("mean", "median", "min", "max"), 1.0) | {"stdev": None, "grid": None, "block": None}
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("profile",), sweep="made-up"))
-    rows = attempt.rows("profile", [Kernel(**kernel, **numbers, steps=1), *range_rows([], [])], H200)
+    rows = attempt.rows("profile", [Kernel(**kernel, **REST, steps=1), *range_rows([], [])], H200)
     store = Store(str(tmp_path))
     store.keep(rows)
     with pytest.raises(RequestError, match="attention naive, compile none"):

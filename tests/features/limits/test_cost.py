@@ -1,4 +1,4 @@
-"""Cost: dollars and joules per million tokens."""
+"""Cost: dollars and joules per million tokens, and the steps after which the time of the compiler has been saved."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
-from lmsweep.orchestrator.features.limits.cost import cost
+from lmsweep.orchestrator.features.limits.cost import break_even, cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import lmsweep_here
@@ -42,10 +42,8 @@ def test_what_the_device_costs_does_not_depend_on_its_host(attempts: Attempts) -
 @pytest.mark.parametrize(
     ("prices", "message"),
     [
-        (["H200"], "write DEVICE=DOLLARS per hour"),
         (["H200=cheap"], "write DEVICE=DOLLARS per hour"),
         (["H200=-1"], "write DEVICE=DOLLARS per hour"),
-        (["A100=2"], "no such device here; the devices are NVIDIA H200"),
         (["H20=2"], "no such device here"),
         (["H200=2", "NVIDIA=3"], "another price also applies to NVIDIA H200"),
     ],
@@ -54,3 +52,21 @@ def test_a_wrong_price_is_refused(attempts: Attempts, prices: list[str], message
     attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})
     with pytest.raises(RequestError, match=message):
         cost(analysis.load(attempts.store), parse_prices(prices))
+
+
+def test_compiling_breaks_even_after_the_steps_that_save_its_time(attempts: Attempts) -> None:
+    attempts.ok(config(compile="none"), {"step.time": (0.3,)})
+    times = {"forward.compile_time": (2.0,), "backward.compile_time": (3.1,), "step.time": (0.1,)}
+    attempts.ok(config(compile="block"), times)
+    attempts.ok(config(compile="model"), {**times, "step.time": (0.4,)})
+    found = break_even(analysis.load(attempts.store)).set_index("compile")
+    block = found.loc["block"]
+    assert block["compile_time"] == pytest.approx(5.0) and block["saved"] == pytest.approx(0.2)
+    assert block["steps"] in (25, 26)  # 5.0 / 0.2, rounded up
+    assert found.loc["model", "saved"] < 0 and found.loc["model", ["steps"]].isna().all()
+
+
+def test_a_compiled_step_without_its_eager_counterpart_has_no_line(attempts: Attempts) -> None:
+    attempts.ok(config(compile="none", context_length=128), {"step.time": (0.3,)})
+    attempts.ok(config(compile="block"), {"forward.compile_time": (2.0,), "step.time": (0.1,)})
+    assert break_even(analysis.load(attempts.store)).empty

@@ -70,19 +70,7 @@ def test_the_four_sums_are_the_published_ones_to_the_printed_digits():
     assert [way.name for way in accumulations(FP16)] == ["fp32_fp32", "fp16_fp16", "fp32_fp16", "fp32_fp16_cast"]
 
 
-@pytest.mark.parametrize(
-    ("accumulator", "published"),
-    [
-        (FP16, ["0.0100021362", "0.0200042725", "0.0299987793", "0.0400085449", "0.0500183105"]),
-        (FP32, ["0.0100021362", "0.0200042725", "0.0300064087", "0.0400085449", "0.0500106812"]),
-    ],
-)
-def test_the_first_five_running_sums_of_float16_are_the_published_ones(accumulator: torch.dtype, published: list[str]):
-    way = Accumulation(accumulator=accumulator, addend=FP16)
-    assert [f"{way.run(addend=0.01, count=count):.10f}" for count in range(1, 6)] == published
-
-
-@pytest.mark.parametrize(("count", "addend"), [(1, 0.01), (77, 0.3), (1000, 0.01), (500, -3.7)])
+@pytest.mark.parametrize(("count", "addend"), [(1, 0.01), (500, -3.7)])
 def test_a_sum_of_any_count_and_addend_is_what_numpy_accumulates(count: int, addend: float):
     numpy_types: dict[torch.dtype, Any] = {FP16: np.float16, FP32: np.float32, torch.float64: np.float64}
     for accumulator, wide in numpy_types.items():
@@ -92,12 +80,6 @@ def test_a_sum_of_any_count_and_addend_is_what_numpy_accumulates(count: int, add
                 total = wide(total + wide(narrow(addend)))
             way = Accumulation(accumulator=accumulator, addend=held, casts=True)
             assert way.run(addend=addend, count=count) == float(total)
-
-
-def test_a_bfloat16_sum_of_hundredths_stops_at_four():
-    """Between 4 and 8 the numbers of bfloat16 are 1/32 apart, and 0.01 is less than half of that."""
-    assert Accumulation(accumulator=BF16, addend=BF16).run(addend=0.01, count=1000) == 4
-    assert Accumulation(accumulator=BF16, addend=BF16).run(addend=0.01, count=2000) == 4
 
 
 def test_the_norm_of_float16_vanishes_unless_it_is_computed_in_float32():
@@ -111,20 +93,10 @@ def test_the_norm_of_float16_vanishes_unless_it_is_computed_in_float32():
 
 # Types
 
-PUBLISHED_TYPES = {
-    ("weight", "fc1.weight"): "float32",
-    ("weight", "ln.weight"): "float32",
-    ("weight", "ln.bias"): "float32",
-    ("weight", "fc2.weight"): "float32",
-    ("output", "fc1"): "narrow",
-    ("output", "ln"): "float32",
-    ("logits", "logits"): "narrow",
-    ("loss", "loss"): "float32",
-    ("gradient", "fc1.weight"): "float32",
-    ("gradient", "ln.weight"): "float32",
-    ("gradient", "ln.bias"): "float32",
-    ("gradient", "fc2.weight"): "float32",
-}
+WEIGHTS = ("fc1.weight", "ln.weight", "ln.bias", "fc2.weight")
+PUBLISHED_TYPES = dict.fromkeys([(kind, name) for kind in ("weight", "gradient") for name in WEIGHTS], "float32")
+PUBLISHED_TYPES |= {("output", "fc1"): "narrow", ("output", "ln"): "float32", ("logits", "logits"): "narrow"}
+PUBLISHED_TYPES |= {("loss", "loss"): "float32"}
 """Of the toy model under CUDA's autocast: one report has them for float16, one for bfloat16."""
 
 
@@ -272,20 +244,6 @@ def test_errors_are_distances_to_an_independent_float64_model(precision: Any):
     assert found["loss.relative_error"] == pytest.approx(loss_error, rel=1e-6)
 
 
-def test_weights_in_16_bits_are_measured_against_the_weights_before_they_were_rounded():
-    torch.manual_seed(0)
-    trial = replace(SMALL, precision="bf16_pure", mode="forward_backward")
-    step = TrainingStep(trial, set_math_mode("bf16_pure", "cpu"))
-    reference = make_reference(step)
-    torch.manual_seed(0)
-    rounded = TrainingStep(replace(trial, precision="fp32"), set_math_mode("fp32", "cpu"))
-    make_reference(rounded)
-    for mine, wide in zip(step.model.parameters(), rounded.model.parameters(), strict=True):
-        assert torch.equal(mine, wide.to(BF16)) and (wide.numel() == 32 or not torch.equal(mine.float(), wide))
-    rounded.forward()
-    assert rounded.logits is not None and distance([rounded.logits], [reference.logits]) < 1e-5
-
-
 def test_the_errors_of_each_precision_are_within_their_bounds(swept: Path):
     frame = load(str(swept))
     errors = frame[frame["metric"] == "relative_error"].set_index(["precision", "phase"])["median"]
@@ -352,16 +310,6 @@ def test_every_weight_belongs_to_a_part_of_the_model():
 
 
 @pytest.mark.slow
-def test_neither_the_mode_nor_what_ran_before_changes_the_results():
-    alone = measured(SMALL)
-    for trial, before in ((replace(SMALL, measure_steps=2), ("timing",)), (replace(SMALL, mode="forward"), ())):
-        again = measured(trial, *before)
-        assert {name: value for name, value in again.items() if not name.endswith("_time")} == {
-            name: value for name, value in alone.items() if not name.endswith("_time")
-        }
-
-
-@pytest.mark.slow
 def test_a_compiled_model_has_errors_of_its_own_and_no_outputs_of_layers():
     trial = replace(SMALL, compile="block")
     rows = rows_of(trial)
@@ -411,15 +359,6 @@ def test_the_errors_are_a_table_of_all_precisions(tmp_path: Path):
         ["tf32", "unsupported", "unsupported"],
         ["bf16", "0.004500", "0.009000"],
     ]
-
-
-def test_the_newest_types_count_where_a_trial_ran_twice(tmp_path: Path):
-    store = Store(str(tmp_path / "store"))
-    for _ in range(2):
-        store.keep(rows_of(SMALL))
-    twice = Results(str(tmp_path / "store")).details("dtypes", "precision")
-    assert len(pd.read_parquet(tmp_path / "store" / "dtypes")) == 2 * len(twice)
-    assert twice["attempt_id"].nunique() == 1
 
 
 def test_a_store_without_any_says_how_to_make_some(tmp_path: Path):

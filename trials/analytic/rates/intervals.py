@@ -54,7 +54,7 @@ class Timed(Protocol):
         """Return the seconds if the device takes `factor` times as long; with `end` the least (0) or most (1)."""
 
     def limits(self, factor: float, end: Literal[0, 1] | None = None, /) -> tuple[float, float]:
-        """Return those by the device and by the host, of which the longer are the step's."""
+        """Return those by the device and by the host. The longer are those of the step."""
 
 
 class Sure(NamedTuple):

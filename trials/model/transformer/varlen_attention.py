@@ -13,10 +13,9 @@ from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.transformer.document_mask import lengths_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ways.attentions import BORDERS_MULTIPLE
 
 Kernel = Callable[..., Tensor]
-
-BORDERS_MULTIPLE = 16
 
 
 def varlen(

@@ -51,5 +51,8 @@ ATTENTIONS: dict[str, Attention] = {
 FUSED_ATTENTION = tuple(name for name, one in ATTENTIONS.items() if not one.stores_scores)
 """Implementations that do not store the score matrix."""
 
+BORDERS_MULTIPLE = 16
+"""`varlen` gets a multiple of so many documents, so that few batches differ in their number."""
+
 WIDEST_HEAD = 128
 """Heads up to this width, if it is a multiple of 8, are taken by each fused kernel of a GPU."""

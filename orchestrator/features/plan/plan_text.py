@@ -9,9 +9,9 @@ import pandas as pd
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.commands.text.plan_output import peak_of
+from lmsweep.orchestrator.features.plan.plan_output import peak_of
 from lmsweep.orchestrator.planning.largest_fit import Frontier
-from lmsweep.orchestrator.planning.memory_budget import between
+from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED, between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
@@ -35,7 +35,6 @@ BY_OTHERS = "by other trainers"
 """The column of a step's time as public stacks run it."""
 LENGTHS = ("padding", "recompiles", "out of memory")
 """The columns of trials whose batches differ by their lengths."""
-OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}

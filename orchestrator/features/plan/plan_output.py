@@ -91,6 +91,9 @@ class FrontierOutput:
     frontier: list[Frontier]
 
 
+Printed = PlanOutput | FrontierOutput
+
+
 def plan_output(
     plan: planning.Plan,
     estimate: PlanEstimate,
