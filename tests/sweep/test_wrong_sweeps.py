@@ -202,7 +202,8 @@ VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
     "empty": (
         "",
-        "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n" + AS_IN,
+        "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n"
+        + AS_IN,
     ),
     "nothing of what it needs": ("description: x", "s.yaml:1: name is missing\ns.yaml:1: grids is missing\n" + AS_IN),
     "a grid at the top": (

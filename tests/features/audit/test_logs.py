@@ -18,8 +18,8 @@ from lmsweep.trials.spec.errors import RequestError
 LOGS = Path(__file__).parent / "logs"
 
 READ: dict[str, dict[str, object]] = json.loads((LOGS / "claims.json").read_text())
-"""File -> what a reader of it would write down. TRL's is of SFTTrainer of TRL 1.16 on an H100; those of a CPU are twenty
-steps of a tiny model with torchtitan 0.2.2, Composer 0.32, and Lightning 2.6 with either bar.
+"""File -> what a reader of it would write down. TRL's is of SFTTrainer of TRL 1.16 on an H100. Those of a CPU are
+twenty steps of a tiny model with torchtitan 0.2.2, Composer 0.32, and Lightning 2.6 with either bar.
 """
 
 
