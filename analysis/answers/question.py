@@ -211,13 +211,13 @@ def _of_fields(
     if fields == (DEVICE,):  # those of the page's own store come first
         stores = list(rows[STORE].unique()) if STORE in rows else []
         kinds = kinds.sort_values(STORE, key=lambda names: names.map(stores.index), kind="stable") if stores else kinds
-    texts = {name: labels(rows[name]) for name in fields}
+    texts, short = {name: labels(rows[name]) for name in fields}, _short_devices(rows)
     options = []
-    short = _short_devices(rows)
     for kind in kinds[list(fields)].itertuples(index=False, name=None):
         values = dict(zip(fields, map(label, kind), strict=True))
         chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
-        name = option_name({**values, DEVICE: short[values[DEVICE]]} if DEVICE in values else values)
+        used = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}} or values
+        name = option_name({**used, DEVICE: short[values[DEVICE]]} if DEVICE in values else used)
         options.append(Option(name, values, rows[chosen]))
     if len(options) < 2:
         return

@@ -307,38 +307,6 @@ def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
 
 
 @pytest.mark.slow
-def test_failing_trials_leave_their_status_and_the_next_trial_untouched(tmp_path):
-    # In one run: too large for any memory, too slow for its time, refused by the device, then an ordinary one.
-    grids = f"""
-name: failures
-grids:
-  - workloads: [timing]
-    fixed: &small {{model: tiny, vocab_size: 100, warmup_steps: 0, measure_steps: 3, batch_size: 1, context_length: 16}}
-    include:
-      - {{batch_size: {10**10}}}
-      - {{context_length: 8192, batch_size: 8, timeout_seconds: 3}}
-      - {{precision: tf32}}
-      - {{context_length: 32}}
-"""
-    sweep = tmp_path / "failures.yaml"
-    sweep.write_text(grids)
-    done = lmsweep("run", sweep, "--no-predict", "--store", tmp_path / "store")
-    assert done.returncode == 1, done.stdout + done.stderr
-    rows = pd.read_parquet(tmp_path / "store" / "measurements")
-    statuses = rows.groupby(["batch_size", "context_length", "precision"])["status"].unique().map(list).to_dict()
-    assert statuses == {
-        (10**10, 16, "fp32"): ["oom"],
-        (8, 8192, "fp32"): ["timeout"],
-        (1, 16, "tf32"): ["unsupported"],
-        (1, 32, "fp32"): ["ok"],
-    }
-    assert rows.loc[rows["status"] != "ok", "error"].str.len().gt(0).all()
-    assert rows.loc[rows["status"] != "ok", "metric"].isna().all()
-    again = lmsweep("plan", sweep, "--no-predict", "--store", tmp_path / "store", "--format", "json").stdout
-    assert sorted(one["action"] for one in json.loads(again)["trials"]) == ["run", "stored", "stored", "stored"]
-
-
-@pytest.mark.slow
 def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 1024], batch_size=4, measure_steps=200)
     store = tmp_path / "store"

@@ -116,6 +116,17 @@ def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching
     assert beyond.failed > 0 and beyond.first_failed is not None and beyond.failed_steps > 0
 
 
+def test_all_runs_are_simulated_only_where_some_do_not_show_whether_memory_lasts() -> None:
+    """Cantelli: peaks ten standard deviations below the limit exceed it in at most 1 % of runs."""
+    config = on_gpu()
+    alone = lasting_memory.many_steps(config, ROOM._replace(bytes=2**36), steps=30)
+    tight = lasting_memory.many_steps(config, ROOM._replace(bytes=alone.peak_reserved + 2**21), steps=30)
+    over = lasting_memory.many_steps(config, ROOM._replace(bytes=alone.peak_allocated * 3 // 4), steps=30)
+    assert (alone.runs, alone.failed) == (20, 0)
+    assert tight.runs == 100
+    assert over.runs == 20 and over.failed > 0
+
+
 def test_a_trial_fits_if_memory_lasts_for_its_own_steps() -> None:
     config = on_gpu(batches=30)
     needs = lasting_memory.run_memory(config).on(ROOM.device_name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -26,6 +27,7 @@ H200 = Fingerprint(
     float32_matmul="ieee",
     parameter_dtype="float32",
 )
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
 LAPTOP = Fingerprint(device_name="Laptop CPU (8 cores)", torch_version="2.13.0", python_version="3.11")
 
 # Ten samples whose ranks go to and fro, so that they count as ten independent ones.
@@ -43,6 +45,17 @@ def config(model: str = "small", **fields: Any) -> TrialConfig:
     size = SIZES[model]
     dimensions = {name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")}
     return TrialConfig(model=model, **dimensions, **fields)
+
+
+def gpu(model: str = "small", **fields: Any) -> TrialConfig:
+    return config(model, device="cuda", **fields)
+
+
+def kernel(range_: str | None, name: str, total: float, **fields: Any) -> Kernel:
+    """Seconds of four calls of a kernel in two steps, if `fields` say nothing else."""
+    numbers: dict[str, Any] = dict.fromkeys(("share", "mean", "median", "min", "max"), 0.0)
+    numbers |= dict.fromkeys(("operator", "stdev", "grid", "block")) | {"instances": 4, "steps": 2} | fields
+    return Kernel(range=range_, kernel=name, total=total, **numbers)
 
 
 TINY = config("tiny", vocab_size=100, context_length=16, batch_size=1, warmup_steps=1, measure_steps=3)

@@ -66,8 +66,8 @@ class Beyond(NamedTuple):
     steps: int
     runs: int
     """Runs of so many steps, each with another order of documents; with the largest size none ran out."""
-    failed: int
-    """Runs in which memory ran out with the next size."""
+    failed: float
+    """Share of runs in which memory ran out with the next size."""
     failed_steps: float
     """Steps of a run that need more than there is with that size, on average."""
     expandable: int | None

@@ -17,13 +17,9 @@ from lmsweep.orchestrator.features.beside.side_by_side import SideBySide
 from lmsweep.orchestrator.features.beside.side_by_side import beside as beside_published
 from tests.comparison.test_device_first import times
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import Attempts, config, samples
+from tests.support.made_up_results import Attempts, gpu, samples
 
 COURSE: dict[str, Any] = {"context_length": 256, "batch_size": 4, "attention": "naive", "mode": "forward_backward"}
-
-
-def gpu(model: str = "small", **fields: Any) -> Any:
-    return config(model, device="cuda", **fields)
 
 
 def beside(attempts: Attempts, name: str = "published") -> pd.DataFrame:

@@ -19,9 +19,8 @@ from lmsweep.orchestrator.features.limits.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H100, H200, Attempts, config, gpu, samples
 
-H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_000_000_000)
 TOKENS = 256
 
 
@@ -29,10 +28,6 @@ def found(attempts: Attempts, goal: str = "tokens/s", limits: list[str] | None =
     got = answer(cells_of(load(attempts.store)), parse_aim(goal, limits or [], parse_prices(prices)))
     assert isinstance(got, Answer), got
     return got
-
-
-def gpu(**fields: Any) -> Any:
-    return config("small", device="cuda", **fields)
 
 
 def grid(attempts: Attempts) -> None:

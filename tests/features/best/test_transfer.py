@@ -1,6 +1,5 @@
 """What another device would do: scaled by predicted steps, calibrated by cells measured on both, its error said."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.transfer import Transfer, is_on, transfers
 from lmsweep.trials.analytic.datasheets import device_named
 from tests.support.command import ROOT, answer_here, lmsweep_here
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H100, H200, Attempts, config, samples
 
 pytestmark = pytest.mark.usefixtures("warm")
 
-H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
 ON_H100, ON_H200 = device_named("H100 SXM"), device_named("H200 SXM")
 assert ON_H100 and ON_H200
 GRID = [config("small", device="cuda", batch_size=size, precision=name) for size in (4, 8) for name in ("tf32", "bf16")]

@@ -2,10 +2,8 @@
 
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
-from shutil import which
 
 import pytest
 
@@ -45,20 +43,6 @@ def folder(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = lmsweep_here("export", SWEEP, store, "-o", folder, *wanted)
     assert "2 figures of 3 problems" in said and "not all measured: leaderboard" in said
     return folder
-
-
-@pytest.mark.skipif(which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_takes_the_whole_writeup(folder: Path, tmp_path: Path) -> None:
-    compiled = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", f"-output-directory={tmp_path}", "writeup.tex"],
-        cwd=folder,
-        capture_output=True,
-        check=False,
-    )
-    if b".sty' not found" in compiled.stdout:
-        pytest.skip("LaTeX lacks a package")
-    assert compiled.returncode == 0, compiled.stdout[-2000:]
-    assert (tmp_path / "writeup.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_every_problem_has_its_grids_in_the_packaged_sweeps_and_no_grid_is_of_no_problem() -> None:

@@ -147,31 +147,3 @@ def test_the_index_counts_the_numbers_of_each_table_and_has_its_command(attempts
     assert re.search(r"^    lmsweep run cs336-2025 .*--grid 'seed2 e2e_mbair'$", index, flags=re.MULTILINE)
     text = (tmp_path / "new" / "seed2-e2e_mbair.md").read_text("utf-8")
     assert text.count("lmsweep run cs336-2025") == 1
-
-
-TINY = {"model": "tiny", "device": "cpu", "context_length": 16, "batch_size": 1, "compile": "none", "measure_steps": 2}
-TINY |= {"warmup_steps": 0, "max_seconds": 1}
-
-
-@pytest.mark.slow
-def test_the_whole_sweep_runs_tiny_on_a_cpu_and_each_table_keeps_the_shape_of_its_report(tmp_path: Path) -> None:
-    sets = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
-    store, folder = tmp_path / "results", tmp_path / "writeup"
-    assert "trials" in lmsweep_here("plan", "cs336-2025", "--no-predict", *sets)
-    lmsweep_here("run", "cs336-2025", "--no-predict", "--store", store, *sets)
-    lmsweep_here("export", "cs336-2025", store, "-o", folder, *sets)
-    for name, problem in reported().items():
-        rows = NUMBERS[name == NAMES]
-        text = (folder / f"{name.replace(' ', '-')}.md").read_text("utf-8")
-        assert text.count(f"**{name}") == len(problem.tables)
-        for make in problem.tables.values():
-            table = make(SomeResults(Results(store), lambda frame: frame.iloc[:0]))
-            assert isinstance(table, Table)
-            for key in table.wide("median").index.get_level_values(0).unique():
-                assert f"| {key}" in text.replace("\\", ""), name
-        for metric in set(rows["phase"].dropna()) - {"step"}:
-            assert metric in text, name
-    sums = (folder / "seed2-mixed_precision_accumulation.md").read_text("utf-8")
-    assert sums.count("same") >= 4 and "not measured" not in sums
-    for name in ("seed0-toy_dtypes", "seed1-toy_dtypes"):
-        assert "differs" not in (folder / f"{name}.md").read_text("utf-8")

@@ -1,7 +1,6 @@
 """The tables that are made of profiles, of kernels whose times we chose."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,11 +9,10 @@ from lmsweep.analysis import render
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.features.explain.kernel_table import range_rows
-from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
-from tests.support.made_up_results import H200, Attempts, config
+from tests.support.made_up_results import H200, Attempts, config, kernel
 
 SMALL = config("small", context_length=512, mode="train_step")
 """12 layers, 12 heads, d_model 768, batch 4."""
@@ -37,24 +35,13 @@ MADE_UP = [
     (None, "mystery", None, 1.0, 2),
 ]
 
-REST: dict[str, Any] = dict.fromkeys(("mean", "median", "min", "max"), 0.0) | dict.fromkeys(("stdev", "grid", "block"))
-
 
 @pytest.fixture
 def made_up(tmp_path: Path) -> Path:
     """A store of one profile with kernels that we chose, and the same step as it was timed and traced."""
     attempts = Attempts(tmp_path)
     kernels = [
-        Kernel(
-            range=where,
-            kernel=name,
-            operator=operator,
-            total=ms / 1e3,
-            instances=calls,
-            steps=2,
-            share=ms / 100,
-            **REST,
-        )
+        kernel(where, name, ms / 1e3, operator=operator, instances=calls, share=ms / 100)
         for where, name, operator, ms, calls in MADE_UP
     ]
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("profile",), sweep="made-up"))
@@ -115,9 +102,8 @@ def test_the_profiled_step_stands_beside_the_timed_one_and_the_busy_gpu(made_up:
 def test_without_softmax_as_a_kernel_of_its_own_there_is_nothing_to_compare(tmp_path: Path):
     with pytest.raises(RequestError, match="workload profile"):
         make_preset("kernels", str(Attempts(tmp_path).store))
-    kernel = {"range": "graph 0/0", "kernel": "triton_mm", "operator": None, "share": 1.0, "total": 1.0, "instances": 1}
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("profile",), sweep="made-up"))
-    rows = attempt.rows("profile", [Kernel(**kernel, **REST, steps=1), *range_rows([], [])], H200)
+    rows = attempt.rows("profile", [kernel("graph 0/0", "triton_mm", 1.0), *range_rows([], [])], H200)
     store = Store(str(tmp_path))
     store.keep(rows)
     with pytest.raises(RequestError, match="attention naive, compile none"):

@@ -15,7 +15,6 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.record_json import json_values
-from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.command import PYTHONPATH, answer_here
@@ -45,17 +44,6 @@ def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
     assert by_name["RTX 4090"]["missing_bytes"] > 0
     assert by_name["RTX 4090"]["remedy"] == "H100 SXM"
     assert "no bfloat16" in by_name["T4"]["reason"] or "7.5" in by_name["T4"]["reason"]
-
-
-def test_each_method_has_the_number_formats_that_its_users_have():
-    request = FitRequest("tiny", methods=["full", "lora"])
-    config = request.trial().config
-    assert {method: request.by(method, config).precision for method in ("full", "lora")} == {
-        "full": "bf16_pure",
-        "lora": "bf16",
-    }
-    chosen = FitRequest("tiny", methods=["lora"], settings=["precision=bf16_pure"])
-    assert chosen.by("lora", chosen.trial().config).precision == "bf16_pure"
 
 
 ANSWER = json_values(
@@ -103,18 +91,16 @@ def test_report_makes_a_page_of_the_answer(tmp_path):
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
 
 
-@pytest.mark.parametrize("unknown", [["lora"], ["lora", "full"]], ids=str)
-def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path, unknown):
+def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     reason = f"adapter lora needs the package peft; {install_extra('adapters')}"
     nothing = {"fits": None, "batch": None, "peak_bytes": None, "reason": reason, "missing_bytes": 0}
     nothing |= {"tokens_per_second": None, "tokens_per_second_between": None, "hours": None}
-    lines = [one | nothing if one["method"] in unknown else one for one in ANSWER["fits"]]
+    lines = [one | nothing if one["method"] == "lora" else one for one in ANSWER["fits"]]
     (tmp_path / "fits.json").write_text(json.dumps(ANSWER | {"fits": lines}))
     done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "fits.html").read_text()
-    assert page.count("needs the package peft") == 1
-    assert ("nearest is full on T4" in page) == ("full" not in unknown)
+    assert page.count("needs the package peft") == 1 and "nearest is full on T4" in page
 
 
 def altered(**changes: object) -> str:
@@ -122,7 +108,7 @@ def altered(**changes: object) -> str:
     return json.dumps({**ANSWER, "fits": [{**ANSWER["fits"][0], **changes}]})
 
 
-OTHERS = ["{}", "[" * 100_000, "[]", '{"fits": [1]}', altered(peak_bytes=10**400), altered(tokens_per_second="fast")]
+OTHERS = ["[" * 100_000, '{"fits": [1]}', altered(peak_bytes=10**400), altered(tokens_per_second="fast")]
 
 
 @pytest.mark.parametrize(
@@ -226,13 +212,10 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
     [
         (("hf:nobody/Nothing-1B",), "hf download nobody/Nothing-1B config.json"),
         (("hf:./missing.json",), "there is no file"),
-        (("tinny",), "did you mean tiny?"),
         (("tiny", "--method", "lara"), "did you mean lora?"),
-        (("tiny", "--for", "H101"), "did you mean"),
         (("tiny", "--tokens", "many"), "such as 300M or 1B"),
         (("tiny", "--gpus", "9"), "do not fill nodes"),
         (("tiny", "--set", "batch_size=4"), "fits chooses it"),
-        (("tiny", "--method", "qlora", "--set", "tp=2"), "fits chooses it"),
         (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
         (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
         (("tiny", "--price", "B200=9", "--for", "H100"), "no such device"),
@@ -249,7 +232,6 @@ def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
     [
         (("adapter=qlora", "device=cpu"), "kernels need device: cuda, not cpu"),
         (("adapter=qlora", "device=cuda", "tp=2", "world_size=2", "ddp=fsdp", "workloads=ddp"), "not measured with tp"),
-        (("adapter=lora", "device=cpu", "adapter_args.rank=4096"), "above the width of the model, 128"),
         (("adapter=lora", "device=cpu", "adapter_args.targets=q_proj"), "q_proj (one of: query, key, value, output, w"),
     ],
 )
@@ -259,15 +241,6 @@ def test_a_trial_with_a_wrong_adapter_is_one_sentence_and_ends_with_2(settings, 
     done = answer_here("trial", "model=tiny", "context_length=16", "batch_size=1", *settings)
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_wrong_adapter_is_refused_before_anything_is_shown():
-    pytest.importorskip("peft")
-    with pytest.raises(RequestError, match="no linear layer of the blocks is q_proj"):
-        lmsweep.fits("tiny", context=64, methods=["lora"], settings=["adapter_args.targets=q_proj"])
-    with pytest.raises(RequestError, match="above the width"):
-        lmsweep.fits("tiny", context=64, methods=["lora"], settings=["adapter_args.rank=100000"])
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -299,18 +272,7 @@ def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
 def test_it_needs_no_ray(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     path = os.pathsep.join([str(tmp_path), PYTHONPATH])
-    done = command(
-        "fits",
-        "tiny",
-        "--context",
-        "64",
-        "--for",
-        "H100",
-        "--method",
-        "full",
-        "--set",
-        "checkpointing=none",
-        PYTHONPATH=path,
-    )
+    words = ("tiny", "--context", "64", "--for", "H100", "--method", "full", "--set", "checkpointing=none")
+    done = command("fits", *words, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     assert "H100 SXM" in done.stdout

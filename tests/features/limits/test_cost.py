@@ -1,7 +1,5 @@
 """Cost: dollars and joules per million tokens, and the steps after which the time of the compiler has been saved."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -10,11 +8,7 @@ from lmsweep.orchestrator.features.limits.cost import break_even, cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import Attempts, config, samples
-
-
-def gpu(model: str = "small", **fields: Any) -> Any:
-    return config(model, device="cuda", **fields)
+from tests.support.made_up_results import Attempts, config, gpu, samples
 
 
 def test_a_million_tokens_cost_the_dollars_and_joules_of_their_steps(attempts: Attempts) -> None:

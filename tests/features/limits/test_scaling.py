@@ -1,7 +1,6 @@
 """Scaling and roofline: exponents of growth, the largest sizes that fit in memory, and rates beside their roof."""
 
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,11 +10,7 @@ from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.features.limits.roofline import roofline
 from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
 from lmsweep.trials.spec.config import RequestError
-from tests.support.made_up_results import Attempts, config, samples
-
-
-def gpu(model: str = "small", **fields: Any) -> Any:
-    return config(model, device="cuda", **fields)
+from tests.support.made_up_results import Attempts, gpu, samples
 
 
 def times_of(attempts: Attempts) -> pd.DataFrame:

@@ -26,6 +26,8 @@ from tests.support.made_up_results import Attempts, config, samples
 
 H200 = replace(NAMELESS, accelerator_type="H200")
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", accelerator_type="H100")
+FEW = ("h200-attention", "h200-x2-fsdp")
+"""Shipped sets with a question about one workload each, whose pages are made soon."""
 
 
 def answers_of(location: str, *others: str, asked: Asked | None = None) -> list[Answer]:
@@ -49,13 +51,11 @@ def grid(tmp_path: Path, times: dict[str, list[float]], **more: Any) -> str:
     ("gain", "timed", "said"),
     [
         (Gain(1.1, 1.08, 1.12), True, ("10 % faster", "[8, 12]")),
-        (Gain(0.9, 0.88, 0.93), True, ("10 % slower", "[7, 12]")),
         (Gain(1.004, 1.0031, 1.0049), True, ("0.40 % faster", "[0.31, 0.49]")),
         (Gain(1.02, 0.97, 1.07), True, ("2 % faster", "[-3, 7]")),
         (Gain(3.1, 3.0, 3.2), True, ("3.1 times as fast", "[3, 3.2]")),
         (Gain(0.25, 0.2, 0.4), True, ("4 times as long", "[2.5, 5]")),
         (Gain(0.75, 0.74, 0.76), False, ("25 % less", "[24, 26]")),
-        (Gain(0.44, 0.43, 0.45), False, ("56 % less", "[55, 57]")),
         (Gain(1.05, float("nan"), float("nan")), True, ("5.0 % faster", "")),
     ],
 )
@@ -248,16 +248,6 @@ def test_a_size_that_follows_another_one_is_no_line_of_a_chart(tmp_path: Path) -
         assert chart["x"] == "context_length" and legend(chart) <= {"fp32", "tf32", "bf16"}
 
 
-def test_stores_beside_are_one_frame_and_a_device_of_both_has_the_name_of_its_store(tmp_path: Path) -> None:
-    one, other = (grid(tmp_path / name, {"fp32": [12, 24]}, fingerprint=H200) for name in ("one", "other"))
-    results = joined(one, [other])
-    assert (
-        set(results.measurements["device_name"]) == {"NVIDIA H200", "NVIDIA H200 (results)"}
-        or len(set(results.measurements["device_name"])) == 2
-    )
-    assert results.measurements["environment_id"].nunique() == 2
-
-
 def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "mine")
     time = samples(0.01, 1e-6)
@@ -294,7 +284,9 @@ def test_shipped_sets_begin_with_their_answer(name: str, said: str) -> None:
     assert headline.startswith(said)
 
 
-@pytest.mark.parametrize("name", stores())
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in stores()]
+)
 def test_the_page_of_a_shipped_set_begins_with_what_the_question_of_the_set_is_about(name: str) -> None:
     asked = asked_in(load(stores()[name]))
     workload = asked.where.get("workload") if asked else None
@@ -305,7 +297,7 @@ def test_the_page_of_a_shipped_set_begins_with_what_the_question_of_the_set_is_a
     assert (content.question, content.headline.partition(":")[0].lower()) == (asked.ask, measure)
 
 
-@pytest.mark.parametrize("name", ["h100-packing", "h200-attention", "h200-costs", "h200-memory", "h200-x2-fsdp"])
+@pytest.mark.parametrize("name", FEW)
 def test_the_rows_of_a_shipped_set_hold_the_question_that_it_was_measured_for(name: str) -> None:
     assert asked_in(load(stores()[name])) is not None
 
@@ -353,3 +345,11 @@ def test_the_option_that_surely_beats_another_leads_although_a_busy_host_blurs_i
     assert headline.startswith("Training step: bf16 is the fastest of 3: ") and "may be as good" not in " ".join(
         details
     )
+
+
+def test_an_option_is_named_without_what_it_leaves_at_none(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for attention, compile_, seconds in (("naive", "none", 0.3), ("naive", "model", 0.2), ("sdpa", "none", 0.1)):
+        attempts.ok(config(attention=attention, compile=compile_), {"step.time": samples(seconds, seconds / 1e3)})
+    [asked, *_] = questions(load(attempts.store, pooled=False), None, (), ())
+    assert {one.name for one in asked.options} == {"naive", "compile model, naive", "sdpa"}

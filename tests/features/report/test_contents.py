@@ -21,18 +21,12 @@ from lmsweep.orchestrator.features.report.figures.icicle import icicles, pieces
 from lmsweep.orchestrator.features.report.figures.pieces import largest_pieces
 from lmsweep.orchestrator.features.report.joined import Joined
 from lmsweep.orchestrator.features.report.lines import COLOURS, chart_of
-from lmsweep.trials.results.measurement import Kernel, Measurement
+from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT
-from tests.support.made_up_results import H200, config
-
-
-def kernel(range_: str, name: str, seconds: float) -> Kernel:
-    rest: dict[str, Any] = dict.fromkeys(("share", "mean", "median", "min", "max"), 0.0)
-    none: dict[str, Any] = dict.fromkeys(("operator", "stdev", "grid", "block"))
-    return Kernel(range=range_, kernel=name, total=2 * seconds, instances=4, steps=2, **rest, **none)
+from tests.support.made_up_results import H200, config, kernel
 
 
 def test_the_tooltip_of_a_timeline_names_the_lines_that_hold_the_most_memory() -> None:
@@ -46,12 +40,12 @@ def test_an_icicle_divides_a_step_into_phases_parts_and_kernels_that_fill_it(tmp
     store = Store(str(tmp_path / "results"))
     attempt = Attempt.begin(Trial(config=config(), workloads=("profile",), sweep="made-up"))
     kernels = [
-        kernel("backward of softmax", "b", 3e-3),
-        kernel("softmax", "a", 1e-3),
-        kernel("feed_forward", "g", 2e-3),
-        kernel("softmax", "b", 5e-4),
-        kernel("softmax", "c", 1e-6),
-        kernel("softmax", "d", 1e-6),
+        kernel("backward of softmax", "b", 2 * 3e-3),
+        kernel("softmax", "a", 2 * 1e-3),
+        kernel("feed_forward", "g", 2 * 2e-3),
+        kernel("softmax", "b", 2 * 5e-4),
+        kernel("softmax", "c", 2 * 1e-6),
+        kernel("softmax", "d", 2 * 1e-6),
     ]
     time = Measurement(phase="step", metric="kernel_time", unit="s", samples=(6.5e-3,))
     store.keep(attempt.rows("profile", [*kernels, time], H200))

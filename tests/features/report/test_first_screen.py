@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lmsweep.orchestrator.features.report.page import write_report
 from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.browser import (
-    BROWSERS,
-    launch,
     open_in_scheme,
     open_page,
     print_view,
-    saved,
     wait_until,
     words_on_screen,
 )
@@ -41,12 +34,6 @@ H100 = replace(
     driver_version="580.1",
     accelerator_type="H100",
 )
-
-
-@pytest.fixture(scope="module", params=BROWSERS)
-def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    with launch(request.param) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -80,23 +67,6 @@ def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = answer_here("report", store, "-o", path, "--price", "H100=2")
     assert run.returncode == 0, run.stderr
     return path
-
-
-@pytest.fixture
-def page(browser: Browser, report: Path) -> Iterator[Page]:
-    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
-    yield page
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
-@pytest.fixture(scope="module")
-def glance(browser: Browser, report: Path) -> Iterator[Page]:
-    """The page for tests that look at it and leave it as it is."""
-    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
-    yield page
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
 
 
 def test_the_first_screen_has_the_answer_a_chart_and_at_most_90_words(glance: Page) -> None:
@@ -197,13 +167,6 @@ def test_what_fits_is_answered_from_trials_that_ran_out_of_memory(glance: Page) 
     assert "512" in text and "1024" in text and "smallest_oom" in text
 
 
-def test_no_two_lines_of_a_panel_look_alike(glance: Page) -> None:
-    looks = glance.evaluate(
-        "chart.data.map((one) => [one.xaxis, one.line.color, one.line.dash, one.marker.symbol].join())"
-    )
-    assert len(set(looks)) == len(looks) == 4
-
-
 def test_lines_have_a_contrast_of_3_to_1_on_light_and_on_dark_paper(browser: Browser, report: Path) -> None:
     for scheme in ("light", "dark"):
         with open_in_scheme(browser, report, scheme) as page:
@@ -275,12 +238,6 @@ def test_tables_are_sorted_searched_and_copied(page: Page) -> None:
     wait_until(page, "document.querySelector(\"#matrix button[aria-label*='as Markdown']\").textContent === 'Copied'")
 
 
-def test_a_chart_is_saved_with_its_title(glance: Page) -> None:
-    glance.locator("#chart").scroll_into_view_if_needed()
-    _, svg = saved(glance, "figure .pictures >> text=SVG")
-    assert svg.startswith(b"<svg") and b"faster than H100" in svg
-
-
 def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
     page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -319,37 +276,6 @@ def test_on_paper_is_what_is_open_and_nothing_is_clipped(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_both_stores_are_in_answer_results_and_environments(browser: Browser, tmp_path: Path) -> None:
-    times = {"step.time": samples(0.2, 1e-3)}
-    desk = replace(LAPTOP, device_name="Desk CPU", torch_version="2.12.0")
-    for name, fingerprint in (("mine", LAPTOP), ("theirs", desk)):
-        attempts = Attempts(tmp_path / name)
-        for context_length in (128, 256):
-            attempts.ok(config(context_length=context_length), times, fingerprint=fingerprint)
-    prices = parse_prices(["Laptop=0.5", "Desk=2"])
-    write_report(str(tmp_path / "mine"), tmp_path / "report.html", [str(tmp_path / "theirs")], prices)
-    page = open_page(browser, tmp_path / "report.html")
-    assert page.inner_text("#answer").startswith("Training step: Desk CPU and Laptop CPU (8 cores): no difference")
-    assert page.inner_text("h1") == "mine and theirs"
-    assert page.input_value("#price-1") == "2"
-    page.locator("#matrix td.opens").first.click()
-    assert [text.split(", ")[0] for text in page.locator("#drill h3").all_inner_texts()] == [
-        "Laptop CPU (8 cores)",
-        "Desk CPU",
-    ]
-    assert page.locator("#drill-chart .scatterlayer .trace").count() == 2
-    page.reload()
-    assert page.locator("#drill h3").count() == 2
-    page.keyboard.press("Escape")
-    page.select_option("#view", label="How long does a training step take?")
-    assert "Desk CPU" in page.inner_text("#matrix") and "Laptop CPU" in page.inner_text("#matrix")
-    page.click("header a[href='#environments']")
-    assert "Desk CPU" in page.inner_text("#environments") and "Laptop CPU" in page.inner_text("#environments")
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
-@pytest.mark.slow
 def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_them(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -371,11 +297,3 @@ def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_
     assert page.inner_text("#answer").startswith("Training step: Desk CPU")
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
-
-
-def test_a_price_of_no_device_is_refused(attempts: Attempts, tmp_path: Path) -> None:
-    attempts.ok(config(), {"step.time": samples(0.2, 1e-3)})
-    run = answer_here("report", attempts.store.location, "-o", tmp_path / "report.html", "--price", "A100=2")
-    assert run.returncode == 2 and "no such device here" in run.stderr
-    with pytest.raises(RequestError, match="no store"):
-        write_report(str(tmp_path / "nothing"), tmp_path / "report.html")

@@ -71,15 +71,17 @@ def test_one_day_is_no_history(tmp_path: Path) -> None:
         content_of(attempts.store.location, history=True)
 
 
-def days_of(folder: Path, count: int, metrics: tuple[str, ...]) -> pd.DataFrame:
-    """A process for each of two cells on each day; a test multiplies what they measured."""
-    attempts = Attempts(folder)
-    for day in range(count):
-        for place, length in enumerate((128, 256)):
-            trial = config(device="cuda", context_length=length, model="small")
-            times = dict.fromkeys(metrics, samples(length / 12800, length / 1e8))
-            attempts.ok(trial, times, started_at=BEGAN + timedelta(days=day, minutes=place))
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """A process for each of two cells on each of 13 days; a test multiplies what they measured."""
+    attempts = Attempts(tmp_path_factory.mktemp("days"))
+    for day in range(13):
+        measured(attempts, 1.0, day)
     return joined(attempts.store.location, history=True).attempts
+
+
+def until(days: pd.DataFrame, day: int) -> pd.DataFrame:
+    return days[days["started_at"].dt.day < BEGAN.day + day]
 
 
 def varied(frame: pd.DataFrame, kind: Kind, draw: np.random.Generator, **later: float) -> pd.DataFrame:
@@ -96,15 +98,15 @@ def varied(frame: pd.DataFrame, kind: Kind, draw: np.random.Generator, **later: 
 
 
 @pytest.mark.slow
-def test_at_most_one_history_of_twenty_without_a_change_names_one(tmp_path: Path) -> None:
-    frame, draw, count = days_of(tmp_path / "same", 8, ("step.time",)), np.random.default_rng(7), 40
+def test_at_most_one_history_of_twenty_without_a_change_names_one(days: pd.DataFrame) -> None:
+    frame, draw, count = until(days[days["metric"] == "time"], 8), np.random.default_rng(7), 40
     found = [list(histories(varied(frame, "wall", draw), ())) for _ in range(count)]
     assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
 
 
-def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(tmp_path: Path) -> None:
+def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(days: pd.DataFrame) -> None:
     """On every other of 13 days the GPU waited, which made steps 10 % longer; days of one kind repeat."""
-    frame = days_of(tmp_path / "waits", 13, ("step.time", "step.device_time"))
+    frame = days
     day = frame["started_at"].dt.day
     waited = day.mod(2).eq(1) & frame["metric"].eq("time")
     slow = frame["median"].where(~waited, 1.1 * frame["median"]) * (1 + 0.0005 * day.mod(3))
@@ -117,9 +119,9 @@ def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(tmp_path: Pat
     assert known["NVIDIA H200", "wall_waits"].scale < PRIORS["wall_waits"].scale
 
 
-def test_few_steps_of_a_kind_do_not_say_how_far_processes_differ(tmp_path: Path) -> None:
+def test_few_steps_of_a_kind_do_not_say_how_far_processes_differ(days: pd.DataFrame) -> None:
     """On three of nine days the GPU was at its power limit, and one of these steps is a change of the code."""
-    frame = days_of(tmp_path / "few", 9, ("step.time", "step.device_time"))
+    frame = until(days, 9)
     late = frame["started_at"].dt.day.ge(8)
     longer = frame["started_at"].dt.day.ge(9)
     frame = frame.assign(median=frame["median"].where(~longer, 1.3 * frame["median"]))
@@ -128,7 +130,7 @@ def test_few_steps_of_a_kind_do_not_say_how_far_processes_differ(tmp_path: Path)
     assert ("NVIDIA H200", "device_capped") not in (found.question.variation or {})
 
 
-def test_a_change_by_a_twentieth_is_found_on_its_day(tmp_path: Path) -> None:
-    frame, draw = days_of(tmp_path / "changed", 7, ("step.time", "step.device_time")), np.random.default_rng(1)
+def test_a_change_by_a_twentieth_is_found_on_its_day(days: pd.DataFrame) -> None:
+    frame, draw = until(days, 7), np.random.default_rng(1)
     [found] = histories(varied(frame, "device", draw, d6=1.05), ())
     assert list(found.changes) == ["2026-11-06"]

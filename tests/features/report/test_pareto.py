@@ -1,7 +1,6 @@
 """The charts of the Pareto front: which cells are on it, and that a browser draws them."""
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ from lmsweep.orchestrator.features.report.figures import pareto
 from lmsweep.orchestrator.features.report.page import write_report
 from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import BROWSERS, launch, open_page, wait_until
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H100, H200, Attempts, config, samples
 
-H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
 PRICES = parse_prices(["H100=2", "H200=3"])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,26 +14,20 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.features.report.page import write_report
-from lmsweep.trials.results.measurement import Kernel, Measurement, Timeline
+from lmsweep.trials.results.measurement import Measurement, Timeline
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
-from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, saved, wait_until
+from tests.support.browser import open_in_scheme, open_page, saved, wait_until
 from tests.support.command import COMMAND, PYTHONPATH, answer_here
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, kernel, samples
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 BF16 = replace(H200, autocast_dtype="bfloat16")
 HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""
-
-
-@pytest.fixture(scope="module", params=BROWSERS)
-def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    with launch(request.param) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -71,33 +64,6 @@ def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def page(browser: Browser, report: Path) -> Iterator[Page]:
-    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
-    yield page
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
-@pytest.fixture(scope="module")
-def glance(browser: Browser, report: Path) -> Iterator[Page]:
-    """The page for tests that look at it and leave it as it is."""
-    yield from shared(browser, report)
-
-
-@pytest.fixture(scope="module")
-def driven(browser: Browser, report: Path) -> Iterator[Page]:
-    """The page for tests that choose all of what they look at."""
-    yield from shared(browser, report)
-
-
-def shared(browser: Browser, report: Path) -> Iterator[Page]:
-    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
-    yield page
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
 def measured(page: Page) -> None:
     """Show the medians, not the answer."""
     page.select_option("#view", label="How long does a training step take?")
@@ -128,15 +94,15 @@ def test_a_downloaded_csv_is_that_of_the_command(page: Page) -> None:
     assert content.decode("utf-8") + "\n" == run.stdout
 
 
-def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(driven: Page, store: str) -> None:
-    driven.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
-    driven.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
-    driven.locator("#tables").evaluate("one => { one.open = true }")
+def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(glance: Page, store: str) -> None:
+    glance.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
+    glance.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
+    glance.locator("#tables").evaluate("one => { one.open = true }")
     opened = "#tables details.table[open]"
-    driven.wait_for_selector(f"{opened} .caption", timeout=30_000)
-    assert "Times of a training step and of its parts" in driven.inner_text(f"{opened} .caption")
-    assert "oom" in driven.inner_text(f"{opened} tbody")
-    name, content = saved(driven, "button[data-table=end-to-end]")
+    glance.wait_for_selector(f"{opened} .caption", timeout=30_000)
+    assert "Times of a training step and of its parts" in glance.inner_text(f"{opened} .caption")
+    assert "oom" in glance.inner_text(f"{opened} tbody")
+    name, content = saved(glance, "button[data-table=end-to-end]")
     assert name == "end-to-end.csv"
     assert content.decode("utf-8") == analysis.render(make_preset("end-to-end", store), "csv")
 
@@ -146,38 +112,11 @@ def test_published_times_stand_beside_the_readers_with_what_differs(glance: Page
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
 
 
-@pytest.mark.slow
-def test_the_rooflines_of_several_devices_are_laid_over_each_other(browser: Browser, tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "two")
-    for fingerprint, seconds in (
-        (replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80 * 2**30), 0.02),
-        (H200, 0.01),
-    ):
-        for context_length in (256, 512):
-            trial = config("small", device="cuda", context_length=context_length)
-            attempts.ok(trial, {"step.time": samples(seconds, seconds / 100)}, fingerprint=fingerprint)
-    write_report(attempts.store.location, tmp_path / "two.html")
-    page = open_page(browser, tmp_path / "two.html")
-    page.click("header a[href='#roofline']")
-    page.wait_for_selector("[data-figures=roofline] .main-svg")
-    legend = page.text_content("[data-figures=roofline] .legend") or ""
-    assert "NVIDIA H200, fp32: limit" in legend and "NVIDIA H100 80GB HBM3, fp32" in legend
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
 def test_steps_are_drawn_under_the_limits_of_their_device(glance: Page) -> None:
     glance.click("header a[href='#roofline']")
     glance.wait_for_selector("[data-figures=roofline] .main-svg")
     legend = glance.text_content("[data-figures=roofline] .legend") or ""
     assert legend.startswith("precision") and "fp32: limit" in legend
-
-
-def test_the_legend_names_the_fields_whose_values_it_shows(page: Page) -> None:
-    measured(page)
-    title = page.text_content("#chart .legendtitletext") or ""
-    first = page.text_content("#chart .legendtext") or ""
-    assert "precision" in title and len(first.split(", ")) == len(title.split(", "))
 
 
 def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
@@ -255,12 +194,6 @@ def test_it_is_dark_where_the_reader_likes_it_dark_and_light_by_choice(browser: 
         page.select_option("#theme", "light")
         assert brightness(page, "body", "backgroundColor") > 240
         wait_until(page, "getComputedStyle(document.querySelector('#chart .xtick text')).fill === 'rgb(27, 31, 36)'")
-
-
-def kernel(range_: str, name: str, seconds: float) -> Kernel:
-    rest: dict[str, Any] = dict.fromkeys(("share", "mean", "median", "min", "max"), 0.0)
-    none: dict[str, Any] = dict.fromkeys(("operator", "stdev", "grid", "block"))
-    return Kernel(range=range_, kernel=name, total=seconds, instances=4, steps=2, **rest, **none)
 
 
 def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browser, tmp_path: Path) -> None:

@@ -257,22 +257,12 @@ def test_no_file_of_a_store_whose_path_and_errors_are_hostile_holds_what_they_ho
     texts = {path.name: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
     for path in (shared / "results").rglob("*.parquet"):
         texts[path.name] = "\n".join(map(str, pd.read_parquet(path).astype(str).to_numpy().ravel()))
-    words = {
-        "Jürgën",
-        "J\\u00fc",
-        "J&uuml;",
-        "Söhne",
-        "acme",
-        "Quux",
-        "quux",
-        "hunter22",
-        "hf_AbC",
-        "wJalr",
-        "10.12.13.14",
-    }
-    words |= {"dgx-a100", "fileserver7", "pod-7f9c", "sk-ABC", "QWxh", "jürgën", "9f86d0", "192.168", "b3Blb", "Zarath"}
+    words = (
+        "Jürgën J\\u00fc J&uuml; Söhne acme Quux quux hunter22 hf_AbC wJalr 10.12.13.14 dgx-a100 fileserver7 pod-7f9c"
+    )
+    words += " sk-ABC QWxh jürgën 9f86d0 192.168 b3Blb Zarath"
     for name, text in texts.items():
-        assert not {word for word in words if word in text}, name
+        assert not [word for word in words.split() if word in text], name
     assert "lmsweep table results" in texts["report.html"]
     kept = lmsweep.load(str(shared), pooled=False)
     assert kept["attention_args"].dropna().str.contains('"tile":64,"kind":"causal"', regex=False).all()

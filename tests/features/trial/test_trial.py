@@ -27,7 +27,7 @@ def statuses(store: Path) -> dict[str, str]:
 
 def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    words = ("trial", "model=2.7b", "context_length=8192", "batch_size=64", "--store", str(tmp_path / "store"))
+    words = ("trial", "model=small", "context_length=256", "batch_size=100000", "--store", str(tmp_path / "store"))
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, RequestError), done.output  # main() says it, with exit code 2
     assert re.fullmatch(

@@ -1,0 +1,38 @@
+"""A browser for the tests of a file, and the page that its fixture `report` has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.browser import BROWSERS, launch, open_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture(scope="module", params=BROWSERS)
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    with launch(request.param) as browser:
+        yield browser
+
+
+def opened(browser: Browser, report: Path) -> Iterator[Page]:
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    yield from opened(browser, report)
+
+
+@pytest.fixture(scope="module")
+def glance(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that look at it and leave it as it is, or choose all of what they look at."""
+    yield from opened(browser, report)
