@@ -26,11 +26,11 @@ from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 STEPS = 1000
 RUNS = 100
-"""Runs that are simulated, each with another order of documents: a batch is called safe if memory lasts in all of them."""
+"""Runs that are simulated, each with another order of documents. A batch is safe if memory lasts in all of them."""
 SOME_RUNS = 20
 AMPLE = 10
-"""Where none of some runs ran out, and their peaks leave so many standard deviations of room, at most 1 % of all runs do
-(Cantelli's inequality: 1 / (1 + 10^2), of any distribution), and no more of them are simulated."""
+"""Where none of some runs ran out, and their peaks leave so many standard deviations of room, at most 1 % of all runs
+do (Cantelli's inequality: 1 / (1 + 10^2), of any distribution), and no more of them are simulated."""
 TOKENS = 1024
 """Unit of `batch_tokens` in the search for the largest."""
 QUANTILES = (0.05, 0.5, 0.98)
