@@ -156,7 +156,7 @@ def _unpredictable(config: TrialConfig) -> str | None:
         return "compiled code that several ranks run is not predicted"
     if config.compile != "none" and config.model_code:
         return "the memory of a compiled model of your own is not predicted"
-    if config.varies:
+    if config.varies and config.batching != "packed":
         return "the memory of steps whose batches differ is not predicted"
     if config.dynamic_shapes:
         return "which buffers a graph with dynamic shapes shares is not predicted"

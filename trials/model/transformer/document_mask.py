@@ -3,6 +3,7 @@
 Every sequence of a batch holds the same documents (`lmsweep.trials.lengths.drawing`).
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,9 +16,8 @@ Device = torch.device | str
 
 def documents_of(batch: Batch, device: Device) -> Tensor:
     """The index of each position's document, (rows, tokens)."""
-    lengths = torch.tensor(batch.document_lengths)
-    index = torch.repeat_interleave(torch.arange(len(lengths)), lengths, output_size=batch.padded_tokens)
-    return index.view(batch.shape).to(device)
+    lengths = batch.document_lengths
+    return torch.tensor(np.repeat(np.arange(len(lengths)), lengths).reshape(batch.shape), device=device)
 
 
 def lengths_of(config: TrialConfig) -> tuple[int, ...]:

@@ -60,7 +60,15 @@ class VariedMemory:
 
     def growth_of(self, shape: Shape) -> ShapeGrowth:
         """Return the laws of steps with so many rows."""
-        return _alone(fixed(self.config)) if shape.rows == 1 else _growth(fixed(self.config))
+        return _alone(self._recorded_as) if shape.rows == 1 else _growth(self._recorded_as)
+
+    @property
+    def _recorded_as(self) -> TrialConfig:
+        """Return the configuration whose steps are recorded: with masks of documents, those of its own lengths."""
+        masked = self.config.batching == "packed" and self.config.model_code is None
+        if not masked or ATTENTIONS[self.config.attention].masked_by == "borders":
+            return fixed(self.config)
+        return replace(with_any_batch(self.config), lengths=self.config.lengths, batching="packed")
 
     def run(
         self, config: TrialConfig, limit: int | None, workspace: int, steps: int, *, counts: bool = False
@@ -75,7 +83,9 @@ class VariedMemory:
 
     @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
     def _program(self, workspace: int, growth: ShapeGrowth) -> StepProgram:
-        return StepProgram(growth=growth, longest=self.config.context_length, workspace=workspace)
+        holds_batch = self._recorded_as.varies
+        longest = self.config.context_length
+        return StepProgram(growth=growth, longest=longest, workspace=workspace, holds_batch=holds_batch)
 
 
 class SomeShape(NamedTuple):
@@ -129,10 +139,9 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
         if config.compile != "none":
             raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
         return _recorded(config, FITTED)
-    if config.model_code is None and ATTENTIONS[config.attention].masked_by != "borders":
-        raise UnpredictableError(
-            f"the masks of attention {config.attention} that differ with the batch are not predicted"
-        )
+    if config.varies and (config.compile != "none" or ATTENTIONS[config.attention].masked_by == "block_mask"):
+        how = "FlexAttention" if config.compile == "none" else "compiled code"
+        raise UnpredictableError(f"the masks of {how} that differ with the batch are not predicted")
     return _recorded(config, [Shape(one.rows, config.context_length) for one in FITTED])
 
 

@@ -114,13 +114,14 @@ class _Run:
         if not self._each and self._done > 2 and (sizes <= known).all(axis=1).any():
             return
         retries, units = allocator.retries, program.units(shape)
-        old, self._batch = self._batch, [allocator.allocate(TOKEN_BYTES * shape.tokens) for _ in range(BATCH)]
+        tensors = 0 if program.holds_batch else BATCH
+        old, self._batch = self._batch, [allocator.allocate(TOKEN_BYTES * shape.tokens) for _ in range(tensors)]
         for address in old:
             allocator.free(address)
         allocator.replay(program.step(self._done, units), units, self._slots[id(program)])
         self._done += 1
         if allocator.retries > retries:
             self._forget()
-        if program.leaves_nothing and self._done > 2:
+        if self._done > (2 if program.leaves_nothing else 4):  # which takes two pieces in turns
             known = self._largest[alone]
             self._largest[alone] = np.vstack([known[(known > sizes).any(axis=1)], sizes])

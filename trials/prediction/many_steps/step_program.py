@@ -26,6 +26,8 @@ class StepProgram:
     """Width for which the model is built."""
     workspace: int
     """Bytes of each workspace of cuBLAS."""
+    holds_batch: bool = False
+    """Whether the batch, with its masks, is among the pieces of each step; else whoever runs the steps adds it."""
 
     @cached_property
     def built(self) -> list[int]:
@@ -65,7 +67,9 @@ class StepProgram:
 
     @cached_property
     def _batch(self) -> set[int]:
-        """Return the pieces of the batch with which the model was recorded."""
+        """Return the pieces of the batch with which the model was recorded, and which no step holds."""
+        if self.holds_batch:
+            return set()
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
         changes = [event for one in self._init for event in one.events]
         lasting = {piece for piece, change in changes if change > 0} - {

@@ -103,6 +103,9 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                     recorder.trace += repeated(last, recorder.pieces)
                     continue
                 log.begin_iteration()
+                if config.varies:  # the first batch is drawn again when steps begin
+                    recorder.begin("forward")
+                    running.advance()
                 for phase in running.phases():
                     recorder.begin("forward" if phase.name == FUNCTION_PHASE else phase.name)
                     running.run(phase)
@@ -122,7 +125,7 @@ def leaves_something(config: TrialConfig) -> bool:
 def _creates_only_state(config: TrialConfig, first: Trace) -> bool:
     """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more: a model
     of transformers may leave a loss scale or a cache, too."""
-    plain = config.ddp == "none" and not config.has_own_code and config.mode == "train_step"
+    plain = config.ddp == "none" and not (config.has_own_code or config.varies) and config.mode == "train_step"
     only_state = plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")
     return only_state and (not config.is_hugging_face or leaves_only("optimizer", first))
 
@@ -135,6 +138,8 @@ class _Running:
     phases: Callable[[], Sequence[Phase]]
     run: Callable[[Phase], None]
     drop: Callable[[], None]
+    advance: Callable[[], object] = lambda: None
+    """Takes the batch of the next iteration, where batches differ."""
 
 
 def _device(config: TrialConfig, rank: int | None) -> AbstractContextManager[tuple[StorageTracker, Fakes]]:
@@ -197,7 +202,11 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
         step.drop()
         assert mask is None or config.attention == "flex", "it lives as long as the step"
 
-    return _Running(model=step.model, phases=step.phases, run=run, drop=drop)
+    def advance() -> None:
+        with fake:
+            step.advance()
+
+    return _Running(model=step.model, phases=step.phases, run=run, drop=drop, advance=advance)
 
 
 def _users(config: TrialConfig, fake: Fakes) -> _Running:
