@@ -51,7 +51,7 @@ def _paddings(options: Sequence[Option]) -> list[str]:
     shares = {one.name: one.rows[(one.rows["phase"] + "." + one.rows["metric"]) == PADDING] for one in options}
     ends = {name: 100 * rows["median"].agg(["min", "max"]) for name, rows in shares.items() if len(rows)}
     said = [f"{name} {low:.2g} to {high:.2g} %" for name, (low, high) in ends.items()]
-    return [f"Padding: {', '.join(said)}. `lmsweep plan SWEEP --max-batch` says which size lasts."] if said else []
+    return [f"Padding: {', '.join(said)}."] if said else []
 
 
 def lines_of(found: Answer) -> list[str]:

@@ -46,6 +46,7 @@ def lasting_words(dimension: str, size: int, beyond: Beyond | None) -> str | Non
         said = f"{dimension} {size:,} fits every batch in {beyond.runs} runs of {beyond.steps:,} steps"
     if beyond.failed:
         often = f"{beyond.failed:.0%} of runs, {beyond.failed_steps:.3g} of {beyond.steps:,} steps"
+        often = often if beyond.failed < 1 else "every run"
         said += f"; {beyond.size:,} runs out in {often}"
     else:
         said += f"; {beyond.size:,} may run out; the prediction does not decide it"

@@ -83,14 +83,6 @@ def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool
     return f"its predicted peak, {gib(prediction.peak)} in {prediction.at}, exceeds the {budget.words}"
 
 
-def between(bounds: Bounds) -> str:
-    """Return `38.4 to 58.7 GiB`, `at least ...`, `at most ...` or `?`."""
-    low, high = (gib(end) if end is not None else None for end in (bounds.low, bounds.high))
-    if low and high:
-        return f"{low} to {high}"
-    return f"at least {low}" if low else f"at most {high}" if high else "?"
-
-
 def with_devices(node: Node, text: str, gpus: int) -> Node:
     """Return the node with so many of the GPUs meant by `H100` or `24GB`. Raises RequestError if there are none."""
     name, memory = device_memory(text)

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from lmsweep.orchestrator.features.check.check_code import answer
-from lmsweep.orchestrator.features.check.finding import Finding, Question
+from lmsweep.orchestrator.features.check.finding import Finding, Question, line_of
 from lmsweep.trials.analytic.rates import intervals
 from lmsweep.trials.code.importing import CodeFinder, nothing_cached
-from lmsweep.trials.code.source import line_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 from tests.support.clean_process import in_clean_process

@@ -1,5 +1,6 @@
 """What tables and comparisons make of steps whose batches differ: times of a real token, and padding."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ from lmsweep.analysis.answers.headline import headline_of
 from lmsweep.analysis.answers.store_answers import answers_of
 from lmsweep.orchestrator.features.best.cells.cells import cells_of
 from lmsweep.orchestrator.features.best.cells.goal import parse_aim
+from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import Attempts, config, samples
+from tests.support.made_up_results import Attempts, config, gpu, samples
 
 LENGTHS = "lognormal(400, 0.8, 4096)"
 UNITS = {"step.padding": "share", "step.real_tokens_per_second": "tokens/s"}
@@ -77,3 +79,23 @@ def test_the_page_names_the_winner_and_the_padding_of_each_option(store: str) ->
     headline, details = headline_of(next(iter(answers_of(attempts))))
     assert "packed" in headline and "2 times as fast" in headline
     assert "Padding: batching padded 75 to 75 %, batching packed 2 to 2 %." in " ".join(details)
+
+
+def test_the_page_predicts_the_safe_size_of_the_winner(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for batching, seconds in (("padded", 1e-3), ("packed", 1e-4)):
+        fields = {
+            "context_length": 256,
+            "num_layers": 2,
+            "d_model": 64,
+            "num_heads": 4,
+            "d_ff": 96,
+            "batching": batching,
+        }
+        tiny = replace(gpu(attention="sdpa"), model=None, lengths="lognormal(60, 0.7, 256)", **fields)
+        for _ in range(3):
+            values = {"step.token_time": samples(seconds, seconds / 100), "step.time": samples(seconds, seconds / 100)}
+            attempts.ok(tiny, values | {"step.padding": (0.1,), "step.real_tokens_per_second": (1.0,)}, units=UNITS)
+    details = " ".join(content_of(attempts.store).details)
+    assert "Safe size of batching packed, eager, lengths lognormal(60, 0.7, 256): batch_size " in details
+    assert "fits every batch in 100 runs of 1,000 steps" in details

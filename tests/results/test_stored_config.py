@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.orchestrator.features.best.cells.cells import environment_of
-from lmsweep.trials.results.stored_config import config_of
+from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.made_up_results import H200, Attempts, config, samples
 

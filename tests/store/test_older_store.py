@@ -12,13 +12,12 @@ import pytest
 
 import lmsweep
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.features.best.cells.cells import environment_of
 from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.results.stored_config import config_of
+from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.store.parquet_file import TABLES
 from lmsweep.trials.store.store import Store

@@ -35,7 +35,7 @@ OURS = frozenset(
 )
 """Packages that lmsweep and torch import, some of them late. A folder's file of such a name is never imported."""
 
-_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def is_reserved(name: str) -> bool:
@@ -100,21 +100,6 @@ def find_source(reference: Reference, code: Code) -> Path | None:
     )
 
 
-def line_of(text: str, code: Code) -> str | None:
-    """Return `mine/model.py:12`, the line that defines what a reference names, if the files say."""
-    reference = parse_reference(text)
-    path = find_source(reference, code)
-    if path is None:
-        return None
-    body: list[ast.stmt] = syntax_of(path).body
-    for name in reference.attribute.split("."):
-        found = [node for node in _statements(body) if isinstance(node, _DEFINITION) and node.name == name]
-        if not found:
-            return None
-        body = found[-1].body
-    return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{found[-1].lineno}"
-
-
 def parameters_of(text: str, code: Code) -> frozenset[str]:
     """Return the names of the parameters of a function or class, none where its file does not say.
 
@@ -124,8 +109,8 @@ def parameters_of(text: str, code: Code) -> frozenset[str]:
     path = find_source(reference, code)
     tree = parse(path) if path else None
     named: dict[str, ast.stmt | ast.expr] = {}
-    for node in _statements(tree.body) if tree else ():
-        if isinstance(node, _DEFINITION):
+    for node in statements(tree.body) if tree else ():
+        if isinstance(node, DEFINITION):
             named[node.name] = node
         elif isinstance(node, ast.Assign):
             named |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
@@ -222,7 +207,7 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
 
 def _to_write(name: str, tree: ast.Module) -> tuple[ast.FunctionDef, str] | None:
     """Return a function that does nothing but raise NotImplementedError, with what it says."""
-    found = [node for node in _statements(tree.body) if isinstance(node, ast.FunctionDef) and node.name == name]
+    found = [node for node in statements(tree.body) if isinstance(node, ast.FunctionDef) and node.name == name]
     last = found[-1].body[-1] if found else None
     before = found[-1].body[:-1] if found else []
     documented = all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in before)
@@ -274,7 +259,7 @@ class _Origin(NamedTuple):
 def _origins(tree: ast.Module) -> dict[str, _Origin | None]:
     """Return the names of a module, each with its origin, None if the module defines it."""
     found: dict[str, _Origin | None] = {}
-    for node in _statements(tree.body):
+    for node in statements(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] = None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -295,13 +280,13 @@ def _origins(tree: ast.Module) -> dict[str, _Origin | None]:
     return found
 
 
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements at the top of a module, those in `if`, `try` and `with` too."""
     for node in body:
         yield node
         for name in ("body", "orelse", "finalbody"):
             if isinstance(node, ast.If | ast.Try | ast.With):
-                yield from _statements(getattr(node, name, ()))
+                yield from statements(getattr(node, name, ()))
         if isinstance(node, ast.Try):
             for handler in node.handlers:
-                yield from _statements(handler.body)
+                yield from statements(handler.body)

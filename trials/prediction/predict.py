@@ -24,12 +24,12 @@ from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.many_steps.lasting_memory import (
     beyond,
+    fixed,
     largest_lasting,
     many_steps,
     run_fits,
     run_memory,
     some_shapes,
-    with_any_batch,
     with_size,
 )
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
@@ -93,7 +93,7 @@ def _shared(asked: Question) -> Hashable:
     if asked.config.references or not asked.is_trial:
         return asked.index
     if asked.config.varies:
-        return with_any_batch(asked.config), asked.subject, asked.rooms
+        return fixed(asked.config), asked.subject, asked.rooms
     if asked.wants == ("operators",):
         return structure_of(asked.config)
     return (family(asked.config), asked.subject, asked.rooms) if "bounds" in asked.wants else one_run_for(asked.config)

@@ -1,8 +1,10 @@
 """Rebuilds configurations from stored rows."""
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
 
 StoredRow = Mapping[str, object] | Mapping[Hashable, object]
@@ -13,6 +15,13 @@ def config_of(row: StoredRow) -> TrialConfig:
     """Return the configuration in a row of any table; a field that is null or without a column has its default."""
     found = known_values(row, STORED_FIELDS)
     return TrialConfig(**{name: "auto" for name in AUTO_FIELDS if name in row} | found)
+
+
+def environment_of(row: StoredRow) -> Fingerprint:
+    """Return the hardware and software in a row of any table."""
+    names = [one.name for one in fields(Fingerprint) if one.name in row]
+    found: dict[str, Any] = dict.fromkeys(names)
+    return Fingerprint(**found | known_values(row, names))
 
 
 def known_values(row: StoredRow, names: Iterable[str]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import NamedTuple
 
-from lmsweep.orchestrator.features.check.finding import Finding, Question
+from lmsweep.orchestrator.features.check.finding import Finding, Question, line_of
 from lmsweep.orchestrator.planning.prediction_process import start_without_gpu
 from lmsweep.trials.code.missing_packages import install_words, missing_packages
-from lmsweep.trials.code.source import find_source, line_of
+from lmsweep.trials.code.source import find_source
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.results.roles import MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, Trial

@@ -1,5 +1,6 @@
 """What `lmsweep check` asks about the user's code, and what it finds."""
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,10 +8,11 @@ from traceback import extract_tb
 from typing import Literal
 
 from lmsweep.trials.code.importing import code_in_use
-from lmsweep.trials.code.source import line_of
+from lmsweep.trials.code.project import syntax_of
+from lmsweep.trials.code.source import DEFINITION, find_source, statements
 from lmsweep.trials.code.traceback_text import user_line
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import HUGGING_FACE, Code
+from lmsweep.trials.spec.reference import HUGGING_FACE, Code, parse_reference
 
 Kind = Literal["fine", "cannot", "wrong"]
 """fine; cannot: something that lmsweep cannot do with this code, and why; wrong: no trial with it can succeed."""
@@ -77,3 +79,18 @@ def _in_code(error: BaseException, code: Code) -> str | None:
             return line
         cause = cause.__cause__
     return None
+
+
+def line_of(text: str, code: Code) -> str | None:
+    """Return `mine/model.py:12`, the line that defines what a reference names, if the files say."""
+    reference = parse_reference(text)
+    path = find_source(reference, code)
+    if path is None:
+        return None
+    body: list[ast.stmt] = syntax_of(path).body
+    for name in reference.attribute.split("."):
+        found = [node for node in statements(body) if isinstance(node, DEFINITION) and node.name == name]
+        if not found:
+            return None
+        body = found[-1].body
+    return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{found[-1].lineno}"

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from lmsweep.trials.machine.gpu.accelerator import allocated, counts_memory, device_module, reset_peak
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.torch_private import schema_name, storage_key_of
 from lmsweep.trials.memory.labels import lasting_tensors
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key, tensors_in, with_storage
@@ -131,3 +131,14 @@ def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
     if total is not None:
         parts["other"] += total - counted
     return Held(total=counted if total is None else total, parts=parts)
+
+
+def allocated(device_type: str) -> int | None:
+    """Return the bytes that the allocator has handed out; None if it does not count them."""
+    return int(device_module(device_type).memory_allocated()) if counts_memory(device_type) else None
+
+
+def reset_peak(device_type: str) -> None:
+    """Start a new interval for the peak of what the allocator hands out, if it counts it."""
+    if counts_memory(device_type):
+        device_module(device_type).reset_peak_memory_stats()

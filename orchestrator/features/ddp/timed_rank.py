@@ -9,7 +9,7 @@ from itertools import chain
 
 import torch
 
-from lmsweep.orchestrator.features.ddp.memory_stages import Held, MemoryWatch, peak_allocated
+from lmsweep.orchestrator.features.ddp.memory_stages import Held, MemoryWatch, peak_allocated, reset_peak
 from lmsweep.trials.bench.iterations import Series, Taken, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
@@ -18,7 +18,7 @@ from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimize
 from lmsweep.trials.distributed.ranks.coordinator import AlignedRank, Team
 from lmsweep.trials.distributed.ranks.process_group import Mean
 from lmsweep.trials.lengths.batches import batches
-from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, reset_peak
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.results.outcome import Flag

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning import plan as planning
 from lmsweep.orchestrator.planning.largest_fit import Frontier
-from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
@@ -21,6 +20,7 @@ from lmsweep.trials.analytic.prediction_question import ManySteps
 from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
 from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.quantities import gib
 
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
 """Why a trial with this action takes no time."""
@@ -186,3 +186,11 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
         "expected_dollars_per_billion_tokens": known.fleet.dollars,
         "worth_up_to_gpus": known.fleet.worth,
     }
+
+
+def between(bounds: Bounds) -> str:
+    """Return `38.4 to 58.7 GiB`, `at least ...`, `at most ...` or `?`."""
+    low, high = (gib(end) if end is not None else None for end in (bounds.low, bounds.high))
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else "?"

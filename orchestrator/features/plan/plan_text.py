@@ -9,9 +9,9 @@ import pandas as pd
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.features.plan.plan_output import peak_of
+from lmsweep.orchestrator.features.plan.plan_output import between, peak_of
 from lmsweep.orchestrator.planning.largest_fit import Frontier
-from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED, between
+from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate

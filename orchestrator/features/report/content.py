@@ -3,12 +3,13 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import pandas as pd
 
 import lmsweep
-from lmsweep.analysis.answers.headline import headline_of
+from lmsweep.analysis.answers.headline import headline_of, lead_of
 from lmsweep.analysis.answers.question import Asked, asked_in
 from lmsweep.analysis.answers.store_answers import MOST_ANSWERS, SOFTWARE, answers_of, range_headline
 from lmsweep.analysis.answers.verdicts import Answer
@@ -24,9 +25,14 @@ from lmsweep.orchestrator.features.report.sections import Beside, Section, secti
 from lmsweep.orchestrator.features.report.summary import Summary, summarize
 from lmsweep.orchestrator.features.report.views import View, views_of_answer
 from lmsweep.orchestrator.features.report.workload_views import QUESTIONS, views_of_workloads
+from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.results.stored_config import config_of, environment_of
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.store.store import Store
+
+MOST_LENGTHS = 3
+"""Distributions of lengths whose sizes are predicted, each in some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +100,8 @@ def content_of(
     if published and published.summary:
         own = [f"{headline}."] if headline else []
         headline, details = published.summary, [*own, *details]  # what was asked for comes first
+    if first and about is None and len(first.cells):
+        details = [*details, *safe_sizes(first)]
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
     return Content(
@@ -143,3 +151,30 @@ def _profile_headline(results: Joined, asked: Asked | None) -> str:
     share = 100 * times.get("matmul", 0.0) / times.sum(axis=1)
     ends = dict.fromkeys(f"{one:.0f}" for one in (share.min(), share.max()))
     return f"Matrix products take {' to '.join(ends)} % of a step's kernel time, in {len(share)} profiles"
+
+
+def safe_sizes(found: Answer) -> Iterator[str]:
+    """Yield a sentence for each distribution of lengths: how large the batches of the option may be that comes first,
+    in eager mode, as predicted. Nothing where batches are alike, on a CPU, and without PyTorch."""
+    claim = lead_of(found).claim
+    name = claim.subject if claim.verdict != "worse" else found.baseline
+    (winner,) = (one for one in found.question.options if one.name == name)
+    rows = winner.rows[winner.rows["lengths"].notna()] if "lengths" in winner.rows else winner.rows[:0]
+    asked = {}
+    for row in rows.drop_duplicates(["lengths", "device_name"]).to_dict("records"):
+        config, environment = config_of(row), environment_of(row)
+        if config.varies and config.takes_gpus and config.ddp == "none":
+            asked[_smallest(config)] = environment
+    if not asked or find_spec("torch") is None:
+        return
+    from lmsweep.orchestrator.planning.largest_fit import frontiers
+    from lmsweep.orchestrator.planning.memory_budget import budget
+
+    rooms = {config: (its.device_name, budget(config, its)) for config, its in [*asked.items()][:MOST_LENGTHS]}
+    for one in frontiers({config: (at, room) for config, (at, room) in rooms.items() if room}, "batch_size", None):
+        said = one.words or f"not predicted: {one.reason}"
+        yield f"Safe size of {name}, eager, lengths {one.config.lengths}: {said}."
+
+
+def _smallest(config: TrialConfig) -> TrialConfig:
+    return replace(with_value(memory_config(config), "batch_size", 1), model=config.model, compile="none")

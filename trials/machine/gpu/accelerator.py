@@ -64,17 +64,6 @@ def counts_memory(device_type: str) -> bool:
     return hasattr(device_module(device_type), "memory_stats")
 
 
-def allocated(device_type: str) -> int | None:
-    """Return the bytes that the allocator has handed out; None if it does not count them."""
-    return int(device_module(device_type).memory_allocated()) if counts_memory(device_type) else None
-
-
-def reset_peak(device_type: str) -> None:
-    """Start a new interval for the peak of what the allocator hands out, if it counts it."""
-    if counts_memory(device_type):
-        device_module(device_type).reset_peak_memory_stats()
-
-
 def free_bytes(device_type: str) -> int | None:
     """Return the bytes that this process can still allocate, on CPU of its address space; None if nothing says so."""
     if device_type == "cuda":

@@ -65,10 +65,8 @@ class VariedMemory:
     @property
     def _recorded_as(self) -> TrialConfig:
         """Return the configuration whose steps are recorded: with masks of documents, those of its own lengths."""
-        masked = self.config.batching == "packed" and self.config.model_code is None
-        if not masked or ATTENTIONS[self.config.attention].masked_by == "borders":
-            return fixed(self.config)
-        return replace(with_any_batch(self.config), lengths=self.config.lengths, batching="packed")
+        masked = self.config.model_code is None and ATTENTIONS[self.config.attention].masked_by != "borders"
+        return fixed(self.config, keeps_lengths=masked and self.config.batching == "packed")
 
     def run(
         self, config: TrialConfig, limit: int | None, workspace: int, steps: int, *, counts: bool = False
@@ -76,15 +74,13 @@ class VariedMemory:
         """Return what the first steps of a configuration need, from those that differ in the batch alone. counts: the
         steps in which memory runs out, rather than the first one."""
         shapes = shapes_of(config, steps)
-        growths = {one.rows == 1: self.growth_of(one) for one in {min(shapes), max(shapes)}}
-        programs = {key: self._program(workspace, growth) for key, growth in growths.items()}
+        programs = {one.rows == 1: self._program(workspace, self.growth_of(one)) for one in (min(shapes), max(shapes))}
         each = config.allocator.startswith("max_split")  # whose large blocks serve no smaller request
         return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], each=each, counts=counts)
 
     @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
     def _program(self, workspace: int, growth: ShapeGrowth) -> StepProgram:
-        holds_batch = self._recorded_as.varies
-        longest = self.config.context_length
+        longest, holds_batch = self.config.context_length, self._recorded_as.varies
         return StepProgram(growth=growth, longest=longest, workspace=workspace, holds_batch=holds_batch)
 
 
@@ -100,18 +96,14 @@ def varied_memory(config: TrialConfig) -> VariedMemory:
     return VariedMemory(config=config)
 
 
-def fixed(config: TrialConfig) -> TrialConfig:
+def fixed(config: TrialConfig, *, keeps_lengths: bool = False) -> TrialConfig:
     """Return one configuration for all whose steps differ by the shape of their batches alone."""
-    mean = None
-    if config.batching == "packed":
-        mean = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
-    return replace(with_any_batch(config), lengths=mean, batching="packed" if mean else "padded")
-
-
-def with_any_batch(config: TrialConfig) -> TrialConfig:
-    """Return one configuration for all whose batches alone differ."""
+    lengths = config.lengths if keeps_lengths else None
+    if config.batching == "packed" and not keeps_lengths:
+        lengths = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
     batch = {"batch_size": 1, "batch_tokens": None, "seed": 1, "allocator": "default", "batches": 100}
-    return replace(config, model=None, lengths=None, batching="padded", **batch)  # type: ignore[arg-type]
+    form = {"lengths": lengths, "batching": "packed" if lengths else "padded"}
+    return replace(config, model=None, **batch | form)  # type: ignore[arg-type]
 
 
 def with_size(config: TrialConfig, size: int) -> TrialConfig:
@@ -135,14 +127,12 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
     shapes, and what the user's code raises."""
     if config.accumulate > 1 or config.ddp != "none":
         raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
-    if config.lengths is None:
-        if config.compile != "none":
-            raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
-        return _recorded(config, FITTED)
-    if config.varies and (config.compile != "none" or ATTENTIONS[config.attention].masked_by == "block_mask"):
-        how = "FlexAttention" if config.compile == "none" else "compiled code"
-        raise UnpredictableError(f"the masks of {how} that differ with the batch are not predicted")
-    return _recorded(config, [Shape(one.rows, config.context_length) for one in FITTED])
+    if config.compile != "none" and (config.lengths is None or config.varies):
+        raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
+    if config.varies and ATTENTIONS[config.attention].masked_by == "block_mask":
+        raise UnpredictableError("the masks of FlexAttention that differ with the batch are not predicted")
+    wide = [Shape(one.rows, config.context_length) for one in FITTED]
+    return _recorded(config, wide if config.lengths else FITTED)
 
 
 @lru_cache(maxsize=4)
@@ -169,6 +159,8 @@ def _allocations(config: TrialConfig, shape: Shape) -> Trace:
 @lru_cache(maxsize=64)
 def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
     """Return the shapes of the first steps."""
+    if config.batching == "packed":  # all alike, however the documents lie
+        return (Shape(config.micro_batch_size, config.context_length),) * steps
     return tuple(Shape(*batch.shape) for batch in islice(batches(config), steps))
 
 
@@ -235,6 +227,7 @@ def largest_lasting(config: TrialConfig, room: Room, steps: int = STEPS, runs: i
     """Return the largest batch_size, or batch_tokens, with which memory surely lasts in all runs, and the largest with
     which it may; 0 if none does."""
     family, workspace = varied_memory(config), cublas_workspace(room.device_name)
+    runs = 1 if config.batching == "packed" else runs  # all alike
 
     def lasts(units: int, unsure: int, of: int) -> bool:
         sized = family.sized(units)

@@ -11,8 +11,6 @@ from lmsweep.trials.prediction.without_device.caching_allocator import CachingAl
 
 BATCH = 2
 """Tensors of a batch: inputs and targets."""
-
-
 MOST_COUNTED = 20
 """Steps that run out of memory which are counted one by one."""
 

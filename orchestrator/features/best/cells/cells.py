@@ -1,7 +1,7 @@
 """The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal, tokens_of
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.metrics import PEAKS, TOKEN_TIME, WALL_TIME
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.stored_config import StoredRow, config_of, known_values
+from lmsweep.trials.results.stored_config import StoredRow, config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import NORMAL
 from lmsweep.trials.statistics.variation import Kind, Repeats, Variation, centre, error_of_sides, reach, widest
@@ -192,10 +192,3 @@ def _processes(row: Any, variation: Variation) -> Processes:
         within = log(row.max / row.min) / 2 if row.min > 0 else 0.0
     logs = tuple(log(max(one, SMALLEST_VALUE)) for one in medians)
     return Processes(logs=logs, within=within, kinds=(row.kind,) * len(logs), device_name=row.device_name)
-
-
-def environment_of(row: StoredRow) -> Fingerprint:
-    """Return the hardware and software in a row of any table."""
-    names = [one.name for one in fields(Fingerprint) if one.name in row]
-    found: dict[str, Any] = dict.fromkeys(names)
-    return Fingerprint(**found | known_values(row, names))
