@@ -7,10 +7,8 @@ import numpy as np
 
 from lmsweep.trials.prediction.depth.shape_growth import Shape
 from lmsweep.trials.prediction.many_steps.step_program import TOKEN_BYTES, StepProgram
-from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator, OutOfMemoryError
+from lmsweep.trials.prediction.without_device.caching_allocator import GRAIN, SMALL, CachingAllocator, OutOfMemoryError
 
-BATCH = 2
-"""Tensors of a batch: inputs and targets."""
 MOST_COUNTED = 20
 """Steps that run out of memory which are counted one by one."""
 
@@ -109,11 +107,12 @@ class _Run:
 
     def _step(self, shape: Shape, program: StepProgram, alone: bool) -> None:
         allocator, sizes, known = self.allocator, program.growth.values(shape), self._largest[alone]
+        sizes = np.where(sizes > SMALL * GRAIN, sizes, 0)  # others share segments of 2 MiB
         if not self._each and self._done > 2 and (sizes <= known).all(axis=1).any():
             return
         retries, units = allocator.retries, program.units(shape)
-        tensors = 0 if program.holds_batch else BATCH
-        old, self._batch = self._batch, [allocator.allocate(TOKEN_BYTES * shape.tokens) for _ in range(tensors)]
+        tensors = [] if program.holds_batch else 2 * [TOKEN_BYTES * shape.tokens]  # inputs and targets
+        old, self._batch = self._batch, [allocator.allocate(size) for size in tensors]
         for address in old:
             allocator.free(address)
         allocator.replay(program.step(self._done, units), units, self._slots[id(program)])
