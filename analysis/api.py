@@ -98,17 +98,9 @@ def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: Flo
     return with_arguments(latest_code(frame, named), named)
 
 
-def _pivot(
-    frame: pd.DataFrame,
-    conditions: dict[str, str],
-    *,
-    rows: list[str] | None = None,
-    cols: list[str] | None = None,
-    values: list[str] | None = None,
-) -> Table:
-    row_names, col_names, shown = default_layout(
-        frame, rows=rows or None, cols=cols or None, values=values or None, where=conditions
-    )
+def _pivot(frame: pd.DataFrame, conditions: dict[str, str], **asked: list[str]) -> Table:
+    chosen = {name: asked.get(name) or None for name in ("rows", "cols", "values")}
+    row_names, col_names, shown = default_layout(frame, **chosen, where=conditions)
     return pivot(frame, rows=row_names, cols=col_names, values=shown, where=conditions)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+import lmsweep
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.text_table import HTML, MORE_ON_FLAGS, Markup, Sheet, axis_names, sheet_of
@@ -33,6 +34,15 @@ def render(table: Table | Listing, output_format: str) -> str:
 def page_css() -> str:
     """Return the style that all pages share."""
     return (files(__package__) / "page.css").read_text("utf-8")
+
+
+def answer_page(package: str, name: str, **values: object) -> str:
+    """Return the page of one answer, whose template `name` lies in a package and extends page.html."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    loader = ChoiceLoader([PackageLoader(package, ""), PackageLoader(__package__, "")])
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template(name).render(values, css=page_css(), version=lmsweep.__version__)
 
 
 def _text(table: Table | Listing) -> str:

@@ -103,7 +103,7 @@ def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Pa
         *(ROOT / "trials" / "analytic").glob("*.csv"),
         *(ROOT / "trials" / "analytic" / "rates" / "data").iterdir(),
         *(ROOT / "trials" / "code" / "configurations").iterdir(),
-        ROOT / "analysis" / "tables" / "page.css",
+        *(ROOT / "analysis" / "tables").glob("page.*"),
         *assets.iterdir(),
     }
     expected = {f"lmsweep/{path.relative_to(ROOT)}" for path in data} | {"lmsweep/py.typed"}

@@ -77,6 +77,15 @@ def open_page(browser: Browser, report: Path, **options: Any) -> Page:
     return page
 
 
+def beyond_a_screen(report: Path, width: int) -> list[str]:
+    """What of the page lies right of a screen of this width, in pixels."""
+    script = """(width) => [...document.querySelectorAll("main :is(td, th, p, h1, h2, pre, svg)")].filter(
+      (one) => one.getBoundingClientRect().right > width + 1).map((one) => one.outerHTML.slice(0, 80))"""
+    with launch() as browser:
+        found: list[str] = open_page(browser, report, viewport={"width": width, "height": 800}).evaluate(script, width)
+    return found
+
+
 @contextmanager
 def open_in_scheme(browser: Browser, report: Path, scheme: str) -> Iterator[Page]:
     """The page for a reader whose system is `light` or `dark`."""

@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from rich.console import Console
 
 from lmsweep import trials
-from lmsweep.analysis.tables.render import page_css
+from lmsweep.analysis.tables.render import answer_page
 from lmsweep.orchestrator.cluster.placement import LiveNode
 from lmsweep.orchestrator.features.accept import accept_text
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, accept
@@ -161,7 +158,5 @@ def write_page(acceptance: Acceptance, path: Path) -> str:
 
 def page_of(acceptance: Acceptance, *, made_at: str) -> str:
     """Return the page as HTML."""
-    text = (files(__package__) / "accept.html").read_text("utf-8")
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    values = {"a": acceptance, "say": accept_text, "css": Markup(page_css()), "made_at": made_at}
-    return template.from_string(text).render(values, version=trials.__version__)
+    values = {"a": acceptance, "say": accept_text, "title": accept_text.title_of(acceptance), "made_at": made_at}
+    return answer_page(__package__, "accept.html", **values)

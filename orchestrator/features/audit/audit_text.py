@@ -2,14 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib.resources import files
 
 import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing, Tone
-from lmsweep.analysis.tables.render import page_css
+from lmsweep.analysis.tables.render import answer_page
 from lmsweep.orchestrator.features.audit.verdict import Audited, AuditOutput
-from lmsweep.trials import __version__
 
 TONES: dict[str, Tone] = {"possible": "good", "impossible": "bad", "contradicts itself": "bad", "slow": "unclear"}
 MOST_EXPLANATIONS = 5
@@ -93,23 +91,9 @@ def _claimed(one: Audited) -> float:
 
 def audit_page(answer: AuditOutput) -> str:
     """Return the answer as HTML."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    text = (files(__package__) / "audit.html").read_text("utf-8")
     details = [[part for part in _details(one) if isinstance(part, str)] for one in answer.claims]
-    return (
-        Environment(autoescape=True, undefined=StrictUndefined)
-        .from_string(text)
-        .render(
-            title=listing(answer.claims).title,
-            claims=[*zip(answer.claims, map(headline, answer.claims), details, map(_bar, answer.claims), strict=True)],
-            tones=TONES,
-            width=WIDTH,
-            css=Markup(page_css()),
-            version=__version__,
-        )
-    )
+    claims = [*zip(answer.claims, map(headline, answer.claims), details, map(_bar, answer.claims), strict=True)]
+    return answer_page(__package__, "audit.html", title=listing(answer.claims).title, claims=claims, width=WIDTH)
 
 
 WIDTH = 320

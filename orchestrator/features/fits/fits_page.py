@@ -1,15 +1,11 @@
 """The answers as a table, the best line first, and as a page: the best in one sentence, and the table with bars."""
 
 from collections.abc import Sequence
-from importlib.resources import files
 
 import pandas as pd
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
-from lmsweep import trials
 from lmsweep.analysis.tables.listing import Listing, Tone
-from lmsweep.analysis.tables.render import page_css
+from lmsweep.analysis.tables.render import answer_page
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.planning.largest_fit import lasting_words
 from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
@@ -102,17 +98,15 @@ def fits_page(answer: FitsOutput) -> str:
     best = _headline(lines)
     most = max((one.tokens_per_second_between[1] for one in lines if one.tokens_per_second_between), default=1.0)
     bars = [[WIDTH * rate / most for rate in _rates(one)] for one in lines]
-    text = (files(__package__) / "fits.html").read_text("utf-8")
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(text)
-    return template.render(
+    return answer_page(
+        __package__,
+        "fits.html",
         title=listing.title,
         headline=best,
         lines=list(zip(listing.frame.to_dict("records"), bars, strict=True)),
         spent=[name for name in ("hours", "dollars") if name in listing.frame],
         notes=listing.notes,
         width=WIDTH,
-        css=Markup(page_css()),
-        version=trials.__version__,
     )
 
 
@@ -123,7 +117,7 @@ def _headline(lines: Sequence[Fit]) -> str:
     name = f"{best.gpus} × {best.device_name}" if best.gpus > 1 else best.device_name
     if not best.fits:
         return f"No GPU asked about holds it; nearest is {best.method} on {name}."
-    words = f"{name} by {best.method}, {best.batch} sequences a GPU"
+    words = f"{name} by {best.method}, {best.batch} sequence{'s' * (best.batch != 1)} a GPU"
     if not _rates(best):
         return f"{words}."
     rate, low, high = _rates(best)

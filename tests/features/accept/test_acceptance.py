@@ -29,6 +29,7 @@ from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
+from tests.support.browser import beyond_a_screen
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, samples
 from tests.support.simulated_machines import BYTES, Case, public_verdicts, verdicts
@@ -426,6 +427,11 @@ def test_every_line_has_what_was_measured_and_what_is_expected(tmp_path: Path) -
     jsonschema.Draft202012Validator(schema_of("accept")).validate(written)
     assert written["nodes"][0]["units"][0]["parts"][0]["seconds"] > 0
     assert {name_of(part) for _, one in found.units for part in one.parts} == set(frame.index)
+
+
+def test_the_page_fits_a_phone(tmp_path: Path) -> None:
+    write_page(accept(measured("h200-accept"), [seen(), seen("b")], shipped=SHIPPED), tmp_path / "accept.html")
+    assert beyond_a_screen(tmp_path / "accept.html", 390) == []
 
 
 def test_simulated_machines_pass_and_a_tenth_slower_is_seldom_missed() -> None:

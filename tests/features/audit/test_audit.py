@@ -17,6 +17,7 @@ from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import USUAL_DEVIATION, USUAL_MFU, Predicted, predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
+from tests.support.browser import beyond_a_screen
 from tests.support.command import answer_here
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -160,6 +161,7 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     assert answer_here("report", answer, "-o", page).returncode == 0
     text = page.read_text("utf-8")
     assert "read from the log:" in text and "tokens/train_per_sec_per_gpu" in text and "<script" not in text
+    assert beyond_a_screen(page, 390) == []
 
 
 def found_of(**stated: str) -> Predicted:

@@ -17,6 +17,7 @@ from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.record_json import json_values
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
+from tests.support.browser import beyond_a_screen
 from tests.support.command import PYTHONPATH, answer_here
 from tests.support.command import lmsweep as command
 
@@ -89,6 +90,14 @@ def test_report_makes_a_page_of_the_answer(tmp_path):
     page = (tmp_path / "fits.html").read_text()
     assert "2 × H100 SXM by lora, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
+
+
+def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
+    page = tmp_path / "fits.html"
+    (tmp_path / "fits.json").write_text(json.dumps(ANSWER))
+    assert answer_here("report", str(tmp_path / "fits.json"), "-o", str(page)).returncode == 0
+    assert beyond_a_screen(page, 390) == []
+    assert {"weights" in one or "checkpointing" in one for one in beyond_a_screen(page, 1168)} <= {True}
 
 
 def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):

@@ -131,8 +131,7 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
         raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
     if config.varies and ATTENTIONS[config.attention].masked_by == "block_mask":
         raise UnpredictableError("the masks of FlexAttention that differ with the batch are not predicted")
-    wide = [Shape(one.rows, config.context_length) for one in FITTED]
-    return _recorded(config, wide if config.lengths else FITTED)
+    return _recorded(config, [Shape(rows, config.context_length if config.lengths else one) for rows, one in FITTED])
 
 
 @lru_cache(maxsize=4)
