@@ -172,5 +172,5 @@ def _refused(question: Question, one: Option, other: Option, error: RequestError
         details.insert(0, f"They ran different sweeps: {'; '.join(words)}. Run one of them on both.")
     return Answer(
         question=question, cells=pd.DataFrame({OPTION: []}), keys=[], unit="s", apart=apart,
-        refused=(f"{other.name} against {one.name}: no cell in common", details),
+        refused=(f"{other.name} against {one.name}: no combination in common", details),
     )  # fmt: skip

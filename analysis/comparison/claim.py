@@ -235,7 +235,7 @@ def words(claim: Claim, form: Form = "sentence") -> str:
         said = [f": {words(claim, 'clocks')}"] if not np.isnan(claim.gain) else [""]
         said += [f"{scope.itself} with the same attempts on both sides"] if scope.itself else []
         said += [f"{scope.limited} {HOST_LIMITED}"] if scope.limited else []
-        return f"{scope.cells} cell{'s'[: scope.cells > 1]}{'; '.join(said)}"
+        return f"{scope.cells} combination{'s'[: scope.cells > 1]}{'; '.join(said)}"
     if form == "badge":
         if is_sure and amount == UNSURE:
             return f"{claim.subject}: {UNSURE}"

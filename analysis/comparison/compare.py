@@ -117,7 +117,7 @@ class Comparison:
         found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         ends = self.least if len(self.least) < 3 else (self.least[0], self.least[-1])
         counted = (" or " if len(self.least) < 3 else " to ").join(map(percent, ends))
-        cells = f"{len(self.frame)} cell{'s' if len(self.frame) > 1 else ''}"
+        cells = f"{len(self.frame)} combination{'s' if len(self.frame) > 1 else ''}"
         same = " or ".join(map(percent, self.same))
         notes = [f"{cells}: {found}. Differences count from {counted}; `same` is within {same}."]
         if self.differences:
@@ -126,7 +126,7 @@ class Comparison:
         if capped.any():
             notes.append(f"{capped.sum()} ambiguous at the GPU's power limit: --set processes=3 decides.")
         if any(self.unpaired):
-            notes.append(f"Unpaired cells: {self.unpaired[0]} in the baseline, {self.unpaired[1]} in the contrast.")
+            notes.append("Unpaired combinations: {} in the baseline, {} in the contrast.".format(*self.unpaired))
         without = sum(int((self.frame[f"{side}_low"].isna() & self.frame[side].notna()).sum()) for side in SIDES)
         if without:
             notes.append(
@@ -388,7 +388,7 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
         found.setdefault(measured, []).append(f"{ends} {CLOCKS[name]}")
     words = []
     if True in found:
-        words.append(f"Standard deviation between processes, from repeated cells: {', '.join(found[True])}.")
+        words.append(f"Standard deviation between processes, from repeated combinations: {', '.join(found[True])}.")
     if False in found:
         sweep = "noise-cpu" if tested["kind"].str.startswith("cpu").all() else "noise"
         words.append(
@@ -397,8 +397,8 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
         )
     if (widened := float(judged["widened"].max())) >= NAMED_WIDENING:
         words.append(
-            f"The cells scatter more than that, beyond what each axis does, and each side has one process: intervals "
-            f"are {widened:.1f} times as wide. --set processes=2 shows whether processes differ or cells do."
+            f"The combinations scatter more than that, beyond what each axis does, and each side has one process: "
+            f"intervals are {widened:.1f} times as wide. --set processes=2 shows whether processes differ."
         )
     return words
 

@@ -97,7 +97,7 @@ def check_one_result(cells: pd.DataFrame) -> None:
             crowd = cells[is_side & (cells["cell"] == several.idxmax())]
             loose = [key for key in (*DISTINGUISHING_COLUMNS, "lmsweep_commit") if crowd[key].nunique(dropna=False) > 1]
             raise RequestError(
-                f"the {name} has several results for one cell; they differ in {_readings(crowd, loose)}. "
+                f"the {name} has several results for one combination; they differ in {_readings(crowd, loose)}. "
                 f"Choose one of them: --{name} {loose[0] if loose else 'key'}=..."
             )
 

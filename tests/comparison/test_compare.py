@@ -109,7 +109,7 @@ def test_the_comparison_says_what_it_knows_of_other_processes(attempts: Attempts
     for compiled in ("none", "block"):
         attempts.ok(gpu(compile=compiled, context_length=1), {"step.time": tuple(1.01 * each for each in five)})
     (measured,) = of(attempts, *({**side, "context_length": "1"} for side in sides)).warnings
-    assert measured == "Standard deviation between processes, from repeated cells: 1.7 % of wall time with gaps."
+    assert measured == "Standard deviation between processes, from repeated combinations: 1.7 % of wall time with gaps."
 
 
 def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
@@ -117,7 +117,8 @@ def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
     frame = analysis.load(attempts.store, pooled=False)
     found = compare(frame, frame, between={})
     assert (
-        list(found.frame["verdict"]) == ["same"] and found.summary == "1 cell; 1 with the same attempts on both sides"
+        list(found.frame["verdict"]) == ["same"]
+        and found.summary == "1 combination; 1 with the same attempts on both sides"
     )
     assert found.frame[["ratio_low", "ratio", "ratio_high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
 
@@ -138,7 +139,7 @@ def test_a_mean_known_to_less_than_a_factor_of_two_is_not_printed(attempts: Atte
     for compiled, few in (("none", (0.1, 0.4, 0.2)), ("block", (0.3, 0.1, 0.9))):
         attempts.ok(config(compile=compiled), {"step.time": few})
     summary = of(attempts, {"compile": "none"}, {"compile": "block"}).summary
-    assert summary == "1 cell: time not known to within a factor of two"
+    assert summary == "1 combination: time not known to within a factor of two"
 
 
 @pytest.mark.parametrize(
@@ -221,8 +222,8 @@ def test_the_gate_exits_with_1_where_something_became_slower_or_no_longer_runs(t
     done = answer_here("compare", before, after, "--fail-on", "slower", "--min-effect", "2%")
     assert done.returncode == 1
     assert done.stdout.startswith(f"{after} against {before}: speed-up of step.time, 95 % interval\n")
-    assert "2 cells: 1 slower, 1 same. Differences count from 2 %; `same` is within 2 %." in done.stdout
-    assert "Unpaired cells: 0 in the baseline, 1 in the contrast." in done.stdout
+    assert "2 combinations: 1 slower, 1 same. Differences count from 2 %; `same` is within 2 %." in done.stdout
+    assert "Unpaired combinations: 0 in the baseline, 1 in the contrast." in done.stdout
     assert answer_here("compare", after, before, "--fail-on", "slower").returncode == 0
     assert answer_here("compare", before, after, "--fail-on", "slower", "--min-effect", "30%").returncode == 0
     Attempts(tmp_path / "fails").failed(gpu(), "oom")

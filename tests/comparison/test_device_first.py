@@ -46,7 +46,7 @@ def test_two_runs_on_a_busy_host_differ_in_wall_time_and_in_no_verdict(attempts:
     assert list(found.frame["verdict"]) == ["host-limited", "same", "host-limited"]
     assert found.frame["ratio"].tolist() == pytest.approx([1, 1, 1], rel=1e-3)
     assert found.frame["wall_ratio"].tolist() == pytest.approx([0.69, 1, 1.35], rel=1e-3)
-    assert found.summary.startswith("3 cells: no difference above 2 %; device time 0.0 % faster [")
+    assert found.summary.startswith("3 combinations: no difference above 2 %; device time 0.0 % faster [")
     assert found.summary.endswith("; 2 host-limited")
 
 
@@ -58,7 +58,7 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
     assert set(found.frame["verdict"]) == {"faster"} and set(found.frame["value"]) == {"step.device_time"}
     assert found.frame["baseline"][0] == pytest.approx(0.014, rel=0.01)
     text = render(found.listing(), "text")
-    assert "3 cells: device time 38 % faster [" in text and "(through the host 48 % faster)" in text
+    assert "3 combinations: device time 38 % faster [" in text and "(through the host 48 % faster)" in text
     assert text.index("device time 38 %") < text.index("wall_ratio")
 
 
@@ -169,7 +169,7 @@ def test_beside_another_store_device_time_comes_first_with_both_intervals_and_th
     assert line["mine_low"] < line["mine"] < line["mine_high"] and line["theirs_low"] < line["theirs"]
     assert line["wall_ratio"] == pytest.approx(2)
     assert (line["mine_flags"], line["theirs_flags"], line["wall_flags"]) == (("power_capped",), (), ("host_bound",))
-    assert "theirs against mine: 2 cells: device time 17" in listing.title and "% slower [" in listing.title
+    assert "theirs against mine: 2 combinations: device time 17" in listing.title and "% slower [" in listing.title
     assert "wall time 2 times as long (through the host 40 % slower)" in listing.title
     assert f"2 pairs, ratio: theirs / mine. Alone: 0 of mine, 1 of {tmp_path / 'other'}" in listing.title
     csv = analysis.render(listing, "csv").splitlines()

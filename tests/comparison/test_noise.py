@@ -55,7 +55,8 @@ def test_noise_of_the_machine_widens_what_one_process_says(attempts: Attempts) -
     found = compared(attempts)
     assert list(found.frame["verdict"]) == ["ambiguous"]
     assert (
-        found.warnings[0] == "Standard deviation between processes, from repeated cells: 14 % of wall time with gaps."
+        found.warnings[0]
+        == "Standard deviation between processes, from repeated combinations: 14 % of wall time with gaps."
     )
     command = [
         *("compare", attempts.store.location, "--baseline", "compile=none", "--contrast", "compile=block"),

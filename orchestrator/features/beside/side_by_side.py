@@ -26,7 +26,7 @@ DEVIATES = 1.5
 """Factor from the middle of a table beyond which a part of it is out of the pattern."""
 NAME, HARDWARE = 21, 12
 """Characters of the name of a table, and of hardware."""
-MORE = "All cells: -v. Every number: --format csv. A flag: lmsweep doctor FLAG."
+MORE = "All combinations: -v. Every number: --format csv. A flag: lmsweep doctor FLAG."
 
 
 class Line(NamedTuple):

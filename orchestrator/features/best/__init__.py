@@ -59,7 +59,8 @@ def best(
         Texts, Option("--for", metavar="GPU", help="H200: what this GPU would do, predicted from a store; repeatable.")
     ] = [],
     other: Annotated[
-        Texts, Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable.")
+        Texts,
+        Option("--with", metavar="STORE", help="A store with a few combinations measured on that GPU; repeatable."),
     ] = [],
     recipe: Annotated[bool, Option("--recipe", help="Also plain PyTorch that sets the winner up.")] = False,
     explain: Annotated[bool, Option("--explain", help="Also why the winner is ahead, from profiles.")] = False,

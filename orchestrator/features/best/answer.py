@@ -135,9 +135,9 @@ def answer(
     within = [one for one in known if keeps_limit(one, aim)]
     if not known:
         missing = "price" if aim.goal.value == "$/Mtoken" else f"result of the workload {aim.goal.workload}"
-        return NoAnswer(f"no cell has a {missing}")
+        return NoAnswer(f"no combination has a {missing}")
     if not within:
-        return NoAnswer(f"none of {len(known)} measured cells is known to meet the limit ({aim.words})")
+        return NoAnswer(f"none of {len(known)} measured combinations is known to meet the limit ({aim.words})")
     names = axes_of([*cells, *grid, *larger])
     costs = np.log([known_cost(one, aim) for one in known])
     errors = [error_of(one, aim) for one in known]
@@ -177,7 +177,9 @@ def explain_lead(found: Answer, stores: Sequence[str]) -> Listing:
         if one.cell.tokens == winner.tokens and one.cell.environment_id == winner.environment_id
     ]
     if not alike:
-        raise RequestError("--explain: no other cell was measured with as many tokens a step in the same environment")
+        raise RequestError(
+            "--explain: no other combination was measured with as many tokens a step in the same environment"
+        )
     frames = {location: load(location, pooled=False) for location in stores}
     (lead, lead_store), (won, won_store) = (_rows_of(cell, frames) for cell in (alike[0], winner))
     names = [name for name in found.names if value_of(alike[0], name) != value_of(winner, name)]

@@ -132,7 +132,7 @@ def _front_words(found: Answer) -> str:
         return ""
     which = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
     if len(shown) < 2:
-        return f"The Pareto front is one cell, the best in {which}: {cell_words(found.front[0], found.names)}"
+        return f"The Pareto front is one combination, the best in {which}: {cell_words(found.front[0], found.names)}"
     lines = [
         f"  {_difference(cell, found)}: {', '.join(numbers.values())}"
         for cell, numbers in zip(found.front[:MOST_ON_FRONT], shown, strict=False)
@@ -166,7 +166,9 @@ def _effect_words(found: Answer, cells: int) -> str:
         f"  {one.axis}: {label(one.best)} is {_interval(one.ratio, one.low, one.high)} better than {label(one.worst)}"
         for one in found.effects[:MOST_EFFECTS]
     ]
-    return "\n".join([f"What mattered most (geometric mean over the grid, from {cells} cells, 95 % interval):", *lines])
+    return "\n".join(
+        [f"What mattered most (geometric mean over the grid, from {cells} combinations, 95 % interval):", *lines]
+    )
 
 
 def _number(value: float, goal: Goal) -> str:

@@ -74,12 +74,12 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
     if not any(one.cells for one in found):
         raise RequestError(f"{title}: nothing can be predicted for {', '.join(names)}: {next(iter(reasons))}")
     for reason, count in reasons.items():
-        say(f"{count} cell{'s' * (count > 1)} left out: {reason}")
+        say(f"{count} combination{'s' * (count > 1)} left out: {reason}")
     say("\n".join(how_wrong(one) for one in found if one.cells))
     fitting = [_without(one, [each for each in one.cells if not _fits(each, one.target, aim)]) for one in found]
     for whole, kept in zip(found, fitting, strict=True):
         if left := len(whole.cells) - len(kept.cells):
-            say(f"{left} of {len(whole.cells)} cells are left out, as they would not fit or exceed the limit")
+            say(f"{left} of {len(whole.cells)} combinations are left out, as they would not fit or exceed the limit")
     jobs = dict.fromkeys(job_of(each.cell) for one in fitting for each in one.cells)
     for job in jobs:
         of_job = [_without(one, [each for each in one.cells if job_of(each.cell) != job]) for one in fitting]

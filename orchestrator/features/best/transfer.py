@@ -135,7 +135,9 @@ def how_wrong(transfer: Transfer) -> str:
     name, errors = transfer.target.name, [abs(one) for one in transfer.errors]
     begin = f"{name} from {transfer.source}: device time scaled by the ratio of the two predicted steps"
     if not errors:
-        return f"{begin}. No cell was measured on both: the interval is that of the ratio; --with STORE adds some."
+        return (
+            f"{begin}. No combination was measured on both: the interval is that of the ratio; --with STORE adds some."
+        )
     calibrated = f"{begin}, times {transfer.factor:.3f} from {_cells(len(errors))} measured on both"
     if len(errors) == 1:
         return f"{calibrated}. Without it the prediction was {errors[0]:.1%} off."
@@ -227,9 +229,9 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
         keys=[*names],
         units=known,
         together=tuple(name for name in known if name != "error"),
-        notes=["error: of the prediction that does not use the cell's own result"] if "error" in known else [],
+        notes=["error: of the prediction that does not use the combination's own result"] if "error" in known else [],
     )
 
 
 def _cells(count: int) -> str:
-    return f"{count} cell" if count == 1 else f"{count} cells"
+    return f"{count} combination" if count == 1 else f"{count} combinations"

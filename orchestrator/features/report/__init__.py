@@ -57,8 +57,8 @@ def report(
     badge: Annotated[
         Text, Option(metavar="FILE", help="Write the headline as a small SVG; - for standard output.")
     ] = None,
-    value: Annotated[str, Rare(help="PHASE.METRIC of one cell on the badge, instead of the headline.")] = "",
-    where: Annotated[Texts, Rare(callback=paired, help="FIELD=VALUE: selects that cell; repeatable.")] = [],
+    value: Annotated[str, Rare(help="PHASE.METRIC of one combination on the badge, instead of the headline.")] = "",
+    where: Annotated[Texts, Rare(callback=paired, help="FIELD=VALUE: selects that combination; repeatable.")] = [],
     notebooks: Annotated[Text, Rare(metavar="FOLDER", help="Copy the Jupyter notebooks that ship.")] = None,
 ) -> None:
     """Write the results as an HTML page, a folder to share, or a badge.

@@ -131,7 +131,7 @@ def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
     found = list(histories(results.attempts, (*SOFTWARE, *across)))
     if not found:
         raise RequestError(
-            "--history: no device has a cell in two states of the code, or on two days; name further stores, or "
+            "--history: no device has a combination in two states of the code, or on two days; name further stores, or "
             "measure again later"
         )
     yield from found[:MOST_ANSWERS]

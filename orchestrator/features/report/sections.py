@@ -35,8 +35,8 @@ MOST_RESULTS = 3000
 _DRAWN: tuple[tuple[str, str, Callable[[Results], Iterator[Figure]], str], ...] = (
     (
         *("pareto", "Pareto front", pareto.fronts),
-        "Speed against the peak memory of a step and against its cost. Full circles are the front: no other cell is as "
-        "good in time, memory and money, and better in one. The line joins the best in the two shown.",
+        "Speed against the peak memory of a step and against its cost. Full circles are the front: no other "
+        "combination is as good in time, memory and money, and better in one. The line joins the best of the two.",
     ),
     ("memory", "Memory", charts.timelines, "Memory allocated during one iteration, by category."),
     (

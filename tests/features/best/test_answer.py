@@ -160,9 +160,11 @@ def test_the_winner_is_shown_with_the_time_memory_and_money_of_its_step(attempts
 def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.02, 1e-6)})
     cells = cells_of(load(attempts.store))
-    assert answer(cells, parse_aim("J/Mtoken", [], [])) == NoAnswer("no cell has a result of the workload energy")
+    assert answer(cells, parse_aim("J/Mtoken", [], [])) == NoAnswer(
+        "no combination has a result of the workload energy"
+    )
     got = answer(cells, parse_aim("tokens/s", ["peak < 1GB"], []))
-    assert isinstance(got, NoAnswer) and "none of 1 measured cells is known to meet the limit" in got.reason
+    assert isinstance(got, NoAnswer) and "none of 1 measured combinations is known to meet the limit" in got.reason
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(att
         "best", attempts.store.location, "--for", "H200 SXM,A10", "--goal", "$/Mtoken", "--no-predict", *options
     )
     assert "Best for $/Mtoken by device time: " in text
-    assert "from 3 cells measured on both" in text
-    assert "1 of 5 cells are left out" in text  # 30 GB do not fit on an A10
+    assert "from 3 combinations measured on both" in text
+    assert "1 of 5 combinations are left out" in text  # 30 GB do not fit on an A10
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_what_a_device_lacks_is_left_out_for_that_reason(
     for precision in precisions:
         attempts.ok(config("tiny", device="cuda", precision=precision), times(0.01), fingerprint=H100)  # type: ignore[arg-type]
     text = lmsweep_here("best", attempts.store.location, "--for", device, "--no-predict")
-    assert f"1 cell left out: {reason}" in text and precisions[0] in text
+    assert f"1 combination left out: {reason}" in text and precisions[0] in text
     assert f"precision {precisions[1]}" not in text.split(f"and predicted for {device}")[-1]

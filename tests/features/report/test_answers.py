@@ -327,7 +327,7 @@ def test_a_difference_whose_size_is_not_known_has_no_number() -> None:
     said = {form: words(claim, form) for form in get_args(Form)}
     assert said == {
         "sentence": f"bf16 against fp32: {unsure}", "gain": unsure, "badge": f"bf16: {unsure}",
-        "clocks": f"time {unsure}", "table": f"3 cells: time {unsure}",
+        "clocks": f"time {unsure}", "table": f"3 combinations: time {unsure}",
     }  # fmt: skip
 
 

@@ -92,7 +92,8 @@ def test_prices_are_edited_on_the_page(page: Page) -> None:
     page.keyboard.type("3")
     page.keyboard.press("Tab")
     wait_until(
-        page, "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('1.50×, cheaper in 0 of 12 cells')"
+        page,
+        "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('1.50×, cheaper in 0 of 12 combinations')",
     )
     page.reload()
     assert page.input_value("#price-1") == "3"
@@ -287,7 +288,7 @@ def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_
     arguments = ("report", tmp_path / "mine", "--with", tmp_path / "theirs", "-o", tmp_path / "report.html")
     assert answer_here(*arguments).returncode == 0
     page = open_page(browser, tmp_path / "report.html")
-    assert page.inner_text("#answer") == "Desk CPU against Laptop CPU (8 cores): no cell in common"
+    assert page.inner_text("#answer") == "Desk CPU against Laptop CPU (8 cores): no combination in common"
     details = page.inner_text("#answer-details")
     assert "Laptop CPU (8 cores) ran of mine; Desk CPU ran of theirs. Run one of them on both." in details
     assert "allow the difference with --across warmup_steps" in details

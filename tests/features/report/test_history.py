@@ -67,7 +67,7 @@ def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
 def test_one_day_is_no_history(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     measured(attempts, 1.0, 0)
-    with pytest.raises(RequestError, match="no device has a cell in two states of the code"):
+    with pytest.raises(RequestError, match="no device has a combination in two states of the code"):
         content_of(attempts.store.location, history=True)
 
 

@@ -83,7 +83,7 @@ function showCosts() {
     const [price, speed] = [Number.parseFloat(inputs[i].value), Number(row.dataset.speed)];
     const known = price > 0 && base > 0;
     const speeds = JSON.parse(row.dataset.speeds);
-    const cheaper = `, cheaper in ${speeds.filter((one) => price < base * one).length} of ${speeds.length} cells`;
+    const cheaper = `, cheaper in ${speeds.filter((one) => price < base * one).length} of ${speeds.length} combinations`;
     row.cells[3].textContent = known ? `${(price / base / speed).toPrecision(3)}×${i ? cheaper : ""}` : NO_VALUE;
     row.cells[4].textContent = i === 0 ? "baseline" : base > 0 ? `$${(base * speed).toPrecision(3)}/h` : NO_VALUE;
   });

@@ -45,10 +45,14 @@ def badge(location: str, value: str = "", where: Mapping[str, str] | None = None
     if value:
         return _drawn(value, *_of_cell(select(results.measurements, dict(where or {})), value), "number")
     if where:
-        raise RequestError("--where selects the cell of a number; name the number with --value, such as step.time")
+        raise RequestError(
+            "--where selects the combination of a number; name the number with --value, such as step.time"
+        )
     found = next(answers_of(results.attempts), None)
     if found is None:
-        raise RequestError(f"{location} compares nothing; name a number of one cell: --value step.time --where ...")
+        raise RequestError(
+            f"{location} compares nothing; name a number of one combination: --value step.time --where ..."
+        )
     message, kind = _short_headline(found)
     return _drawn(found.question.measure.name, message, headline_of(found)[0], kind)
 
@@ -56,7 +60,7 @@ def badge(location: str, value: str = "", where: Mapping[str, str] | None = None
 def _short_headline(found: Answer) -> tuple[str, str]:
     """Return `10 % faster with bf16`, and better, worse or unsure."""
     if found.cells.empty:
-        return "no cell in common", "unsure"
+        return "no combination in common", "unsure"
     claim, several = (lead := lead_of(found)).claim, len(options_of(found)) > 1
     if several and claim.verdict != "better":
         return f"nothing surely {'faster' if found.timed else 'smaller'} than {found.baseline}", "unsure"
