@@ -43,6 +43,8 @@ class Feature:
     """Verb -> MODULE:NAME of the function that makes such a record an HTML page, for `lmsweep report FILE.json`."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """NAME -> MODULE:NAME of the function that is `lmsweep.NAME`."""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """Sweep -> MODULE:NAME of the function that answers its question of a store: a sentence, and further ones."""
     trackers: Mapping[str, str] = field(default_factory=dict)
     """NAME, of `run --tracker NAME` -> MODULE:NAME of what returns a `Tracker`."""
     extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
@@ -58,7 +60,7 @@ def features() -> dict[str, Feature]:
 
 
 def registered(
-    kind: Literal["outputs", "pages", "functions", "trackers"], core: Collection[str] = ()
+    kind: Literal["outputs", "pages", "functions", "answers", "trackers"], core: Collection[str] = ()
 ) -> dict[str, str]:
     """Return what all features register of this kind. Raises RequestError for a name that the core or another has."""
     found: dict[str, str] = {}

@@ -71,4 +71,5 @@ feature = Feature(
     verbs=(accept,),
     outputs={"accept": f"{__name__}.accepting:AcceptOutput"},
     functions={"accept": f"{__name__}.accepting:accepted"},
+    answers={"accept": f"{__name__}.accepting:answer_of"},
 )

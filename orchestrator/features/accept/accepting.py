@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from lmsweep import trials
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.tables.render import answer_page
 from lmsweep.orchestrator.cluster.placement import LiveNode
 from lmsweep.orchestrator.features.accept import accept_text
@@ -84,6 +85,18 @@ def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> 
         history=[one for one in found if one.attempt_id not in ours],
         predicted=predicted_phase,
     )
+
+
+def answer_of(location: str) -> tuple[str, list[str]]:
+    """Return the verdict about what a store holds, and why; a shipped set is compared with the others."""
+    ids = {trial_id(trial.config) for trial in load_sweep(SWEEP).trials}
+    found = processes_in(open_store(location), location, ids)
+    kinds = {one.gpu: one.device_name for one in found if one.gpu and one.judged.unit != "host"}
+    gpus, kind = {gpu: f"GPU {index}" for index, gpu in enumerate(kinds)}, next(iter(kinds.values()), None)
+    nodes = [NodeSeen(node=one, gpus=gpus, device_name=kind) for one in dict.fromkeys(each.node for each in found)]
+    others = [one for one in shipped(ids) if one.source != location]
+    acceptance = accept(found, nodes, shipped=others, predicted=predicted_phase)
+    return accept_text.advice(acceptance), accept_text.explanations(acceptance)
 
 
 def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pkgutil import resolve_name
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from lmsweep.analysis.data.columns import check_key
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.reference import PUBLISHED
-from lmsweep.orchestrator.feature import check_function
+from lmsweep.orchestrator.feature import check_function, registered
 from lmsweep.orchestrator.features.report.drilled import result_numbers
 from lmsweep.orchestrator.features.report.history import headline_of_history, histories
 from lmsweep.orchestrator.features.report.joined import Joined, joined
@@ -102,6 +103,9 @@ def content_of(
         headline, details = published.summary, [*own, *details]  # what was asked for comes first
     if first and about is None and len(first.cells):
         details = [*details, *safe_sizes(first)]
+    sweeps = {*frame["sweep"].dropna()}
+    if len(sweeps) == 1 and not others and (answering := registered("answers").get(*sweeps)):
+        headline, details = resolve_name(answering)(location)
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
     return Content(

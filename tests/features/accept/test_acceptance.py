@@ -23,6 +23,7 @@ from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Conditio
 from lmsweep.orchestrator.features.accept.accepting import predicted_phase, write_page
 from lmsweep.orchestrator.features.accept.expected import Known, expected_times
 from lmsweep.orchestrator.features.accept.parts import Process, processes_in, shipped
+from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
@@ -427,6 +428,14 @@ def test_every_line_has_what_was_measured_and_what_is_expected(tmp_path: Path) -
     jsonschema.Draft202012Validator(schema_of("accept")).validate(written)
     assert written["nodes"][0]["units"][0]["parts"][0]["seconds"] > 0
     assert {name_of(part) for _, one in found.units for part in one.parts} == set(frame.index)
+
+
+@pytest.mark.parametrize(("name", "begins"), [("h100-accept", "Pass: as fast as H100 SXM"), ("h200-accept", "Cannot")])
+def test_the_report_of_a_store_answers_whether_the_machine_is_as_fast_as_one_of_its_kind(
+    name: str, begins: str
+) -> None:
+    content = content_of(name)
+    assert content.question == "Is this machine as fast as one of its kind?" and content.headline.startswith(begins)
 
 
 def test_the_page_fits_a_phone(tmp_path: Path) -> None:

@@ -229,12 +229,8 @@ def largest_lasting(config: TrialConfig, room: Room, steps: int = STEPS, runs: i
     runs = 1 if config.batching == "packed" else runs  # all alike
 
     def lasts(units: int, unsure: int, of: int) -> bool:
-        sized = family.sized(units)
-        ran = (
-            family.run(replace(sized, seed=config.seed + number), room.bytes + unsure, workspace, steps)
-            for number in range(of)
-        )
-        return all(one.failed_at is None for one in ran)
+        seeds = (replace(family.sized(units), seed=config.seed + number) for number in range(of))
+        return all(family.run(one, room.bytes + unsure, workspace, steps).failed_at is None for one in seeds)
 
     sure = largest_by(family.least, lambda units: lasts(units, -UNSURE_BYTES, 1))
     while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):
