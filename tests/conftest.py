@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from lmsweep.trials.results.environment import Fingerprint
     from lmsweep.trials.spec.reference import Code
     from tests.support.made_up_results import Attempts
+
+with suppress(ImportError):  # before Python's own distutils, which Inductor then takes for a mistake
+    import setuptools  # noqa: F401
 
 # Before NumPy is imported. With several threads, products of small matrices take ten times as much of the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
