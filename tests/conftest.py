@@ -71,6 +71,13 @@ def few_objects() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fresh_compiler() -> None:
+    """Compiles anew in each file: code that a file before ran beneath a dispatch mode, Dynamo would never capture."""
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
+
+
 @pytest.fixture(scope="module")
 def one_core() -> Iterator[None]:
     """Runs the tests of the file, and the trials that they start, on one core: another one for each worker of xdist.
