@@ -17,7 +17,7 @@ from lmsweep.trials.prediction.depth.operator_growth import operators_grown
 from lmsweep.trials.prediction.depth.shallow_models import pairs_of
 from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict, summary
 from lmsweep.trials.prediction.step_operators import operators_of_batch, why_untimed
-from lmsweep.trials.prediction.without_device.allocation_trace import Trace
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
@@ -77,8 +77,8 @@ class StepFamily:
     @cached_property
     def _lasting(self) -> int:
         """Bytes of a step of no sequence at the optimizer, which lets the gradients go."""
-        found = self.predicted(0)
-        return found.peak_optimizer or found.after_init
+        phases = held(self.allocations(0), allocator=None)
+        return phases["optimizer"].requested if "optimizer" in phases else phases["init"].end
 
     @cached_property
     def _requested(self) -> Growth:

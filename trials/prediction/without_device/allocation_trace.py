@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lmsweep.trials.machine.torch_private import replaced, storage_key_of
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
-from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator, OutOfMemoryError
+from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator, OutOfMemoryError, units_of
 from lmsweep.trials.prediction.without_device.kernel_workspace import Scratch
 from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
 
@@ -119,17 +119,16 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     """Phases of this iteration; micro-batches repeat their names."""
     for stretch in trace:
         product = None if stretch.phase in phases else stretch.first_product
-        requested, allocated = now, allocator.allocated - workspaces if allocator else now
-        for number, (piece, change) in enumerate(stretch.events):
-            now += change
-            if allocator and number == product:
+        sums = list(accumulate((change for _, change in stretch.events), initial=now))
+        now, requested = sums[-1], max(sums)
+        allocated = 0
+        if allocator:
+            operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
+            units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
+            allocated = allocator.replay(operations[:product], units, blocks) - workspaces
+            if product is not None and operations[product:]:
                 workspaces += allocator.bytes_at(allocator.allocate(workspace)) if workspace else 0
-            if allocator and change > 0:
-                blocks[piece] = allocator.allocate(change)
-                allocated = max(allocated, allocator.allocated - workspaces)
-            elif allocator:
-                allocator.free(blocks.pop(piece))
-            requested = max(requested, now)
+                allocated = max(allocated, allocator.replay(operations[product:], units, blocks) - workspaces)
         found = Held(
             requested=requested,
             allocated=allocated if allocator else requested,

@@ -40,6 +40,10 @@ _EVER = 1 << 40
 """Units of addresses that nothing fills."""
 
 
+Numbered = list[int] | dict[int, int]
+"""A value for each number of an allocation."""
+
+
 class OutOfMemoryError(Exception):
     """The device has no room for the segment that a request needs."""
 
@@ -107,12 +111,13 @@ class CachingAllocator:
         """Return the size of a block that is handed out."""
         return self._held[address] * GRAIN
 
-    def replay(self, operations: Sequence[int], units: Sequence[int], slots: list[int]) -> None:
-        """Run a sequence: `n` allocates `units[n]` and puts its address into `slots[n]`, `~n` frees what is there."""
+    def replay(self, operations: Sequence[int], units: Numbered, slots: Numbered) -> int:
+        """Run a sequence: `n` allocates `units[n]` and puts its address into `slots[n]`, `~n` frees what is there.
+        Return the most bytes of blocks that are handed out at once meanwhile."""
         frees, starts, ends, held = self._free, self._starts, self._ends, self._held
         chooses = self._expands or self._unsplit < _EVER
         unsplit, least = self._unsplit, 1 if self._expands else SMALL + 1
-        allocated, peak = self._allocated, self._most_allocated
+        allocated = peak = self._allocated
         try:
             for operation in operations:
                 if operation >= 0:
@@ -161,7 +166,8 @@ class CachingAllocator:
                     starts[start] = size
                     ends[end] = start
         finally:
-            self._allocated, self._most_allocated = allocated, peak
+            self._allocated, self._most_allocated = allocated, max(peak, self._most_allocated)
+        return peak * GRAIN
 
     def _chosen(self, free: list[int], best: int, wanted: int) -> int:
         """Return the place of the free block that is taken; the number of free blocks if none may be."""
