@@ -16,7 +16,8 @@ from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, stora
 from lmsweep.trials.model.training_step import TrainingStep
 
 Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
-"""communication: what collectives read and write, such as buckets. activations: what autograd saves for backward."""
+"""communication: what collectives read and write, such as buckets. activations: what autograd saves for backward.
+A storage with several roles has the first of them."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -60,10 +61,12 @@ class MemoryWatch(StorageTracker):
         self._allocates = False
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
-            whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
+            # It copies whole gradients into the buffer that reduce-scatter reads.
+            whole_gradients = schema_name(func) == "fsdp::chunk_cat"
             self._label(tensors_in(args), "gradients" if whole_gradients else "communication")
             self._label(tensors_in([*(kwargs or {}).values(), result]), "communication")
-            self._allocates = True  # fully_shard has allocated the memory that these operators fill
+            # They fill memory that fully_shard allocated without an operator: the peak may be here, too.
+            self._allocates = True
         if self._allocates and self._peak is not None:
             self._note_peak()
         return result
@@ -123,7 +126,7 @@ def peak_allocated(device_type: str) -> int | None:
 
 
 def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
-    """`total`: bytes by the allocator's count, whose rounding and other users are `other`; None for the sum."""
+    """total: bytes by the allocator's count; what it rounds up and what others hold goes to `other`. None: the sum."""
     parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
     for piece, size in sizes:
         parts[piece.part] += size

@@ -1,8 +1,8 @@
 """What may be shared of each column: the list is of what is allowed, because nobody can list what is private.
 
 An error keeps the file name, the line, the type, and the words that lmsweep's own source has. Arguments keep numbers
-and short words. A text of another shape becomes `private-1`, and the same text the same one, so that results that
-differ stay apart.
+and short words. Any other text gets a pseudonym: `private-1`, `private-2`, ... Equal texts get equal pseudonyms, so
+that results that differ stay apart.
 """
 
 import contextlib
@@ -76,22 +76,32 @@ def own_words(text: str) -> str:
 
 
 def shared_error(text: str) -> str:
-    """Return `file.py:12: ValueError`, or lmsweep's own words in place of the type."""
+    """Return the place and the type, `model.py:12: MyError`, or the place and lmsweep's own words.
+
+    `/home/ada/model.py:12: width 7` becomes `model.py:12: width 7`, words that are not lmsweep's become GAP. Of a
+    traceback, alone or below such a line, the last frame is the place, and the type of the exception stays. Below a
+    line, what lmsweep itself raised keeps the words of that line.
+    """
     first = (text.strip().splitlines() or [""])[0]
     place = _PLACE.fullmatch(first)
-    rest = (place["rest"] or "") if place else first
+    said = (place["rest"] or "") if place else first
     if _TRACEBACK in text:
-        frames = list(_FRAME.finditer(text))
-        place = place or (frames[-1] if frames else None)
-        raised = _TYPE.match(text.strip().splitlines()[-1])
-        said = _TYPE.match(rest) if rest != first or not first.startswith("Traceback") else None
-        if not (raised and raised["module"].startswith("lmsweep.")) or first.startswith("Traceback"):
-            kind = said or raised
-            rest = kind["type"] if kind else "error"
-    words = own_words(rest)
-    if kind_only := re.fullmatch(r"[^\W\d]\w*", rest):  # the type may be the user's
-        words = kind_only[0]
+        place = place or next(reversed([*_FRAME.finditer(text)]), None)
+        said = _said_above(text, said)
+    is_a_type = re.fullmatch(r"[^\W\d]\w*", said)  # the user's types are no words of lmsweep's
+    words = said if is_a_type else own_words(said)
     return f"{place['file']}:{place['line']}: {words}".rstrip(": ") if place else words
+
+
+def _said_above(text: str, said: str) -> str:
+    """Return what a traceback's error is shared as: the type that the line above it names, or that was raised. What
+    lmsweep raised keeps the words of that line."""
+    is_bare = said.startswith("Traceback")
+    raised = _TYPE.match(text.strip().splitlines()[-1])
+    if raised and raised["module"].startswith("lmsweep.") and not is_bare:
+        return said
+    kind = (None if is_bare else _TYPE.match(said)) or raised
+    return kind["type"] if kind else "error"
 
 
 def private_words(tables: Iterable[pa.Table]) -> set[str]:
@@ -122,7 +132,7 @@ class Allowed:
 
     def __init__(self, words: set[str]) -> None:
         self._words = words
-        self._numbers: dict[str, str] = {}
+        self._pseudonyms: dict[str, str] = {}
         by_shape = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), _HEX)
         by_shape |= dict.fromkeys(("code_digest", "code_revision", "lmsweep_commit"), _HEX)
         by_shape |= dict.fromkeys((*REFERENCES, "workload"), _REFERENCE)
@@ -155,10 +165,11 @@ class Allowed:
         return scrub_text(self._of_column.get(column, str)(text), self._words)
 
     def _shaped(self, text: str, shape: re.Pattern[str]) -> str:
+        """Return the text, or a pseudonym if it has another shape."""
         return text if shape.fullmatch(text) else self._hidden(text)
 
     def _hidden(self, text: str) -> str:
-        return self._numbers.setdefault(text, f"private-{len(self._numbers) + 1}")
+        return self._pseudonyms.setdefault(text, f"private-{len(self._pseudonyms) + 1}")
 
     def _arguments(self, text: str) -> str:
         return self._json(text, lambda one: self._shaped(one, _SHORT_WORD))
