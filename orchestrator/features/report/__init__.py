@@ -36,12 +36,13 @@ from lmsweep.trials.spec.installing import install_extra
 
 STORES = "A store: a folder or a URI; with --history, several. Or the JSON of a verb, if its help says so."
 SHARE = "Write a folder to commit or send: results, report, summary, without names of machines and people."
+OUTPUT = "The file to write: report.html, or NAME.html of NAME.json, if it is not given; - for standard output."
 BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
 
 
 def report(
     stores: Annotated[list[str], Argument(metavar="STORE...", help=STORES)] = ["results"],
-    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
+    output: Annotated[Text, Option("--output", "-o", help=OUTPUT)] = None,
     others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
     price: Prices = [],
     across: Annotated[Texts, Rare(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
@@ -89,6 +90,7 @@ def report(
             _write_badge(store, badge, value, pairs(where, "--where"))
         return
     is_answer = store.endswith(".json") and bool(registered("pages"))
+    output = output or (f"{Path(store).stem}.html" if is_answer else "report.html")
     if more and not (history or is_answer):
         raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
     if not charts and output != "-" and Path(output).suffix.lower() not in ("", ".html", ".htm"):
@@ -116,9 +118,11 @@ def report(
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         sys.stdout.writelines(page)
         return
+    from lmsweep.analysis.tables.number_format import size_text
+
     path = Path(output).expanduser()
     size = write_page(page, path)
-    say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
+    say(f"{path} ({size_text(size, 'B')}); open it in a browser")
 
 
 def _page_of_answer(location: str) -> str:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -83,10 +85,13 @@ ANSWER = json_values(
 )
 
 
-def test_report_makes_a_page_of_the_answer(tmp_path):
+def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report.html").write_text("results")
     (tmp_path / "fits.json").write_text(json.dumps(ANSWER))
-    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
-    assert done.returncode == 0, done.stderr
+    done = answer_here("report", "fits.json")
+    assert (done.returncode, Path("report.html").read_text()) == (0, "results"), done.stderr
+    assert re.fullmatch(r"fits.html \([\d.]+ KiB\); open it in a browser\n", done.stdout)
     page = (tmp_path / "fits.html").read_text()
     assert "2 × H100 SXM by lora, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1

@@ -60,7 +60,7 @@ def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     run = answer_here("report", store, "-o", path, "--with", "published")
     assert run.returncode == 0, run.stderr
-    assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.1f} MiB); open it in a browser\n"
+    assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.3g} MiB); open it in a browser\n"
     return path
 
 
