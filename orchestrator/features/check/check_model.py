@@ -1,7 +1,7 @@
 """Whether the user's model computes: on the CPU if it is small, and at full size on tensors without values."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,7 @@ from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.machine.torch_private import unset_random_weights
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.trained_weights import without_gradient
-from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.users.users_forward import call_model, check_devices, inputs_of, logits_of
+from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.without_device.fake_device import Fakes
@@ -90,9 +89,9 @@ def _iterations_here(question: Question) -> Iterator[Finding]:
             step = _step(config)
         weights = sum(one.numel() for one in step.model.parameters())
         if weights * step.inputs.numel() <= SMALL_WORK:
-            logits, idle = _whole_iterations(step)
+            logits, idle = _iterations(step)
         else:
-            logits, idle = _forward_alone(step, weights, question.reference), []
+            logits, idle = _one_sequence(step, weights)
     except _TooLargeError:
         yield Finding(what=what, found="not tried: too large", kind="cannot")
         return
@@ -131,11 +130,11 @@ def _step(config: TrialConfig) -> TrainingStep:
     return TrainingStep(own, set_math_mode(own.precision, "cpu"))
 
 
-def _whole_iterations(step: TrainingStep) -> tuple[Tensor, list[str]]:
+def _iterations(step: TrainingStep, phases: Sequence[str] = PHASES["train_step"]) -> tuple[Tensor, list[str]]:
     """Return the logits, and the names of trained weights without a gradient."""
     found, idle = list[Tensor](), list[str]()
-    for _ in range(2):  # the second finds what the first left in the model
-        for phase in step.phases():
+    for _ in range(2 if "optimizer" in phases else 1):  # the second finds what the first left in the model
+        for phase in (one for one in step.phases() if one.name in phases):
             phase.run()
             if phase.name == "forward" and step.logits is not None:
                 found.append(step.logits.detach().clone())
@@ -145,22 +144,16 @@ def _whole_iterations(step: TrainingStep) -> tuple[Tensor, list[str]]:
     return found[0], idle
 
 
-def _forward_alone(step: TrainingStep, weights: int, reference: str) -> Tensor:
-    """Return the logits of one sequence, or of a few tokens if all of them are too many and fewer are possible."""
-    length = step.config.context_length
+def _one_sequence(step: TrainingStep, weights: int) -> tuple[Tensor, list[str]]:
+    """The same of one sequence, or of a few tokens if all of them are too many and fewer are possible."""
+    length, whole = step.config.context_length, (step.inputs, step.targets)
     few = length if weights * length <= SMALL_WORK else min(length, SMALL_TOKENS)
-    for tokens in dict.fromkeys((few, length)):
-        try:
-            with torch.no_grad():
-                given = step.inputs[:1, :tokens]
-                logits = logits_of(call_model(step.model, inputs_of(step.model), given, given), (1, tokens), reference)
-            check_devices(step.model, "cpu", reference)
-        except Exception:
-            if tokens == length:  # with fewer, a model that is built for this many may fail
-                raise
-        else:
-            break
-    return logits
+    if few < length:
+        with suppress(Exception):  # a model that is built for all of them
+            step.inputs, step.targets = (one[:1, :few] for one in whole)
+            return _iterations(step, ("forward", "backward"))
+    step.inputs, step.targets = (one[:1] for one in whole)
+    return _iterations(step, ("forward", "backward"))
 
 
 @contextmanager
