@@ -1,5 +1,6 @@
 """The verbs that print results: table, compare."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -8,7 +9,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Rare, Text, Texts
-from lmsweep.orchestrator.terminal import show_groups
+from lmsweep.orchestrator.terminal import say, show_groups
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -103,7 +104,7 @@ def compare(
         Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
     ] = None,
     fail_on: Annotated[
-        Texts, Rare(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
+        Texts, Rare(metavar="VERDICT", help="slower,ambiguous: exit with 1 if a combination has such a verdict.")
     ] = [],
     verbose: Annotated[bool, Rare("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
     format: Format = "text",
@@ -118,10 +119,11 @@ def compare(
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    from lmsweep.analysis.comparison.compare import VERDICTS
+    from lmsweep.analysis.comparison.compare import UNDECIDED, VERDICTS
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
-    for word in fail_on:
+    fatal = names_of(fail_on)
+    for word in fatal:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
     from lmsweep.analysis.api import compare as compare_results
@@ -138,6 +140,13 @@ def compare(
         same_within=_share(same_within, "--same-within") if same_within else None,
     )
     show_table(found.listing() if verbose or format != "text" else found.brief(), format)
-    # A cell that fails on one side is a regression, too.
-    if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
-        raise typer.Exit(1)
+    if fatal:  # a combination that fails on one side is a regression, too
+        counts = Counter(found.frame["verdict"])
+        failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
+        said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {len(found.frame)} combinations"
+        if unsure := [one for one in UNDECIDED if counts[one] and one not in fatal]:
+            also = ", ".join(f"{counts[one]} {one}" for one in unsure)
+            said += f"; {also}: not failed, --fail-on {','.join([*fatal, *unsure])} fails on them"
+        say(said, error=True)  # beside a table for a file
+        if failed:
+            raise typer.Exit(1)
