@@ -202,7 +202,7 @@ def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tm
     under_way.put(None, rows(16))
     with pytest.raises(StoreError, match=r"results are in .*cache/lmsweep/waiting/\w+; the next run here uploads them"):
         under_way.close()
-    with pytest.raises(RequestError, match="cannot (reach|write to) the store"):
+    with pytest.raises(RequestError, match=r"cannot (reach|write to) the store"):
         writable_store(object_store.uri)
     assert len(waiting(tmp_path)) == 1
     object_store.make_bucket()

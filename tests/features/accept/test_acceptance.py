@@ -271,7 +271,7 @@ def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice()
     assert "launches of small takes more than twice as long as hosts of the shipped sets" in " ".join(
         explanations(found)
     )
-    assert listing_of(found).frame.set_index("part").loc["launches", "time"] == "> +100 %"
+    assert listing_of(found).frame.set_index("part").loc["launches of small", "time"] == "> +100 %"
     assert "Cannot tell about host: other processes use 31.0 cores. Remove the cause" in advice(found)
     printed = " ".join(render(one, "text") if isinstance(one, Listing) else one for one in paragraphs(found))
     assert not re.search(r"\d{3,} %", printed.replace("+100 %", ""))
