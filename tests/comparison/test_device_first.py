@@ -159,6 +159,9 @@ def test_compare_shows_what_differs_between_two_machines_and_what_of_it_compare_
     assert re.fullmatch(r"All \d+ fields are the same\.\n", same)
     alone = answer_here("compare", one, "--environment")
     assert alone.returncode == 2 and "lmsweep compare STORE OTHER --environment" in alone.stderr
+    for said, meant in (("torch", "torch_version"), ("driver", "driver_version"), ("gpu", "device_name")):
+        wrong = answer_here("compare", one, other, "--environment", "--where", f"{said}=2")
+        assert wrong.returncode == 2 and f"--where {said}: no such column; did you mean {meant}?" in wrong.stderr
 
 
 def test_beside_another_store_device_time_comes_first_with_both_intervals_and_the_flags_of_each_number(
