@@ -41,11 +41,16 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
 
     command: from devices to the command for trials on these alone.
     """
-    words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
-    not_run = [(plan.count(action), said) for action, said in words.items()]
+    words: dict[Action, str] = {"predicted_oom": "will not fit", "unsupported": "unsupported"}
+    # The processes of a trial that some have measured run from the first that lacks.
+    first = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
+    done = sum(one.trial.config.processes for one in plan.trials if one.action == "stored")
+    stored = done + sum(first.values()) - len(first)
+    not_run = [(stored, "stored"), *((plan.count(action), said) for action, said in words.items())]
+    count = len(plan.trials) - plan.count("stored") + stored
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}{_to_leave_out(plan, estimate, command)}"]
+    lines = [f"{plan.sweep}: {count_trials(count)}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
         grouped = _grouped((one for one in plan.trials if one.action == ruled_out), lambda one: one.reason)
