@@ -62,18 +62,8 @@ def table(
         found = api.tables(store, where=conditions, fits=fits_screen if as_screen else lambda parts: True)
         found = found if as_screen else [one for one in found if not isinstance(one, str)]
     else:
-        found = [
-            api.table(
-                store,
-                rows=names_of(rows),
-                cols=names_of(cols),
-                values=value,
-                where=conditions,
-                preset=preset,
-                prices=price,
-                flops=flops,
-            )
-        ]
+        shown = {"rows": names_of(rows), "cols": names_of(cols), "values": value}
+        found = [api.table(store, **shown, where=conditions, preset=preset, prices=price, flops=flops)]
     if not plot:
         show_parts(found, format)
         return
@@ -117,8 +107,8 @@ def compare(
     Example:
       lmsweep compare results --baseline attention=naive --contrast attention=sdpa
     """
-    conditions = pairs(where, "--where")
-    first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
+    given = {"where": where, "baseline": baseline, "contrast": contrast}
+    sides = {name: pairs(texts, f"--{name}") for name, texts in given.items()}
     from lmsweep.analysis.comparison.compare import UNDECIDED, VERDICTS
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
@@ -128,16 +118,9 @@ def compare(
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
     from lmsweep.analysis.api import compare as compare_results
 
+    least, same = (_share(text, "") if text else None for text in (min_effect, same_within))
     found = compare_results(
-        store,
-        other,
-        baseline=first,
-        contrast=second,
-        where=conditions,
-        across=names_of(across),
-        values=value,
-        min_effect=_share(min_effect, "--min-effect") if min_effect else None,
-        same_within=_share(same_within, "--same-within") if same_within else None,
+        store, other, **sides, across=names_of(across), values=value, min_effect=least, same_within=same
     )
     show_table(found.listing() if verbose or format != "text" else found.brief(), format)
     if fatal:  # a combination that fails on one side is a regression, too

@@ -1,4 +1,4 @@
-"""`table` of a run that was killed: how many of its trials have a result, and the command that goes on.
+"""`table` of a run that was killed: how many of its trials have a result, and the command that resumes it.
 
 asked.py   what each run here was asked, in the cache folder, until a table has shown that all of it has a result
 

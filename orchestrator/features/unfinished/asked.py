@@ -38,8 +38,8 @@ def keep(what: What, where: Where, how: How) -> None:
 
 
 def lines_about(store: str) -> Iterator[str]:
-    """Yield a line for each run into this store of which some trials have a result and others none. What is complete
-    is forgotten, and so is what can no longer be read."""
+    """Yield a line for each run into this store if some of its trials, not all, have a result. What is complete is
+    forgotten, and so is what can no longer be read."""
     try:
         kept = sorted(_folder_of(store).glob("*.json"))
     except (OSError, RequestError):
@@ -49,13 +49,19 @@ def lines_about(store: str) -> Iterator[str]:
             request = json.loads(path.read_text("utf-8"))
             what = What(**request["what"])
             count = _count(what, Path(request["folder"]), store)
-        except (OSError, RequestError, ValueError, KeyError, TypeError):  # the sweep file is gone, or of a newer version
+        except (
+            OSError,
+            RequestError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # the sweep file is gone, or of a newer version
             count = None
         if count and 0 < count.have < count.planned:
             there = request["folder"]
             first = "" if Path.cwd() == Path(there) else f"cd {shlex.quote(there)} && "
             words = f"{what.sweep}: {count.have} of {count.planned} trials have a result"
-            yield f"{words}; unless a run is under way, go on with: {first}{request['command']}"
+            yield f"{words}. Unless it still runs, to resume: {first}{request['command']}"
         elif count is None or count.have:
             with suppress(OSError):
                 path.unlink()

@@ -1,4 +1,4 @@
-"""A run that is killed: its table says how much of it has a result, and how to go on."""
+"""A run that is killed: its table says how much of it has a result, and how to resume."""
 
 import shlex
 from pathlib import Path
@@ -14,7 +14,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache/lmsweep/unfinished"
 
 
-def test_the_table_of_a_killed_run_begins_with_what_lacks_and_the_command_that_goes_on(
+def test_the_table_of_a_killed_run_begins_with_what_lacks_and_the_command_that_resumes(
     tmp_path: Path, cache: Path
 ) -> None:
     sweep, store = write_sweep(tmp_path, precision=["fp32"], context_length=[16, 32], processes=[2]), tmp_path / "store"
@@ -24,8 +24,8 @@ def test_the_table_of_a_killed_run_begins_with_what_lacks_and_the_command_that_g
     run.kill()
     run.wait()
     first, *_ = lmsweep("table", store).stdout.splitlines()
-    assert ": 1 of 4 trials have a result; " in first, first
-    command = first.partition("go on with: ")[2]
+    assert ": 1 of 4 trials have a result. " in first, first
+    command = first.partition("to resume: ")[2]
     assert "lmsweep run" in command and str(sweep) in command
     assert " of 4 trials" not in lmsweep("table", store, "--format", "csv").stdout
     done = lmsweep(*shlex.split(command)[shlex.split(command).index("lmsweep") + 1 :])
