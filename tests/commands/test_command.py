@@ -158,6 +158,8 @@ def test_a_long_plan_says_that_it_predicts_memory(tmp_path):
     with start("plan", "cs336-2026", *options, XDG_CACHE_HOME=str(tmp_path)) as process:
         assert re.match(r"predicting the memory of \d+ configurations .*--no-predict", process.stderr.readline())
         process.kill()
+    done = answer_here("plan", "cs336-2026", *options, "--address", "127.0.0.1:1", XDG_CACHE_HOME=str(tmp_path))
+    assert "no Ray cluster answers" in done.stderr and "predicting" not in done.stderr, "the address is tried first"
 
 
 def test_postponed_ctrl_c_interrupts_at_the_end_or_when_repeated():

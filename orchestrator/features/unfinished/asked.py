@@ -75,7 +75,7 @@ def _count(what: What, folder: Path, store: str) -> Count | None:
     from lmsweep.trials.store.store import Store
 
     source = folder / what.sweep
-    code = str(folder / what.code) if what.code else str(folder)
+    code = str(folder / what.code) if what.code else None if Path.cwd() == folder else str(folder)
     named = str(source) if source.is_file() else what.sweep
     written = read_sweep(named, parse_overrides([*what.overrides]), code=code, trusted=what.trusted, grids=what.grids)
     if written.is_large:
