@@ -82,7 +82,7 @@ def compare(
     contrast: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the other side; repeatable.")] = [],
     where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: only these results; repeatable.")] = [],
     across: Annotated[
-        Texts, Rare(help="Other fields that may differ between the sides: driver_version,torch_version")
+        Texts, Rare(help="Other fields that may differ between the sides: code,batch_size")
     ] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
     min_effect: Annotated[

@@ -129,6 +129,8 @@ def test_help_answers_before_anything_heavy_is_imported():
         (["run", "quick", "--set", "model=smal"], "did you mean small"),
         # Said before the nodes are looked at.
         (["run", "quick", "--store", "/proc/lmsweep-results", "--cluster", "none"], "cannot write to the store"),
+        # Said after the store was found to be writable, which makes no folder.
+        (["run", "quick", "--store", "new/results", "--cluster", "none"], "also give the cluster's --address"),
         (["run", "quick", "--store", __file__], "is a file"),
         (["run", "quick", "--store", "./h200-devices/"], "h200-devices is a set that ships with lmsweep"),
         (["trial", "model=tiny", "--store", "h200-devices"], "choose another name, such as my-h200-devices"),
