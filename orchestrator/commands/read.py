@@ -81,9 +81,7 @@ def compare(
     baseline: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the baseline; repeatable.")] = [],
     contrast: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the other side; repeatable.")] = [],
     where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: only these results; repeatable.")] = [],
-    across: Annotated[
-        Texts, Rare(help="Other fields that may differ between the sides: code,batch_size")
-    ] = [],
+    across: Annotated[Texts, Rare(help="Other fields that may differ between the sides: code,batch_size")] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
     min_effect: Annotated[
         Text,

@@ -14,6 +14,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache/lmsweep/unfinished"
 
 
+@pytest.mark.slow
 def test_the_table_of_a_killed_run_begins_with_what_lacks_and_the_command_that_resumes(
     tmp_path: Path, cache: Path
 ) -> None:
