@@ -185,14 +185,13 @@ def choose_sides(
             contrast=select(select(stores[1], conditions), second, option="--contrast"),
             between={name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}},
         )
-        across = [*dict.fromkeys([*across, *_of_one_device(sides)])]
+        across = [*dict.fromkeys([*across, *free_between(sides.baseline, sides.contrast)])]
     return ChosenSides(sides, tuple(across), known_variation(*stores))
 
 
-def _of_one_device(sides: Sides) -> list[str]:
+def free_between(one: pd.DataFrame, two: pd.DataFrame) -> list[str]:
     """Return the fields of the environment that two stores of one device each were named to compare: those with one
     value in each. How lmsweep measures is none of them."""
-    one, two = sides.baseline, sides.contrast
     if one["device_name"].nunique() != 1 or two["device_name"].nunique() != 1:
         return []
     fields = [name for name in ENVIRONMENT_FIELDS if name not in ("code_digest", "measuring_version")]

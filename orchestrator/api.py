@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from lmsweep.orchestrator.cluster.joining import connect
 from lmsweep.orchestrator.cluster.node_discovery import find_nodes
 from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
@@ -26,7 +27,7 @@ from lmsweep.orchestrator.planning.prediction_process import configurations
 from lmsweep.orchestrator.running.before_run import make_software, other_runs, set_aside_damage, warning_about
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
-from lmsweep.orchestrator.running.store_writer import upload_left_over
+from lmsweep.orchestrator.running.store_writer import writable_store
 from lmsweep.orchestrator.sweep.ranges import seconds_of, shard
 from lmsweep.orchestrator.sweep.sweep import Sweep, WrittenSweep, parse_overrides, read_sweep
 from lmsweep.orchestrator.terminal import say
@@ -152,10 +153,9 @@ def plan_sweep(
     ends_at = None if left is None else time.monotonic() + left
     layout = _layout(where, sweep)
     sweep = replace(sweep, trials=spread(sweep.trials, layout)) if layout else sweep
-    store = Store(where.store)
-    if will_run:
-        store.check_writable()
-        upload_left_over(store)
+    if where.address:
+        connect(where.address)  # before anything is predicted or written
+    store = writable_store(where.store) if will_run else Store(where.store)
     # The prediction process computes while nodes describe themselves: each takes seconds to import torch.
     predictions = _predictions(sweep, store, will_run=will_run, needs_peaks=needs_peaks) if how.predict else None
     budget = how.budget or sweep.budget

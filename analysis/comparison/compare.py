@@ -49,6 +49,7 @@ counts. same: the difference is smaller, with 95 % confidence. ambiguous: the sa
 the baseline, only the contrast has a result. host-limited: wall times differ, but device times agree or are unknown
 with a slow or busy host.
 """
+UNDECIDED = (HOST_LIMITED, "ambiguous", "no result")
 
 NOTE = 79
 """Characters of a line of the summary."""

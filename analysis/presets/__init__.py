@@ -14,13 +14,7 @@ from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets.memory_tables import allocations, parameters, parts, peaks, residuals
-from lmsweep.analysis.presets.timing_tables import (
-    compiled,
-    end_to_end,
-    precisions,
-    warm_up,
-    warm_up_series,
-)
+from lmsweep.analysis.presets.timing_tables import compiled, end_to_end, precisions, warm_up, warm_up_series
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.analytic.flop_conventions import FlopConvention

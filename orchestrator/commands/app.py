@@ -68,11 +68,7 @@ class Verb(TyperCommand):
 
 
 app = typer.Typer(
-    name="lmsweep",
-    cls=Verbs,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    name="lmsweep", cls=Verbs, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
 )
 
 

@@ -1,5 +1,6 @@
 """The verbs that print results: table, compare."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -8,7 +9,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Rare, Text, Texts
-from lmsweep.orchestrator.terminal import show_groups
+from lmsweep.orchestrator.terminal import say, show_groups
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -61,18 +62,8 @@ def table(
         found = api.tables(store, where=conditions, fits=fits_screen if as_screen else lambda parts: True)
         found = found if as_screen else [one for one in found if not isinstance(one, str)]
     else:
-        found = [
-            api.table(
-                store,
-                rows=names_of(rows),
-                cols=names_of(cols),
-                values=value,
-                where=conditions,
-                preset=preset,
-                prices=price,
-                flops=flops,
-            )
-        ]
+        shown = {"rows": names_of(rows), "cols": names_of(cols), "values": value}
+        found = [api.table(store, **shown, where=conditions, preset=preset, prices=price, flops=flops)]
     if not plot:
         show_parts(found, format)
         return
@@ -90,9 +81,7 @@ def compare(
     baseline: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the baseline; repeatable.")] = [],
     contrast: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the other side; repeatable.")] = [],
     where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: only these results; repeatable.")] = [],
-    across: Annotated[
-        Texts, Rare(help="Other fields that may differ between the sides: driver_version,torch_version")
-    ] = [],
+    across: Annotated[Texts, Rare(help="Other fields that may differ between the sides: code,batch_size")] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
     min_effect: Annotated[
         Text,
@@ -103,7 +92,7 @@ def compare(
         Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
     ] = None,
     fail_on: Annotated[
-        Texts, Rare(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
+        Texts, Rare(metavar="VERDICT", help="slower,ambiguous: exit with 1 if a combination has such a verdict.")
     ] = [],
     verbose: Annotated[bool, Rare("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
     format: Format = "text",
@@ -116,28 +105,29 @@ def compare(
     Example:
       lmsweep compare results --baseline attention=naive --contrast attention=sdpa
     """
-    conditions = pairs(where, "--where")
-    first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    from lmsweep.analysis.comparison.compare import VERDICTS
+    given = {"where": where, "baseline": baseline, "contrast": contrast}
+    sides = {name: pairs(texts, f"--{name}") for name, texts in given.items()}
+    from lmsweep.analysis.comparison.compare import UNDECIDED, VERDICTS
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
-    for word in fail_on:
+    fatal = names_of(fail_on)
+    for word in fatal:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
     from lmsweep.analysis.api import compare as compare_results
 
+    least, same = (_share(text, "") if text else None for text in (min_effect, same_within))
     found = compare_results(
-        store,
-        other,
-        baseline=first,
-        contrast=second,
-        where=conditions,
-        across=names_of(across),
-        values=value,
-        min_effect=_share(min_effect, "--min-effect") if min_effect else None,
-        same_within=_share(same_within, "--same-within") if same_within else None,
+        store, other, **sides, across=names_of(across), values=value, min_effect=least, same_within=same
     )
     show_table(found.listing() if verbose or format != "text" else found.brief(), format)
-    # A cell that fails on one side is a regression, too.
-    if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
-        raise typer.Exit(1)
+    if fatal:  # a combination that fails on one side is a regression, too
+        counts = Counter(found.frame["verdict"])
+        failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
+        said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {len(found.frame)} combinations"
+        if unsure := [one for one in UNDECIDED if counts[one] and one not in fatal]:
+            also = ", ".join(f"{counts[one]} {one}" for one in unsure)
+            said += f"; {also}: not failed, --fail-on {','.join([*fatal, *unsure])} fails on them"
+        say(said, error=True)  # beside a table for a file
+        if failed:
+            raise typer.Exit(1)

@@ -109,12 +109,7 @@ def planning_of(operators: Operators) -> tuple[float, float]:
     return forward, forward + backward * any(name.endswith("_backward") for name in kernels)
 
 
-def seconds_by_shape(
-    known: Mapping[Shape, Timed],
-    shapes: Sequence[Shape],
-    spread: Spread,
-    waits: Times,
-) -> Times:
+def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spread: Spread, waits: Times) -> Times:
     """Return seconds and interval of a step of each shape, from those of a few. By the device, and by the host, a step
     takes a constant, a time for each token, and one for each pair of tokens in a row, none less than the least known
     one; then it waits. The longer decides. waits: of device and host, (steps, 2)."""

@@ -7,6 +7,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from queue import Queue
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
@@ -22,6 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 PATIENCE = 300.0
 """Seconds for which a finished run keeps trying to reach the store."""
 
+SHIPPED = Path(__file__).parents[2] / "analysis/reference"
 SLOW_SECONDS = 30.0
 """How long the rows of one trial may take before a message reports it."""
 
@@ -161,7 +163,17 @@ class Uploader:
             self._error = error
 
 
-def upload_left_over(store: Store) -> None:
-    """Upload results that an earlier run left on this machine. Raises RequestError if the store is unreachable."""
+def writable_store(location: str) -> Store:
+    """Return the store to write to, with the results that an earlier run left on this machine. Raises RequestError if
+    nothing can be written there, and for the name of a set that ships, which such a folder would hide."""
+    name = Path(location).name
+    if (SHIPPED / name / "measurements").is_dir() and Path(location).absolute() == Path.cwd() / name:
+        raise RequestError(
+            f"the store {location}: {name} is a set that ships with lmsweep, and a folder of this name here would "
+            f"hide it; choose another name, such as my-{name}"
+        )
+    store = Store(location)
+    store.check_writable()
     if not store.is_local and (error := Uploader(store, in_background=False).upload()):
         raise RequestError(f"cannot reach the store {store.location}: {error}") from error
+    return store

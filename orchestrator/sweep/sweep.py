@@ -11,16 +11,7 @@ from typing import Any
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.expansion import Expansion, expand
 from lmsweep.orchestrator.sweep.grids import Block, read_grid
-from lmsweep.orchestrator.sweep.located_yaml import (
-    Document,
-    KeyPath,
-    Problem,
-    Scalar,
-    number_in,
-    parse,
-    refusal,
-    shown,
-)
+from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, number_in, parse, refusal, shown
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, Axes, SweepFile, given
 from lmsweep.orchestrator.sweep.software_axis import with_software

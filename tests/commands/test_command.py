@@ -129,7 +129,14 @@ def test_help_answers_before_anything_heavy_is_imported():
         (["run", "quick", "--set", "model=smal"], "did you mean small"),
         # Said before the nodes are looked at.
         (["run", "quick", "--store", "/proc/lmsweep-results", "--cluster", "none"], "cannot write to the store"),
+        # Said after the store was found to be writable, which makes no folder.
+        (["run", "quick", "--store", "new/results", "--cluster", "none"], "also give the cluster's --address"),
         (["run", "quick", "--store", __file__], "is a file"),
+        (["run", "quick", "--store", "./h200-devices/"], "h200-devices is a set that ships with lmsweep"),
+        (["trial", "model=tiny", "--store", "h200-devices"], "choose another name, such as my-h200-devices"),
+        # Said before memory is predicted, and before anything is written.
+        (["run", "quick", "--address", "nowhere"], "'nowhere' is not the address of a Ray cluster"),
+        (["run", "quick", "--address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; add --set device=cuda"),
         (
             ["plan", "quick", "--for", "A100"],
@@ -139,8 +146,10 @@ def test_help_answers_before_anything_heavy_is_imported():
         (["trial", "model=tiny", "context_lenght=3"], "lmsweep: trial: context_lenght: unknown field; did you mean"),
     ],
 )
-def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
+def test_a_wrong_request_is_one_message_and_exit_code_2_and_leaves_nothing(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     done = answer_here(*arguments)
+    assert [*tmp_path.iterdir()] == []
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -151,6 +160,8 @@ def test_a_long_plan_says_that_it_predicts_memory(tmp_path):
     with start("plan", "cs336-2026", *options, XDG_CACHE_HOME=str(tmp_path)) as process:
         assert re.match(r"predicting the memory of \d+ configurations .*--no-predict", process.stderr.readline())
         process.kill()
+    done = answer_here("plan", "cs336-2026", *options, "--address", "127.0.0.1:1", XDG_CACHE_HOME=str(tmp_path))
+    assert "no Ray cluster answers" in done.stderr and "predicting" not in done.stderr, "the address is tried first"
 
 
 def test_postponed_ctrl_c_interrupts_at_the_end_or_when_repeated():

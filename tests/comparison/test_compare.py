@@ -231,6 +231,27 @@ def test_the_gate_exits_with_1_where_something_became_slower_or_no_longer_runs(t
     assert done.returncode == 1 and "1 failed" in done.stdout, "something no longer runs"
 
 
+def test_a_gate_says_what_it_judged_and_which_undecided_combinations_passed(tmp_path: Path) -> None:
+    for name, median in (("before", 0.1), ("after", 0.103)):
+        attempts = Attempts(tmp_path / name)
+        for context_length in (128, 256):
+            attempts.ok(gpu(context_length=context_length), {"step.time": samples(median, 0.02)})
+        attempts.ok(gpu(context_length=512), {"step.time": samples(0.3, STEADY)})
+    sides = ("compare", tmp_path / "before", tmp_path / "after")
+    done = answer_here(*sides, "--fail-on", "slower")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "--fail-on slower: none of 3 combinations; 2 ambiguous: not failed, --fail-on slower,ambiguous fails on them"
+    ]
+    for strict in (["slower,ambiguous"], ["slower", "--fail-on", "ambiguous"]):
+        done = answer_here(*sides, "--fail-on", *strict, "--format", "csv")
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == ["--fail-on slower,ambiguous: 2 ambiguous of 3 combinations"]
+        assert "fail-on" not in done.stdout, "a table is often written to a file"
+    wrong = answer_here(*sides, "--fail-on", "slower,ambigous")
+    assert wrong.returncode == 2 and "--fail-on ambigous: no such verdict" in wrong.stderr
+
+
 def test_the_verdict_has_the_flags_of_both_sides(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})

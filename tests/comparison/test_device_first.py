@@ -136,19 +136,32 @@ def test_a_device_may_be_named_by_a_word_of_its_name(attempts: Attempts) -> None
         of(attempts, "device_name", "A100", "H200")
 
 
-def test_compare_shows_what_differs_between_two_machines_and_what_is_refused(tmp_path: Path) -> None:
+def test_compare_shows_what_differs_between_two_machines_and_what_of_it_compare_refuses(tmp_path: Path) -> None:
     newer = replace(H100, torch_version="2.12.0", host_cpu="another", host_load=3.0)
     for name, fingerprint in (("one", H100), ("other", newer)):
-        Attempts(tmp_path / name).ok(gpu(), times(0.01, 0.02), fingerprint=fingerprint)
-    shown = lmsweep_here("compare", tmp_path / "one", tmp_path / "other", "--environment")
+        attempts = Attempts(tmp_path / name)
+        attempts.ok(gpu(), times(0.01, 0.02), fingerprint=fingerprint)
+    one, other = tmp_path / "one", tmp_path / "other"
+    shown = lmsweep_here("compare", one, other, "--environment")
     lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
-    assert lines["torch_version"][1:] == [H100.torch_version, "2.12.0", "no"]
+    assert lines["torch_version"][1:] == [H100.torch_version, "2.12.0", "yes"], "each store has one device"
     assert lines["host_cpu"][-1] == "yes" and "host_load" not in lines and "driver_version" not in lines
-    assert "2 fields differ" in shown
-    same = lmsweep_here("compare", tmp_path / "one", tmp_path / "one", "--environment")
+    assert "2 fields differ" in shown and "--across" not in shown
+    assert answer_here("compare", one, other).returncode == 0, "as the column says"
+    attempts.ok(gpu(), times(0.01, 0.02), fingerprint=replace(newer, torch_version="2.13.0"))
+    shown = lmsweep_here("compare", one, other, "--environment")
+    refused = [line.split()[0] for line in shown.splitlines() if line.rstrip().endswith("  no")]
+    assert refused == ["torch_version"], "whose values in the second store are several"
+    assert "`lmsweep compare` refuses these stores until `--where FIELD=VALUE`" in " ".join(shown.split())
+    assert answer_here("compare", one, other).returncode == 2, "as the column says"
+    lmsweep_here("compare", one, other, "--contrast", "torch_version=2.13.0")
+    same = lmsweep_here("compare", one, one, "--environment")
     assert re.fullmatch(r"All \d+ fields are the same\.\n", same)
-    alone = answer_here("compare", tmp_path / "one", "--environment")
+    alone = answer_here("compare", one, "--environment")
     assert alone.returncode == 2 and "lmsweep compare STORE OTHER --environment" in alone.stderr
+    for said, meant in (("torch", "torch_version"), ("driver", "driver_version"), ("gpu", "device_name")):
+        wrong = answer_here("compare", one, other, "--environment", "--where", f"{said}=2")
+        assert wrong.returncode == 2 and f"--where {said}: no such column; did you mean {meant}?" in wrong.stderr
 
 
 def test_beside_another_store_device_time_comes_first_with_both_intervals_and_the_flags_of_each_number(

@@ -58,6 +58,10 @@ _KNOWN_ELSEWHERE: dict[str, str] = {
     "tp": "tensor_parallel tp_size tensor_parallel_size",
     "reshard": "reshard_after_forward",
     "timeout_seconds": "timeout time_limit",
+    "torch_version": "torch pytorch",
+    "cuda_version": "cuda",
+    "device_name": "gpu gpu_name",
+    "host_cpu": "cpu",
 }
 """Our word -> the names that other software uses, where the spelling alone would suggest a wrong word or none."""
 

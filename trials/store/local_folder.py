@@ -57,9 +57,9 @@ class LocalFolder:
                 )
 
     def check_writable(self) -> None:
-        """Raise OSError if nothing can be written here."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        probe = self.path / f".probe-{uuid.uuid4().hex}"
+        """Raise OSError if nothing can be written here. A folder that is not there yet is not made."""
+        nearest = next(one for one in (self.path, *self.path.parents) if one.exists())
+        probe = nearest / f".probe-{uuid.uuid4().hex}"
         probe.touch(exist_ok=False)
         probe.unlink()
 

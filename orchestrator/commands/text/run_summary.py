@@ -112,7 +112,8 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
 def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
     planned, gate = run.planned, run.gate
-    limits = (["into", planned.budget], ["before", how.until])
+    own_limit = planned.budget and f"the {planned.budget} that the sweep allows itself"
+    limits = (["into", how.budget or own_limit], ["before", how.until])
     limit = " and ".join(f"{word} {end}" for word, end in limits if end)
     load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
     is_busy = load > 1.5 and not run.account.statuses and run.address is None  # here, and nothing could begin

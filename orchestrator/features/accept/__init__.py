@@ -35,7 +35,8 @@ def accept(
     """Measure whether this machine is as fast as one of its kind.
 
     It takes a minute or two. With --address: each node of a cluster.
-    Exit code 0: it passes. 1: a part is slow, or undecided.
+    Exit code 0: all that is judged passes. 1: a part is slow or undecided, or nothing could be judged yet.
+    2: a wrong request; nothing was measured.
 
     \b
     Example:

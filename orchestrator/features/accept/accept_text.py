@@ -15,6 +15,8 @@ TONES: dict[str, Tone] = {"pass": "good", "slow": "bad", "cannot tell": "unclear
 ITEM_BYTES = {"fp32": 4}
 RATES = {"matmul.time": "FLOP/s", "copy.time": "B/s", "collective.time": "B/s"}
 """Values that are shown as a rate."""
+MOST_SHOWN = 2.0
+"""Ratio up to which a disturbed part has a figure: what is beyond says how busy the machine was, not how slow it is."""
 TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "temperature": (1, ".0f", "degC")}
 
 
@@ -62,8 +64,20 @@ def _verdict_of_all(units: Sequence[UnitVerdict]) -> str:
 
 def verdict_of(unit: UnitVerdict) -> str:
     """Return the verdict of a unit; if it does not pass, with how much longer its slowest part takes."""
-    most = max((part.ratio for part in unit.parts if part.verdict == unit.verdict and part.ratio), default=0.0)
-    return unit.verdict + (f" [{100 * (most - 1):+.0f} %]" if unit.verdict in ("slow", "cannot tell") and most else "")
+    found = [part for part in unit.parts if part.verdict == unit.verdict and part.ratio]
+    most = max(found, key=lambda part: part.ratio or 0.0, default=None)
+    return unit.verdict + (f" [{change_of(most, 0)}]" if unit.verdict in ("slow", "cannot tell") and most else "")
+
+
+def is_beyond(part: PartVerdict) -> bool:
+    return part.reason == DISTURBED and (part.ratio or 0.0) > MOST_SHOWN
+
+
+def change_of(part: PartVerdict, digits: int = 1) -> str:
+    """Return how much longer a part took than expected; empty if nothing is expected."""
+    if is_beyond(part):
+        return f"> {100 * (MOST_SHOWN - 1):+.0f} %"
+    return f"{100 * (part.ratio - 1):+.{digits}f} %" if part.ratio else ""
 
 
 def line_of(part: PartVerdict) -> dict[str, str]:
@@ -77,7 +91,7 @@ def line_of(part: PartVerdict) -> dict[str, str]:
         "part": name_of(part),
         "measured": f"{measured} {unit.name}",
         "expected": (" to ".join(ends) or "unknown") + (" *" if ends and not part.machines else ""),
-        "time": f"{100 * (part.ratio - 1):+.1f} %" if part.ratio else "",
+        "time": change_of(part),
         "verdict": part.verdict,
     }
 
@@ -123,8 +137,9 @@ def explanations(acceptance: Acceptance) -> list[str]:
 def _slow_words(first: PartVerdict, *others: PartVerdict) -> str:
     """Return the words about slow parts, the slowest first: that one with its interval."""
     ends = [100 * ((one or 1) - 1) for one in (first.ratio, *(first.ratio_between or ()))]
-    words = f"{name_of(first)} takes {ends[0]:.0f} % ({ends[1]:.0f} to {ends[2]:.0f} %) longer than {first.against}"
-    also = ", ".join(f"{name_of(one)} {100 * ((one.ratio or 1) - 1):.0f} %" for one in others)
+    longer = f"{ends[0]:.0f} % ({ends[1]:.0f} to {ends[2]:.0f} %) longer than"
+    words = f"{name_of(first)} takes {'more than twice as long as' if is_beyond(first) else longer} {first.against}"
+    also = ", ".join(f"{name_of(one)} {change_of(one, 0).replace('+', '')}" for one in others)
     return f"{words}; also {also}" if also else words
 
 
@@ -151,6 +166,9 @@ def advice(acceptance: Acceptance) -> str:
         units, causes = (dict.fromkeys(words) for words in zip(*unsure, strict=True))
         return f"Cannot tell about {', '.join(units)}: {', '.join(causes)}. Remove the cause and run it again."
     if all(part.verdict == "not judged" for _, unit in named for part in unit.parts):
+        if causes := dict.fromkeys(cause for _, unit in named if unit.parts for cause in unit.causes):
+            busy = f"and this acceptance may be none for the next: {', '.join(causes)}"
+            return f"Nothing to compare with yet, {busy}. End what disturbs, and run it again."
         return "Nothing to compare with yet. Run it again: an undisturbed acceptance is the reference of the next."
     return "Cannot tell: what is known of such machines is not enough. Run it again: its own history helps."
 

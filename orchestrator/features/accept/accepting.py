@@ -21,11 +21,15 @@ from lmsweep.orchestrator.features.accept.parts import processes_in, shipped
 from lmsweep.orchestrator.planning.memory_budget import devices_meant
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predicted_step
+from lmsweep.orchestrator.running.store_writer import writable_store
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.isolation.standby import visible_gpus
+from lmsweep.trials.machine.cpu_affinity import find_gpus
+from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.results.record_json import json_of
@@ -59,8 +63,13 @@ def run_acceptance(location: str, device: Device | None = None, address: str | N
     device: what each GPU should be; None: what its name says. address: of a Ray cluster.
     """
     trials = load_sweep(SWEEP).grids
-    store = Store(location)
-    store.check_writable()
+    store = writable_store(location)
+    if device and not address and not visible_gpus(find_gpus()):
+        why = gpu_states().reason or "CUDA_VISIBLE_DEVICES hides all"
+        raise RequestError(
+            f"--as {device.name}: no NVIDIA GPU is visible here ({why}); nvidia-smi must list it. For the host alone: "
+            "lmsweep accept. For the nodes of a cluster: --address"
+        )
     if address:
         measured = _on_cluster(address, trials)
     else:

@@ -5,6 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.api import free_between
 from lmsweep.analysis.data.columns import first_names, label
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint
@@ -21,33 +22,37 @@ MOST = 3
 def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, str]) -> Listing:
     """Return the fields of the fingerprint whose values differ between two frames of `lmsweep.load`.
 
-    `comparable` is no where `lmsweep compare` refuses to pair results that differ in the field. Raises RequestError if
-    a store is empty.
+    `comparable` is no where `lmsweep compare` refuses to pair results of these stores that differ in the field. Raises
+    RequestError if a store is empty.
     """
     for frame, name in ((one, names[0]), (other, names[1])):
         if frame.empty:
             raise RequestError(f"{name} holds no results")
     headings = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
+    refused = {*ENVIRONMENT_FIELDS} - {*free_between(one, other)}
     lines = []
     shown = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
     for field in shown:
         left, right = ({_written(field, value) for value in frame[field].unique()} for frame in (one, other))
         if left != right:
-            comparable = "no" if field in ENVIRONMENT_FIELDS else "yes"
+            comparable = "no" if field in refused else "yes"
             lines.append((field, first_names(sorted(left), MOST), first_names(sorted(right), MOST), comparable))
     same = len(shown) - len(lines)
     frame = pd.DataFrame(lines, columns=["field", *headings, "comparable"])
+    found = f"{len(lines)} {'field differs' if len(lines) == 1 else 'fields differ'}, {same} are the same. "
+    if "no" in frame["comparable"].to_numpy():
+        found += (
+            "comparable: no means that `lmsweep compare` refuses these stores until `--where FIELD=VALUE` selects one "
+            "value of the field, or `--across FIELD` accepts several."
+        )
+    elif lines:
+        found += "`lmsweep compare` pairs their results."
     return Listing(
         title="Environments that differ",
         frame=frame,
         keys=["field"],
         units={},
-        notes=[
-            f"{len(lines)} {'field differs' if len(lines) == 1 else 'fields differ'}, {same} are the same. comparable: "
-            "no means that `lmsweep compare` refuses to pair such results unless `--across FIELD` accepts it."
-            if lines
-            else f"All {same} fields are the same."
-        ],
+        notes=[found if lines else f"All {same} fields are the same."],
     )
 
 

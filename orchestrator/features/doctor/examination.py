@@ -33,6 +33,9 @@ ENOUGH_SHARED_MEMORY = GIB
 """Bytes of /dev/shm, through which Ray's object store and the ranks of a trial exchange data."""
 
 SYSTEM = Path("/sys/devices/system/cpu")
+PCI = Path("/sys/bus/pci/devices")
+NVIDIA, DISPLAY = "0x10de", "0x03"
+"""The vendor of a PCI device, and how the class of one that draws or computes begins."""
 
 
 def examine() -> list[Finding]:
@@ -136,7 +139,13 @@ def gpus() -> Iterator[Finding]:
     if counted and counted > (usable := _here().gpus):
         yield missing_gpus(counted, len(seen.gpus), usable, seen.reason)
     elif seen.reason:
-        yield Finding("NVIDIA GPUs", f"none ({seen.reason})")
+        plugged = sum(
+            _read(one / "vendor") == NVIDIA and (_read(one / "class") or "").startswith(DISPLAY)
+            for one in PCI.glob("*")
+        )
+        advice = f"The machine has {plugged}: install or repair NVIDIA's driver; nvidia-smi must list them."
+        found = f"none: trials run on the CPU alone ({seen.reason})"
+        yield Finding("NVIDIA GPUs", found, advice if plugged else None)
     for index, gpu in enumerate(seen.gpus):
         yield Finding(f"GPU {index}", f"{gpu.name}, driver {gpu.driver_version}")
         for one in gpu_findings(gpu):

@@ -39,11 +39,11 @@ def trial(
         wrong_in,
     )
     from lmsweep.orchestrator.features.trial.trial_table import show_trial
+    from lmsweep.orchestrator.running.store_writer import writable_store
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, single_trial
     from lmsweep.trials.isolation.virtual_environment import SoftwareError
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
-    from lmsweep.trials.store.store import Store
 
     memory_asked_for()
     settings = [*settings, "profiler=nsys"] if what.nsys else settings
@@ -58,9 +58,7 @@ def trial(
         from lmsweep.trials.profiling.find_nsys import check_nsys
 
         check_nsys([asked], here=True)
-    kept = Store(store) if store else None
-    if kept:
-        kept.check_writable()
+    kept = writable_store(store) if store else None
     line, failed = ProgressLine(), False
 
     def show(rows: list[Row]) -> None:

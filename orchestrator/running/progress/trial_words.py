@@ -42,10 +42,16 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     command: from devices to the command for trials on these alone.
     """
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
-    not_run = [(plan.count(action), said) for action, said in words.items()]
+    # Of a trial that some processes have measured, those run that follow.
+    first = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
+    in_part = sum(first.values()) - len(first)
+    counts = {action: _count(one for one in plan.trials if one.action == action) for action in words}
+    not_run = [(counts[action] + in_part * (action == "stored"), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}{_to_leave_out(plan, estimate, command)}"]
+    lines = [
+        f"{plan.sweep}: {count_trials(_count(plan.trials) + in_part)}, {to_run}{_to_leave_out(plan, estimate, command)}"
+    ]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
         grouped = _grouped((one for one in plan.trials if one.action == ruled_out), lambda one: one.reason)
@@ -53,10 +59,14 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
         for trials in found[:most]:
             others = f", and {len(trials) - 1} more" if len(trials) > 1 else ""
             which = f"; trial {names[trials[0].index]}{others}" if ruled_out == "predicted_oom" else ""
-            lines.append(f"  {len(trials)} {ruled_out}: {trials[0].reason}{which}")
-        if rest := sum(map(len, found[most:])):
+            lines.append(f"  {_count(trials)} {ruled_out}: {trials[0].reason}{which}")
+        if rest := sum(map(_count, found[most:])):
             lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
     return "\n".join(lines)
+
+
+def _count(trials: Iterable[PlannedTrial]) -> int:
+    return sum(one.trial.config.processes if one.action == "stored" else 1 for one in trials)
 
 
 def _of_these(plan: Plan) -> str:

@@ -16,7 +16,7 @@ from lmsweep.trials.results.record import records_of
 from lmsweep.trials.results.record_json import json_values
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-from tests.support.command import answer_here, lmsweep
+from tests.support.command import answer_here, lmsweep, lmsweep_here
 
 
 @pytest.mark.slow
@@ -44,11 +44,27 @@ def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
     [
         (("--as", "H20x"), "--as H20x: no such device; did you mean H20?"),
         (("-o", "nowhere/page.html"), "there is no folder nowhere"),
+        (("--store", "h200-accept"), "h200-accept is a set that ships with lmsweep"),
+        pytest.param(
+            ("--as", "H200"),
+            "--as H200 SXM: no NVIDIA GPU is visible here (",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it is measured"),
+        ),
     ],
 )
-def test_a_wrong_request_is_refused_before_anything_is_measured(words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_request_is_refused_before_anything_is_measured(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = answer_here("accept", *words)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and said in done.stderr and "measuring" not in done.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_help_says_what_each_exit_code_means() -> None:
+    said = " ".join(lmsweep_here("accept", "--help").split())
+    assert "Exit code 0: all that is judged passes. 1: a part is slow or undecided, or nothing could be judged" in said
+    assert "2: a wrong request" in said
 
 
 def test_from_python_an_unknown_gpu_is_refused_before_anything_is_measured() -> None:

@@ -9,6 +9,7 @@ from textwrap import wrap
 import jsonschema
 import pytest
 
+from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.features.accept.accept_text import (
     advice,
@@ -260,6 +261,34 @@ def test_a_slow_host_that_was_busy_is_not_called_slow() -> None:
     found = accept(rows, [seen()], shipped=SHIPPED)
     assert unit(found, "host").verdict == "cannot tell" and unit(found, "GPU 0").verdict == "pass"
     assert "CPU time" in " ".join(explanations(found)) and "Cannot tell about host: " in advice(found)
+
+
+def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice() -> None:
+    condition = Condition("host", "other processes use 31.0 cores", disturbs=True)
+    rows = measured("h200-devices", slower=70, of="launches")
+    found = accept(rows, [seen("a", condition)], shipped=SHIPPED)
+    assert unit(found, "host").verdict == "cannot tell"
+    assert "launches of small takes more than twice as long as hosts of the shipped sets" in " ".join(
+        explanations(found)
+    )
+    assert listing_of(found).frame.set_index("part").loc["launches of small", "time"] == "> +100 %"
+    assert "Cannot tell about host: other processes use 31.0 cores. Remove the cause" in advice(found)
+    printed = " ".join(render(one, "text") if isinstance(one, Listing) else one for one in paragraphs(found))
+    assert not re.search(r"\d{3,} %", printed.replace("+100 %", ""))
+    slow = accept(rows, [seen()], shipped=SHIPPED)
+    assert re.search(r"launches of small takes \d{4} % ", " ".join(explanations(slow))), (
+        "of an idle host it is a finding"
+    )
+
+
+def test_a_first_acceptance_that_was_disturbed_says_so_and_what_to_do() -> None:
+    rows = [one for one in measured("h200-accept", flag=Flag.BUSY_HOST) if one.judged.kind == "cpu"]
+    node = NodeSeen(node="a", conditions=(Condition("host", "other processes use 2.0 cores", disturbs=True),))
+    said = advice(accept(rows, [node], shipped=SHIPPED))
+    assert said == (
+        "Nothing to compare with yet, and this acceptance may be none for the next: other processes use 2.0 cores. "
+        "End what disturbs, and run it again."
+    )
 
 
 def test_a_gpu_that_another_process_uses_is_named_as_such_and_not_called_slow() -> None:

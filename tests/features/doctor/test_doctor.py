@@ -55,11 +55,18 @@ def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_a
         assert f"\n{check} " in done.stdout
 
 
-def test_a_machine_without_nvidias_driver_says_so(monkeypatch):
+def test_a_machine_without_nvidias_driver_says_so_and_a_gpu_that_it_hides_is_a_warning(monkeypatch, tmp_path):
     if gpu_states().reason is None:
         pytest.skip("this machine has NVIDIA GPUs")
+    monkeypatch.setattr(examination, "PCI", tmp_path)
     (only,) = examination.gpus()
-    assert only.found.startswith("none (NVML") and only.advice is None
+    assert only.found.startswith("none: trials run on the CPU alone (NVML") and only.advice is None
+    for place, vendor, kind in (("1", "0x10de", "0x030200"), ("2", "0x10de", "0x068000"), ("3", "0x1af4", "0x030000")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / place / "class").write_text(f"{kind}\n")
+    (only,) = examination.gpus()
+    assert only.advice and only.advice.startswith("The machine has 1: install or repair NVIDIA's driver")
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,7 @@ def additive_mask(config: TrialConfig, documents: Tensor | None, device: Device,
     """What is added to the scores, (..., tokens, tokens): 0, or the least number of the type where nothing is attended
     to. Not -inf, with which some kernels give NaN where a whole block is masked."""
     attended = may_attend(
-        config.context_length,
-        device,
-        causal=config.causal,
-        window=config.window,
-        documents=documents,
+        config.context_length, device, causal=config.causal, window=config.window, documents=documents
     )
     nothing = torch.zeros((), dtype=dtype, device=device)
     return torch.where(attended, nothing, torch.full_like(nothing, torch.finfo(dtype).min))

@@ -68,13 +68,7 @@ class _Run:
     """A process that trains until memory runs out."""
 
     def __init__(
-        self,
-        programs: Mapping[bool, StepProgram],
-        shapes: Sequence[Shape],
-        limit: int | None,
-        way: str,
-        *,
-        each: bool,
+        self, programs: Mapping[bool, StepProgram], shapes: Sequence[Shape], limit: int | None, way: str, *, each: bool
     ) -> None:
         self.allocator = CachingAllocator(limit, way)
         self._programs = programs

@@ -1,0 +1,100 @@
+"""What each run on this machine was asked, in a file of the cache folder, and how much of it has a result."""
+
+import hashlib
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from lmsweep.orchestrator.plan_request import How, What, Where, resume_command
+from lmsweep.trials.machine.scratch import cache_folder
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
+
+
+class Count(NamedTuple):
+    have: int
+    """Trials with a result; each process of one that asks for several counts."""
+    planned: int
+
+
+def keep(what: What, where: Where, how: How) -> None:
+    """Keep the request. A cache folder that cannot be written is no reason not to run."""
+    request = {
+        "command": resume_command("run", what, where, how),
+        "folder": str(Path.cwd()),
+        "what": {"sweep": what.sweep}
+        | {name: [*getattr(what, name)] for name in ("grids", "overrides", "trusted")}
+        | {"code": what.code, "shard": what.shard},
+    }
+    text = json.dumps(request)
+    with suppress(OSError, RequestError):
+        folder = _folder_of(where.store)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{_digest(text)}.json").write_text(text, "utf-8")
+
+
+def lines_about(store: str) -> Iterator[str]:
+    """Yield a line for each run into this store if some of its trials, not all, have a result. What is complete is
+    forgotten, and so is what can no longer be read."""
+    try:
+        kept = sorted(_folder_of(store).glob("*.json"))
+    except (OSError, RequestError):
+        return
+    for path in kept:
+        try:
+            request = json.loads(path.read_text("utf-8"))
+            what = What(**request["what"])
+            count = _count(what, Path(request["folder"]), store)
+        except (
+            OSError,
+            RequestError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # the sweep file is gone, or of a newer version
+            count = None
+        if count and 0 < count.have < count.planned:
+            there = request["folder"]
+            first = "" if Path.cwd() == Path(there) else f"cd {shlex.quote(there)} && "
+            words = f"{what.sweep}: {count.have} of {count.planned} trials have a result"
+            yield f"{words}. Unless it still runs, to resume: {first}{request['command']}"
+        elif count is None or count.have:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _count(what: What, folder: Path, store: str) -> Count | None:
+    """Return how many of the trials have a result; None of a sweep that takes too long to expand."""
+    from lmsweep.orchestrator.sweep.ranges import shard
+    from lmsweep.orchestrator.sweep.sweep import parse_overrides, read_sweep
+    from lmsweep.trials.spec.identity import trial_id
+    from lmsweep.trials.store.store import Store
+
+    source = folder / what.sweep
+    code = str(folder / what.code) if what.code else None if Path.cwd() == folder else str(folder)
+    named = str(source) if source.is_file() else what.sweep
+    written = read_sweep(named, parse_overrides([*what.overrides]), code=code, trusted=what.trusted, grids=what.grids)
+    if written.is_large:
+        return None
+    trials = written.expanded().trials
+    trials = trials[shard(what.shard)] if what.shard else trials
+    planned = {trial_id(one.config): one.config.processes for one in trials}
+    final = [status.value for status in Status if status.is_final]
+    rows = Store(store).rows(["trial_id", "attempt_id"], status=final, trial_id=[*planned])
+    measured = Counter(trial for trial, _ in {(row["trial_id"], row["attempt_id"]) for row in rows})
+    ruled_out = {row["trial_id"] for row in rows if row["status"] != Status.OK}  # no other process would run
+    have = sum(many if one in ruled_out else min(many, measured[one]) for one, many in planned.items())
+    return Count(have, sum(planned.values()))
+
+
+def _folder_of(store: str) -> Path:
+    place = store if "://" in store else str(Path(store).absolute())
+    return cache_folder() / "unfinished" / _digest(place)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,42 @@
+"""A run that is killed: its table says how much of it has a result, and how to resume."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import answer_here, lmsweep, start, wait_for_child, write_sweep
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/lmsweep/unfinished"
+
+
+@pytest.mark.slow
+def test_the_table_of_a_killed_run_begins_with_what_lacks_and_the_command_that_resumes(
+    tmp_path: Path, cache: Path
+) -> None:
+    sweep, store = write_sweep(tmp_path, precision=["fp32"], context_length=[16, 32], processes=[2]), tmp_path / "store"
+    run = start("run", sweep, "--store", store)
+    while not [*store.glob("measurements/*.parquet")]:
+        wait_for_child(run)
+    run.kill()
+    run.wait()
+    first, *_ = lmsweep("table", store).stdout.splitlines()
+    assert ": 1 of 4 trials have a result. " in first, first
+    command = first.partition("to resume: ")[2]
+    assert "lmsweep run" in command and str(sweep) in command
+    assert " of 4 trials" not in lmsweep("table", store, "--format", "csv").stdout
+    done = lmsweep(*shlex.split(command)[shlex.split(command).index("lmsweep") + 1 :])
+    assert done.returncode == 0, done.stderr
+    assert "4 trials, 3 to run" in done.stdout and "; 1 stored" in done.stdout
+    assert " trials have a result" not in lmsweep("table", store).stdout
+    assert [*cache.glob("*/*.json")] == [], "what is complete is forgotten"
+
+
+def test_of_a_run_without_any_result_and_of_a_wrong_request_no_table_speaks(tmp_path: Path, cache: Path) -> None:
+    assert answer_here("run", "no-such-sweep", "--store", tmp_path / "store").returncode == 2
+    assert answer_here("table", tmp_path / "store").stdout == ""
+    assert [*cache.glob("*/*.json")] == []
