@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lmsweep.trials.analytic.formulas import Number
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import device_meant
 
 MILLION = 1e6
 HOUR = 3600.0
@@ -45,8 +46,9 @@ def hourly_dollars(
     for price in prices:
         meant = [device for device in known if price.is_of(*device)]
         if not meant:
-            names = ", ".join(dict.fromkeys(name for name, _ in known))
-            raise RequestError(f"--price {price.device}: no such device here; the devices are {names}")
+            names = [*dict.fromkeys(name for name, _ in known)]
+            here = f"{device_meant(price.device, names)}the devices are {', '.join(names)}"
+            raise RequestError(f"--price {price.device}: no such device here; {here}")
         for device in meant:
             if device in found:
                 raise RequestError(f"--price {price.device}: another price also applies to {device[0]}")

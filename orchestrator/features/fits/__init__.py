@@ -19,8 +19,11 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def fits(
-    model: Annotated[str, Argument(help="A size, hf: and a name, folder or JSON file, or your own by reference.")],
-    context: Annotated[int, Option("--context", help="Tokens of a sequence.")] = 4096,
+    model: Annotated[
+        str,
+        Argument(help="A model by name, as for audit; hf: and a name, folder or JSON file; or your own by reference."),
+    ],
+    context: Annotated[str, Option("--context", help="Tokens of a sequence: 8192, or 8k, which is the same.")] = "4k",
     on: Annotated[
         str, Option("--for", metavar="GPU,...", help="The GPUs to ask about; 24GB: the memory alone.")
     ] = "H100,H200,B200,A100 80GB,4090",
@@ -73,7 +76,7 @@ def fits(
 
     answer = FitsOutput(
         model=request.model,
-        context=request.context,
+        context=request.context_meant(),
         tokens=request.tokens_meant(),
         assumed=request.assumed(),
         fits=find_fits(request),

@@ -58,8 +58,9 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
             "--format json is about a store: lmsweep best quick, then lmsweep best results",
         ),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
+        ([STORE, "--price", "H20=3"], "--price H20: no such device here; did you mean H200? the devices are NVIDIA"),
     ],
-    ids=["jobs", "budget", "for", "sweep", "price"],
+    ids=["jobs", "budget", "for", "sweep", "price", "near"],
 )
 def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(words: list[str], message: str) -> None:
     done = answer_here("best", *words)

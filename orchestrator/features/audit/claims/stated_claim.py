@@ -84,6 +84,13 @@ class Claim:
         return devices_of(self.gpus or "")[0]
 
     @property
+    def words(self) -> str | None:
+        """Return what it is a claim of, as it was read: `llama-3.1-8b on 8 H100 SXM, 8,192 tokens of context`."""
+        there = " on ".join([*([self.shape.name] if self.model else []),
+                             *([f"{self.count} {self.device.name}"] if self.gpus else [])])  # fmt: skip
+        return ", ".join(filter(None, [there, f"{self.context:,} tokens of context" if self.context else ""])) or None
+
+    @property
     def shape(self) -> Model:
         return model_named(self.model) if self.model else NO_MODEL
 
