@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lmsweep.orchestrator.cluster.planned_nodes import layout_of
+from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, layout_of
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of, recomputes
 from lmsweep.orchestrator.features.audit.claims.models import of_about
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.fitting import memory_question
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.datasheets import NETWORKS
 from lmsweep.trials.analytic.prediction_question import Answer, Question
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.errors import RequestError
@@ -117,6 +118,8 @@ def why_unpredicted(claim: Claim) -> str | None:
         return f"of {claim.shape.name} only the number of parameters is known; name the model{of_about(claim.shape)}"
     if claim.context is None:
         return "the context is not stated"
+    if claim.count > USUAL_GPUS and claim.nodes != 1 and claim.device.name not in NETWORKS:
+        return f"how nodes of {claim.device.name} are connected is not known; it is predicted of at most {USUAL_GPUS}"
     try:
         configs_of(claim)
         layout_of(claim.count, claim.device, nodes=str(claim.nodes) if claim.nodes else None, network=None)

@@ -24,12 +24,14 @@ class Steps:
 
 def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
     """Return what `fits` asks of this way to train; None where memory is not that of sharded weights alone."""
-    if max(claim.tp or 1, claim.pp or 1, claim.cp or 1, claim.ep or 1) > 1 or _is_selective(claim):
+    is_unlike = max(claim.tp or 1, claim.pp or 1, claim.cp or 1, claim.ep or 1) > 1 or _is_selective(claim)
+    if is_unlike or config.ddp not in ("none", "fsdp"):
         return None
     room = claim.device.memory - CUDA_RESERVE
     most = round(room * 100 / peak_of_others(100)[1])  # what the leanest of other trainers would fit into the room
     rooms = (Room(claim.device.name, room), Room(claim.device.name, most))
-    return Question(config=replace(config, batch_size=1, accumulate=1), rooms=rooms, wants=("largest",), is_trial=False)
+    asked = replace(config, batch_size=1, accumulate=1, compile="none")  # as `fits` asks
+    return Question(config=asked, rooms=rooms, wants=("largest",), is_trial=False)
 
 
 def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Question, Answer]) -> Steps:

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Text, Texts
-from lmsweep.orchestrator.terminal import say_data
+from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
@@ -69,6 +69,8 @@ def fits(
         code=code,
         trusted=trusted,
     ).checked()
+    if price and not tokens:
+        say("--price without --tokens: dollars are those of so many tokens, --tokens 1B", error=True)
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.orchestrator.features.fits.fit import FitsOutput
     from lmsweep.orchestrator.features.fits.fits_page import fits_listing

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
 import lmsweep
-from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of
+from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, Layout, layout_of
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant
 from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
@@ -134,7 +134,18 @@ class FitRequest:
 
     def layout(self, gpu: AskedGpu, gpus: int) -> Layout:
         """Return the number of nodes for these GPUs. Raises RequestError if they do not fill nodes."""
-        return layout_of(gpus, gpu.datasheet, nodes=None, network=None)
+        if gpus > USUAL_GPUS and gpus % USUAL_GPUS:
+            near = gpus // USUAL_GPUS * USUAL_GPUS
+            raise RequestError(
+                f"--gpus {gpus}: they do not fill nodes of {USUAL_GPUS}; write {near} or {near + USUAL_GPUS}"
+            )
+        try:
+            return layout_of(gpus, gpu.datasheet, nodes=None, network=None)
+        except RequestError as error:
+            raise RequestError(
+                f"--gpus {gpus} of {gpu.name}: how fast nodes of them are connected is not known; ask for at most "
+                f"{USUAL_GPUS}, or of another GPU by --for"
+            ) from error
 
     def methods_meant(self) -> list[str]:
         """Return the methods. Raises RequestError for an unknown one."""
@@ -189,6 +200,10 @@ class FitRequest:
                 raise RequestError(f"--gpus {count}: it must be at least 1")
         if not self.devices:
             raise RequestError("--for names no GPU; write --for H100,H200")
+        if self.lengths and max(self.gpus) > 1:
+            raise RequestError(
+                f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
+            )
         self.context_meant(), self.methods_meant(), self.tokens_meant(), self.prices_meant()
         return replace(self, gpus=tuple(dict.fromkeys(self.gpus)))
 

@@ -74,6 +74,24 @@ def test_a_context_of_8k_is_8192_tokens_in_fits_and_in_audit():
         )
 
 
+def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
+    asked = ["fits", "tiny", *SHORT, "--for", "H100,4090", "--method", "full", "--tokens", "1B", "--price", "H100=2.5",
+             "--set", "checkpointing=none"]  # fmt: skip
+    said = answer_here(*asked).stdout
+    first = json.loads(answer_here(*asked, "--format", "json").stdout)["fits"][0]
+    assert said.splitlines()[1] == "full: weights and AdamW's state in bf16"
+    assert "others' tokens/s" in said and "tokens/s, hours and dollars: of lmsweep's own training loop" in said
+    low, high = first["tokens_per_second_between"]
+    assert first["hours_between"] == pytest.approx([1e9 / high / 3600, 1e9 / low / 3600])
+    assert first["dollars_between"] == pytest.approx([2.5 * one for one in first["hours_between"]])
+    least, most = first["hours_between"]
+    assert f"{first['hours']:,.3g} ({least:,.3g} to {most:,.3g})" in said
+    assert "\nno price for RTX 4090: --price 'RTX 4090=DOLLARS' an hour\n" in said
+    alone = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--method", "full", "--price", "H100=2.5",
+                        "--set", "checkpointing=none")  # fmt: skip
+    assert "--price without --tokens" in alone.stderr
+
+
 ANSWER = json_values(
     FitsOutput(
         model="<tiny>",
@@ -250,7 +268,9 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("hf:./missing.json",), "there is no file"),
         (("tiny", "--method", "lara"), "did you mean lora?"),
         (("tiny", "--tokens", "many"), "such as 300M or 1B"),
-        (("tiny", "--gpus", "9"), "do not fill nodes"),
+        (("tiny", "--gpus", "9"), "--gpus 9: they do not fill nodes of 8; write 8 or 16"),
+        (("tiny", "--gpus", "16", "--for", "4090"), "are connected is not known; ask for at most 8, or of another GPU"),
+        (("tiny", "--gpus", "8", "--lengths", "lognormal(40, 0.8, 64)"), "are not predicted; leave out one"),
         (("tiny", "--set", "batch_size=4"), "fits chooses it"),
         (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
         (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
