@@ -25,8 +25,7 @@ def headline(one: Audited) -> str:
 
 
 def _details(one: Audited) -> list[str | Listing]:
-    assumed = [f"  {text}" for text in one.varied if text not in one.why]
-    lines = [*([one.subject] if one.subject else []), *(["assumed:", *assumed] if assumed else [])]
+    lines = [*([one.subject] if one.subject else []), *(text for text in one.varied if text not in one.why)]
     parts: list[str | Listing] = ["\n".join(lines)] if lines else []
     if one.read:
         parts.append("\n".join(["read from the log:", *(f"  {line}" for line in one.read)]))

@@ -129,7 +129,9 @@ def stored_cells(
             raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
         frames.append(select(of_present_devices(frame, where), where))
     known = {pair for frame in frames for pair in zip(frame["device_name"], frame["accelerator_type"], strict=True)}
-    hourly_dollars(aim.prices, [*known, *others])
+    priced = hourly_dollars(aim.prices, [*known, *others])
+    for name in sorted({name for name, kind in known if aim.prices and (name, kind) not in priced}):
+        say(f"no price for {name}: --price '{name}=DOLLARS' an hour", error=True)
     return [cell for frame in frames for cell in cells_of(frame)]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import lmsweep
 from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, Layout, layout_of
 from lmsweep.orchestrator.feature import registered
-from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, counted, devices_meant
 from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
@@ -123,6 +123,11 @@ class FitRequest:
             if (size := bytes_of(text)) is not None:
                 found[text.strip()] = AskedGpu(text.strip(), size, None)
                 continue
+            count, name = counted(text)
+            if count > 1:
+                raise RequestError(
+                    f"--for {text}: the number of GPUs is an option of its own: --for {name} --gpus {count}"
+                )
             matching = devices_meant(text)
             form = _without_memory(matching[0])
             taken = [one for one in matching if _without_memory(one) == form]

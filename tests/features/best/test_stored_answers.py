@@ -51,6 +51,12 @@ def test_of_two_gpus_one_answer_says_which_is_the_cheapest_and_which_the_fastest
     assert front in words and "the best in time and money" not in words
 
 
+def test_a_gpu_without_a_price_is_named_where_others_have_one() -> None:
+    done = answer_here("best", *LARGE, "--goal", "$/Mtoken", "--price", "H100=2.5")
+    assert done.returncode == 0 and "no price for NVIDIA H200: --price 'NVIDIA H200=DOLLARS' an hour\n" in done.stderr
+    assert "no price" not in answer_here("best", *LARGE).stderr
+
+
 @pytest.mark.slow
 def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory() -> None:
     done = answer_here("best", STORE, "--max-batch")
