@@ -163,17 +163,6 @@ def _fit(
     )
 
 
-def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -> dict[str, Any]:
-    """Return hours and dollars of so many tokens by the middle, highest and lowest tokens a second."""
-    if not tokens:
-        return {}
-    middle, least, most = (tokens / rate / 3600 for rate in rates)
-    found: dict[str, Any] = {"hours": middle, "hours_between": (least, most)}
-    if hourly:
-        found |= {"dollars": middle * hourly, "dollars_between": (least * hourly, most * hourly)}
-    return found
-
-
 def _with_varied_times(
     fit: Fit, config: TrialConfig, answer: Answer, rates: Rates, price: float | None, tokens: float | None
 ) -> Fit:
@@ -193,6 +182,17 @@ def _with_varied_times(
         tokens_per_second_of_others_between=(real / others.high, real / others.low),
         source=source_of(steps.usual.time),
     )
+
+
+def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -> dict[str, Any]:
+    """Return hours and dollars of so many tokens by the middle, highest and lowest tokens a second."""
+    if not tokens:
+        return {}
+    middle, least, most = (tokens / rate / 3600 for rate in rates)
+    found: dict[str, Any] = {"hours": middle, "hours_between": (least, most)}
+    if hourly:
+        found |= {"dollars": middle * hourly, "dollars_between": (least * hourly, most * hourly)}
+    return found
 
 
 def _best(ways: Sequence[Fit]) -> Fit:

@@ -150,7 +150,7 @@ NUMBERS = ("tokens_per_second", "tokens_per_second_per_gpu", "samples_per_second
 def devices_of(text: str) -> tuple[int, Device]:
     """Return number and kind of the GPUs that a text means: `8xH100`, `A100-SXM4-80GB`. Raises RequestError."""
     if text.strip().isdecimal():
-        raise RequestError(f"--gpus {text}: of which kind? Write {text.strip()}xH100")
+        raise RequestError(f"--gpus {text}: what GPU? Write {text.strip()}xH100")
     count, name = counted(text)
     if found := find_device(name) or device_named(name):
         return count, found
