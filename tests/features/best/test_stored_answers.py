@@ -78,7 +78,10 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
             "--format json is about a store: lmsweep best quick, then lmsweep best results",
         ),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
-        ([STORE, "--price", "H20=3"], "--price H20: no such device here; did you mean H200? the devices are NVIDIA"),
+        (
+            [STORE, "--price", "H2000=3"],
+            "--price H2000: no such device here; did you mean H200? the devices are NVIDIA",
+        ),
     ],
     ids=["jobs", "budget", "for", "sweep", "price", "near"],
 )
