@@ -123,6 +123,8 @@ class Comparison:
         notes = [f"{cells}: {found}. Differences count from {counted}; `same` is within {same}."]
         if self.differences:
             notes.append(f"The sides differ in {self.differences}.")
+        if self.claim and self.claim.clock == "device" and not self.claim.scope.one_host:
+            notes.append("Device time is the GPU's alone; wall time, for which you wait and pay, has the host's in it.")
         capped = self.cells["kind"].isin(CAPPED) & self.cells["verdict"].eq("ambiguous")
         if capped.any():
             notes.append(f"{capped.sum()} ambiguous at the GPU's power limit: --set processes=3 decides.")

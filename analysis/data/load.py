@@ -1,6 +1,5 @@
 """Reads a store into a table of results: every stored row, its statistics and its derived speeds."""
 
-import shlex
 import warnings
 from collections.abc import Callable, Collection
 from os import PathLike
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import for_each_kind, size_terms
-from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.open_store import open_store, why_no_store
 from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
@@ -82,10 +81,7 @@ def of_stored_rows(frame: pd.DataFrame, *, pooled: bool, flops: FlopConvention) 
 def stored_rows(store: Store) -> pd.DataFrame:
     """Return the rows of every attempt and the statistics of their samples. Raises RequestError without a store."""
     if not store.exists():
-        there = store.location
-        raise RequestError(
-            f"there is no store at {there}; create one with: lmsweep run quick --store {shlex.quote(there)}"
-        )
+        raise RequestError(why_no_store(store.location))
     table, damage = store.read()
     for item in damage:
         left_out = "cannot be read and its results are left out" if item.rows is None else "is read in part"

@@ -1,9 +1,11 @@
 """Opens a store to read: by its location, by the name of one that ships with lmsweep, or one that was shared."""
 
 import atexit
+import difflib
 import http.client
 import json
 import re
+import shlex
 import shutil
 import tempfile
 import time
@@ -36,6 +38,14 @@ def open_store(location: str | PathLike[str] | Store) -> Store:
             raise RequestError(f"{shared} is a link, which is not followed; give the folder that it leads to")
         return Store(str(shared))
     return Store(shipped()[location]) if location in shipped() else store
+
+
+def why_no_store(location: str) -> str:
+    """Return that no store is there, which ones that ship have similar names, and how to make one."""
+    near = " or ".join(difflib.get_close_matches(Path(location).name, shipped(), 2))
+    hint = f"did you mean {near}? Or create" if near else "create"
+    make = f"{hint} one with: lmsweep run quick --store {shlex.quote(location)}"
+    return f"there is no store at {location}; {make}; these ship: {', '.join(shipped())}"
 
 
 INDEX = "files.json"

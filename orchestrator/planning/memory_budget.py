@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.prediction_question import Room
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of, gib
-from lmsweep.trials.spec.suggestions import nearest
+from lmsweep.trials.spec.suggestions import device_meant
 
 CUDA_RESERVE = 767 * 2**20
 """Bytes of the CUDA context and kernels outside PyTorch's allocator, measured after the first step on an H100."""
@@ -85,7 +85,8 @@ def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool
 
 def with_devices(node: Node, text: str, gpus: int) -> Node:
     """Return the node with so many of the GPUs meant by `H100` or `24GB`. Raises RequestError if there are none."""
-    name, memory = device_memory(text)
+    first = None if bytes_of(text) else devices_meant(text)[0]
+    name, memory = (first.name, first.memory) if first else (f"a {text.strip()} device", bytes_of(text))
     some = node.environments.get("cuda") or node.environments["cpu"]
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
     on_gpus = {**node.environments, "cuda": there}
@@ -100,28 +101,11 @@ def counted(text: str) -> tuple[int, str]:
     return (int(found[1]), found[2]) if found else (1, text)
 
 
-def device_memory(text: str) -> tuple[str, int]:
-    """Return name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`. Raises RequestError."""
-    size = bytes_of(text)
-    if size is not None:
-        return f"a {text.strip()} device", size
-    first, *_ = devices_meant(text)
-    return first.name, first.memory
-
-
 def devices_meant(text: str, option: str = "--for") -> list[Device]:
     """Return every device in the table whose name has all of these words. Raises RequestError if there is none."""
     words = set(re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip()))
-    meant = [
-        device
-        for device in DEVICES
-        if words <= {*device.name.upper().split(), *device.name.upper().replace("GB", "G").split()}
-    ]
-    if meant:
+    names = {one.name: {*f"{one.name} {one.name.replace('GB', 'G')}".upper().split()} for one in DEVICES}
+    if meant := [one for one in DEVICES if words <= names[one.name]]:
         return meant
-    names = [device.name for device in DEVICES]
-    words_for = {word.lower(): word for name in names for word in (name, name.split()[0])}
-    near = words_for.get(nearest(text.lower(), words_for) or "")
-    hint = f"did you mean {near}? " if near else ""
     size = "give a size (24GB) or one of" if option == "--for" else "one of"
-    raise RequestError(f"{option} {text}: no such device; {hint}{size}: {', '.join(names)}")
+    raise RequestError(f"{option} {text}: no such device; {device_meant(text, names)}{size}: {', '.join(names)}")

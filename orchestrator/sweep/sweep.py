@@ -21,7 +21,7 @@ from lmsweep.trials.code.ownership import folder_within
 from lmsweep.trials.lengths.length_forms import with_lengths
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.suggestions import choices, nearest
+from lmsweep.trials.spec.suggestions import choices, did_you_mean
 from lmsweep.trials.spec.workloads import workloads
 
 MAX_COMBINATIONS = 250_000
@@ -318,13 +318,10 @@ def _text(name_or_path: str) -> tuple[str, str]:
 def _not_found(path: Path, packaged: Sequence[str]) -> str:
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         beside = [str(path.with_name(one.name)) for one in path.parent.glob("*.y*ml")]
-        near = path.stem if path.stem in packaged else nearest(str(path), beside)
-        return f"there is no sweep file {path}{f'; did you mean {near}?' if near else ''}"
-    near = nearest(str(path), packaged)
-    return (
-        f"{path} is neither a file nor the name of a packaged sweep"
-        f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(packaged)})"
-    )
+        meant = (path.stem, packaged) if path.stem in packaged else (str(path), beside)
+        return f"there is no sweep file {path}{did_you_mean(*meant)}"
+    near = did_you_mean(path, packaged)
+    return f"{path} is neither a file nor the name of a packaged sweep{near} (packaged: {', '.join(packaged)})"
 
 
 def _overrides(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:

@@ -5,10 +5,11 @@ from typing import get_args
 
 import pytest
 
-from lmsweep.orchestrator.planning.memory_budget import device_memory, devices_meant
+from lmsweep.orchestrator.planning.memory_budget import devices_meant
 from lmsweep.trials.analytic.datasheets import DEVICES, GIB, device_named, find_device, peak_flops
 from lmsweep.trials.machine.host_memory import VARIABLE, memory_asked_for
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import bytes_of
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
 
 # What drivers report: full name, bytes of memory (to a per cent), and the row that is meant.
@@ -158,13 +159,13 @@ def test_a_name_that_several_devices_have_is_the_first_and_the_others_are_known(
 
 @pytest.mark.parametrize(("text", "size"), [("24GB", 24e9), ("1.5 GiB", 1.5 * 2**30), ("800mb", 8e8), (".5MiB", 2**19)])
 def test_a_size_of_memory_is_a_number_and_a_unit(text: str, size: float) -> None:
-    assert device_memory(text) == (f"a {text} device", size)
+    assert bytes_of(text) == size
 
 
 @pytest.mark.parametrize("text", ["1.2.3GB", ".GB", "GB", "24", "24 TB", "-1GB"])
 def test_what_is_no_size_of_memory_is_a_wrong_request(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequestError, match=r"--for .*: no such device; .*give a size"):
-        device_memory(text)
+        devices_meant(text)
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(RequestError, match=f"{VARIABLE}={text}: give a size"):
         memory_asked_for()

@@ -60,6 +60,8 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
     text = render(found.listing(), "text")
     assert "3 combinations: device time 38 % faster [" in text and "(through the host 48 % faster)" in text
     assert text.index("device time 38 %") < text.index("wall_ratio")
+    clocks = "Device time is the GPU's alone; wall time, for which you wait and pay, has the host's in it."
+    assert clocks in text and clocks not in render(of(attempts, "context_length", 64, 128).listing(), "text")
 
 
 def test_a_cell_that_failed_on_both_sides_has_no_result_beside_cells_with_device_times(attempts: Attempts) -> None:

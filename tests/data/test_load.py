@@ -19,6 +19,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.statistics.variation import PRIORS, Kind
 from lmsweep.trials.store.store import Store
+from tests.support.command import answer_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 
@@ -204,6 +205,20 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
         RequestError, match=r"there is no store at .*nothing; create one with: lmsweep run quick --store .*nothing"
     ):
         analysis.load(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["table", "b200-devices"], ["compare", "h100-devices", "b200-devices"], ["best", "b200-devices"],
+     ["best", "h100-devices", "b200-devices"], ["report", "h100-devices", "--with", "b200-devices"],
+     ["compare", "h100-devices", "--with", "b200-devices"], ["report", "b200-devices", "--badge", "-"],
+     ["best", "h100-devices", "--for", "B200", "--with", "b200-devices"]],
+)  # fmt: skip
+def test_a_name_of_no_store_is_answered_with_near_names_and_those_that_ship(words: list[str]) -> None:
+    done = answer_here(*words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "there is no store at b200-devices; did you mean h200-devices or h100-devices? " in done.stderr
+    assert "these ship: h100-accept, " in done.stderr
 
 
 def test_a_store_without_rows_loads_as_an_empty_table_with_all_columns(attempts: Attempts) -> None:

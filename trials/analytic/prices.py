@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lmsweep.trials.analytic.datasheets import DEVICES
 from lmsweep.trials.analytic.formulas import Number
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import device_meant
 
 MILLION = 1e6
 HOUR = 3600.0
@@ -45,8 +47,9 @@ def hourly_dollars(
     for price in prices:
         meant = [device for device in known if price.is_of(*device)]
         if not meant:
-            names = ", ".join(dict.fromkeys(name for name, _ in known))
-            raise RequestError(f"--price {price.device}: no such device here; the devices are {names}")
+            names = [*dict.fromkeys(name for name, _ in known)]
+            near = "" if any(price.is_of(one.name, None) for one in DEVICES) else device_meant(price.device, names)
+            raise RequestError(f"--price {price.device}: no such device here; {near}the devices are {', '.join(names)}")
         for device in meant:
             if device in found:
                 raise RequestError(f"--price {price.device}: another price also applies to {device[0]}")

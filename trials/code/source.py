@@ -19,7 +19,7 @@ from lmsweep.trials.code.ownership import hidden_folder, is_users_file, why_no_c
 from lmsweep.trials.code.project import other_python, project_files, syntax_of, text_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
-from lmsweep.trials.spec.suggestions import nearest
+from lmsweep.trials.spec.suggestions import did_you_mean
 
 ENTRY_POINTS = ("lmsweep.models", "lmsweep.attention", "lmsweep.optimizers", "lmsweep.workloads")
 """The groups in which an installed package registers what references may lead to."""
@@ -64,11 +64,12 @@ def find_source(reference: Reference, code: Code) -> Path | None:
     Raises RequestError if it is in neither place, and if the code folder is part of Python or of installed packages.
     """
     top, *rest = (reference.module or "").split(".")
+    written = f"{reference.where}:{reference.attribute}"
     if top in code.trusted:
         if find_spec(top) is None:
             raise RequestError(f"{reference.where}: the trusted package {top} is not installed")
         return None
-    if is_registered(f"{reference.where}:{reference.attribute}"):
+    if is_registered(written):
         return None
     if why := why_no_code_folder(Path(code.folder)):
         raise RequestError(f"--code {code.folder}: it {why}; name the folder of your own code, or a --trust PACKAGE")
@@ -83,7 +84,7 @@ def find_source(reference: Reference, code: Code) -> Path | None:
             if hidden
             else f"a reference leads to your own code in {code.folder}, or to a package named by --trust"
         )
-        raise RequestError(f"{reference.where}:{reference.attribute}: {top} is {kind}; {advice}")
+        raise RequestError(f"{written}: {top} is {kind}; {advice}")
     for root in roots(code):
         path = root.joinpath(top, *rest)
         for candidate in (path / "__init__.py", path.with_name(f"{path.name}.py")):
@@ -91,13 +92,10 @@ def find_source(reference: Reference, code: Code) -> Path | None:
                 return _inside(candidate, reference, code)
     names = [file.stem for root in roots(code) for file in root.glob("*.py")]
     names += [folder.name for root in roots(code) for folder in root.iterdir() if (folder / "__init__.py").exists()]
-    near = nearest(reference.module, names)
-    end = f"{f'; did you mean {near}?' if near else ''} (--code names the folder with your code)"
+    end = f"{did_you_mean(reference.module, names)} (--code names the folder with your code)"
     if top in trusted_packages(code):
         end = f", and the installed package {top} does not register this name; add --trust {top}"
-    raise RequestError(
-        f"{reference.where}:{reference.attribute}: there is no module {reference.module} in {code.folder}{end}"
-    )
+    raise RequestError(f"{written}: there is no module {reference.module} in {code.folder}{end}")
 
 
 def parameters_of(text: str, code: Code) -> frozenset[str]:
@@ -169,8 +167,8 @@ def is_users_module(name: str, code: Code) -> bool:
 def _inside(path: Path, reference: Reference, code: Code) -> Path:
     written = f"{reference.where}:{reference.attribute}"
     if not path.exists():
-        near = nearest(path.name, [other.name for other in path.parent.glob("*.py")]) if path.parent.is_dir() else None
-        raise RequestError(f"{written}: there is no file {path}{f'; did you mean {near}?' if near else ''}")
+        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.py")])
+        raise RequestError(f"{written}: there is no file {path}{near}")
     if not is_users_file(path, code):
         raise RequestError(
             f"{written}: {path} leads out of the code folder {code.folder}, or to what an installer has put there"
@@ -193,8 +191,7 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
     if first not in origins:
         if "*" in origins or "__getattr__" in origins:
             return
-        near = nearest(first, origins)
-        raise RequestError(f"{path}:1: defines no {first}{f'; did you mean {near}?' if near else ''}")
+        raise RequestError(f"{path}:1: defines no {first}{did_you_mean(first, origins)}")
     if (todo := _to_write(reference.attribute, tree)) is not None:
         node, words = todo
         raise RequestError(f"{path}:{node.lineno}: {node.name} is not written yet{f': {words}' if words else ''}")

@@ -11,7 +11,7 @@ model_sizes.py     the named model sizes
 reference.py       references to the user's own code
 installing.py      the command that installs what is missing, in the Python that runs
 software_pins.py   the package versions that a trial's environment replaces
-quantities.py      amounts of memory, read and written
+quantities.py      amounts of memory and tokens, read and written
 ways/              optimizers, attentions, losses, what is compiled, ...: one record each
 suggestions.py     "did you mean ...?" for misspelt words
 """

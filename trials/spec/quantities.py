@@ -1,4 +1,4 @@
-"""Amounts of memory: parsing `24GB`, and printing `79.2 GiB`."""
+"""Amounts of memory and tokens: parsing `24GB` and `8k`, and printing `79.2 GiB`."""
 
 import re
 
@@ -9,6 +9,12 @@ def bytes_of(text: str) -> int | None:
     """Return the bytes that a text such as `24GB`, `1.5 GiB` or `800 mb` stands for, or None if it is no amount."""
     amount = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([GM]i?B)", text.strip(), re.IGNORECASE)
     return round(float(amount[1]) * _UNITS[amount[2].upper()]) if amount else None
+
+
+def context_of(text: str) -> int | None:
+    """Return the tokens of a context such as `8192` or `8k`, which is 8,192, or None if it is no amount."""
+    amount = re.fullmatch(r"(\d+) ?(k?)", text.strip().lower().replace(",", ""))
+    return int(amount[1]) * (1024 if amount[2] else 1) if amount else None
 
 
 def gib(count: float) -> str:

@@ -83,9 +83,20 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
     return next(swapped, None) or next(iter(difflib.get_close_matches(written.lower()[:100], legal, n=1)), None)
 
 
+def did_you_mean(word: object, words: Iterable[str]) -> str:
+    """Return `; did you mean bf16?`, or nothing if no word is similar."""
+    return f"; did you mean {near}?" if (near := nearest(word, words)) else ""
+
+
+def device_meant(text: str, names: Iterable[str]) -> str:
+    """Return `did you mean H100? `, of a name or one of its words, or nothing if none is similar."""
+    meant = {word.lower(): word for name in names for word in (name, *name.split())}
+    near = nearest(text.lower(), meant)
+    return f"did you mean {meant[near]}? " if near else ""
+
+
 def choices(word: object, words: Iterable[str]) -> str:
     """Return `; did you mean bf16? (one of: fp32, bf16)`, without the list if it is long and one word is near."""
     legal = list(words)
-    near = nearest(word, legal) if isinstance(word, (str, int, float)) else None
-    listed = "" if near and len(legal) > MOST_LISTED else f" (one of: {', '.join(legal)})"
-    return (f"; did you mean {near}?" if near else "") + listed
+    near = did_you_mean(word, legal) if isinstance(word, (str, int, float)) else ""
+    return near if near and len(legal) > MOST_LISTED else f"{near} (one of: {', '.join(legal)})"

@@ -3,7 +3,8 @@
 sources.py            claims from options, a table or a log; `lmsweep.audit`
 claims                what is claimed, the models that claims name, FLOPs by convention
 logs                  the lines of each trainer's log
-asking.py             the trials that stand for a claim
+asking.py             the trials that may stand for a claim
+fitting.py            which of them fit: without checkpointing, or with it
 operator_changes.py   a step's operators with one thing otherwise
 prediction.py         how fast the step runs, as predicted
 case.py               a claim beside its prediction
@@ -34,7 +35,7 @@ class _Name(str):
 
 
 STATED = {
-    "model": "A size, a name on the hub, a config.json, or a number of parameters, 8B.",
+    "model": "A size, a name on the hub, a config.json; a number of parameters, 8B, gives the bound alone.",
     "gpus": "8xH100, A100-SXM4-80GB.",
     "tokens/s": "Tokens a second of all GPUs.",
     "tokens/s/gpu": "Tokens a second of one GPU.",
@@ -42,7 +43,7 @@ STATED = {
     "mfu": "43%.",
     "tflops": "TFLOP/s of a GPU, as the claim counts them.",
     "batch": "Sequences of a GPU in a micro-batch.",
-    "context": "Tokens of a sequence.",
+    "context": "Tokens of a sequence: 8192, or 8k, which is the same.",
     "precision": "bf16, fp16, fp8, tf32, fp32.",
     "samples/s": "Sequences a second of all GPUs.",
     "hfu": "43%: with what is computed again.",
@@ -92,7 +93,7 @@ def audit(**given: str | None) -> None:
 
     \b
     Examples:
-      lmsweep audit --model 8B --gpus 8xH100 --context 8192 --tokens/s 58000
+      lmsweep audit --model llama-3.1-8b --gpus 8xH100 --context 8k --tokens/s 58k
       lmsweep audit train.log --gpus 8xH100
       lmsweep audit claims.csv
 
@@ -126,5 +127,8 @@ feature = Feature(
     verbs=(audit,),
     outputs={"audit": f"{__name__}.verdict:AuditOutput"},
     pages={"audit": f"{__name__}.audit_text:audit_page"},
-    functions={"audit": f"{__name__}.sources:audit"},
+    functions={
+        "audit": f"{__name__}.sources:audit",
+        "model_settings": f"{__name__}.claims.models:model_settings",
+    },
 )

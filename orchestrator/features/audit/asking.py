@@ -1,12 +1,16 @@
 """The trials that stand for a claim, and the process that predicts their operators."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from lmsweep.orchestrator.cluster.planned_nodes import layout_of
+from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, layout_of
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of, recomputes
+from lmsweep.orchestrator.features.audit.claims.models import of_about
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.fitting import memory_question
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.datasheets import NETWORKS
 from lmsweep.trials.analytic.prediction_question import Answer, Question
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.errors import RequestError
@@ -14,6 +18,8 @@ from lmsweep.trials.spec.rules.combination_rules import why_not
 
 BATCHES = (1, 4, 16)
 """Sequences of a micro-batch that stand for any, if the claim states none."""
+RECOMPUTED = ("none", "block")
+"""Values of `checkpointing` that are tried, if the claim states none."""
 SHARDED = {"ddp": "torch", "zero1": "zero1", "zero2": "zero1", "replicate": "torch"}
 """Word for how GPUs share a model -> the field's; all others shard weights."""
 ATTENTION_WORDS = {
@@ -25,11 +31,11 @@ _ON = ("yes", "true", "on", "1", "block", "model", "regional")
 
 
 def configs_of(claim: Claim) -> list[TrialConfig]:
-    """Return the trials that stand for a claim: one, or several where it does not state what matters. Raises
+    """Return the trials that may stand for a claim: one, or several where it does not state what matters. Raises
     RequestError if none can."""
     batches = (claim.batch,) if claim.batch else _batches_of(claim)
-    compiled = "block" if (claim.compile or "").lower() in _ON else "none"
-    return [_config(claim, batch, compiled) for batch in batches]
+    ways = (claim.checkpointing,) if claim.checkpointing else RECOMPUTED
+    return [_config(replace(claim, checkpointing=way), batch) for batch in batches for way in ways]
 
 
 def _batches_of(claim: Claim) -> tuple[int, ...]:
@@ -42,7 +48,8 @@ def _batches_of(claim: Claim) -> tuple[int, ...]:
     return BATCHES
 
 
-def _config(claim: Claim, batch: int, compiled: str) -> TrialConfig:
+def _config(claim: Claim, batch: int) -> TrialConfig:
+    compiled = "block" if (claim.compile or "").lower() in _ON else "none"
     precision, method = precision_of(claim), claim.method or "full"
     if is_above_prediction(claim):
         precision = "bf16"
@@ -88,14 +95,19 @@ def is_above_prediction(claim: Claim) -> bool:
     return bool(size and size.num_experts and precision_of(claim).startswith("fp8"))
 
 
-def asked_of(claims: Sequence[Claim]) -> dict[TrialConfig, Answer]:
-    """Return trial -> what is known of its operators, for all claims at once: one process predicts them."""
-    wanted: dict[TrialConfig, None] = {}
+def asked_of(claims: Sequence[Claim]) -> dict[Question, Answer]:
+    """Return what is known of the memory and operators of all claims' trials: one process predicts them."""
+    wanted: dict[Question, None] = {}
     for claim in claims:
         if not why_unpredicted(claim):
-            wanted |= dict.fromkeys(configs_of(claim))
-    questions = [Question(config=one, wants=("operators",), is_trial=False) for one in wanted]
-    return dict(zip(wanted, Answers(questions, None).wait(), strict=True)) if questions else {}
+            configs = configs_of(claim)
+            asked = [memory_question(claim, one) for one in configs]
+            wanted |= dict.fromkeys([*filter(None, asked), *map(operators_question, configs)])
+    return dict(zip(wanted, Answers([*wanted], None).wait(), strict=True)) if wanted else {}
+
+
+def operators_question(config: TrialConfig) -> Question:
+    return Question(config=config, wants=("operators",), is_trial=False)
 
 
 def why_unpredicted(claim: Claim) -> str | None:
@@ -103,9 +115,11 @@ def why_unpredicted(claim: Claim) -> str | None:
     if claim.model is None:
         return "the model is not stated"
     if claim.shape.size is None:
-        return f"of {claim.shape.name} only the number of parameters is known"
+        return f"of {claim.shape.name} only the number of parameters is known; name the model{of_about(claim.shape)}"
     if claim.context is None:
         return "the context is not stated"
+    if claim.count > USUAL_GPUS and claim.nodes != 1 and claim.device.name not in NETWORKS:
+        return f"how nodes of {claim.device.name} are connected is not known; it is predicted of at most {USUAL_GPUS}"
     try:
         configs_of(claim)
         layout_of(claim.count, claim.device, nodes=str(claim.nodes) if claim.nodes else None, network=None)

@@ -25,7 +25,8 @@ def headline(one: Audited) -> str:
 
 
 def _details(one: Audited) -> list[str | Listing]:
-    parts: list[str | Listing] = []
+    lines = [*([one.subject] if one.subject else []), *(text for text in one.varied if text not in one.why)]
+    parts: list[str | Listing] = ["\n".join(lines)] if lines else []
     if one.read:
         parts.append("\n".join(["read from the log:", *(f"  {line}" for line in one.read)]))
     if one.peak:
@@ -36,8 +37,6 @@ def _details(one: Audited) -> list[str | Listing]:
         parts.append("\n".join([heading, *shares]))
     if known := _known(one):
         parts.append("\n".join(known))
-    if one.varied:
-        parts.append("\n".join(f"  {text}" for text in one.varied))
     if one.explanations:
         lines = ["what would explain it, the likeliest first:"]
         for cause in one.explanations[:MOST_EXPLANATIONS]:
@@ -81,7 +80,8 @@ def listing(found: Sequence[Audited]) -> Listing:
         units={},
         tones=TONES,
         notes=["tokens/s of all GPUs; predicted: 95 % interval, as PyTorch's trainers run it; MFU: dense peak, "
-               "attention over all positions unless the claim says another count"],
+               "attention over all positions unless the claim says another count",
+               "activation checkpointing that is not stated: none where that fits, else of each block"],
     )  # fmt: skip
 
 

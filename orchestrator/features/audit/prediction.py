@@ -1,15 +1,21 @@
 """How fast a claim's step runs, as predicted: as PyTorch's trainers run it, and as a tuned stack does."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.cluster.planned_nodes import layout_of
-from lmsweep.orchestrator.features.audit.asking import configs_of, is_above_prediction, why_unpredicted
+from lmsweep.orchestrator.features.audit.asking import (
+    configs_of,
+    is_above_prediction,
+    operators_question,
+    why_unpredicted,
+)
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, peak_of, precision_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.features.audit.fitting import Steps, steps_of
 from lmsweep.orchestrator.features.audit.operator_changes import (
     fused,
     products_again,
@@ -18,7 +24,7 @@ from lmsweep.orchestrator.features.audit.operator_changes import (
 )
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
-from lmsweep.trials.analytic.prediction_question import Answer
+from lmsweep.trials.analytic.prediction_question import Answer, Question
 from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS, known_residuals, learned
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.analytic.rates.rate_set import Rates
@@ -71,8 +77,14 @@ class Predicted:
     """95 % interval, as a tuned stack runs it."""
     runs: tuple[Run, ...]
     varied: tuple[str, ...]
-    """What is not stated and was varied, in words."""
+    """What is not stated and was varied or assumed, in words."""
     source: str
+    too_large: str | None = None
+    """Why no step of the claim fits, by lmsweep's own loop."""
+
+    @property
+    def is_recomputed(self) -> bool:
+        return all(one.config.checkpointing == "block" for one in self.runs)
 
     @property
     def low(self) -> float:
@@ -94,14 +106,15 @@ class Predicted:
         return sorted(self.runs, key=lambda one: one.tokens / one.seconds)[len(self.runs) // 2]
 
 
-def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | Refusal:
+def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | Refusal:
     """Return how fast the claim's step is, or why that is not known."""
     if why := why_unpredicted(claim):
         return Refusal(why)
     runs = []
     is_unlike = max(claim.pp or 1, claim.cp or 1, claim.ep or 1, claim.tp or 1) > 1
-    for config in configs_of(claim):
-        answer = answers[config]
+    steps = steps_of(claim, configs_of(claim), answers)
+    for config in steps.configs:
+        answer = answers[operators_question(config)]
         if answer.untimed or answer.why_not:
             return Refusal(answer.untimed or answer.why_not or "")
         operators = from_values(answer.operators)
@@ -125,7 +138,8 @@ def predicted(claim: Claim, answers: dict[TrialConfig, Answer]) -> Predicted | R
         deviation=math.hypot(*parts),
         tuned=(low, high * math.exp(faster)),
         runs=tuple(runs),
-        varied=tuple(_varied(claim, runs)),
+        varied=tuple(_varied(claim, runs, steps)),
+        too_large=steps.words if steps.is_too_large else None,
         source=source_of(runs[0].step.time),
     )
     return _nearer_to_usual(found, claim) if _is_usual(found, claim) else found
@@ -175,17 +189,16 @@ def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
     return max(found, key=lambda between: between[1])
 
 
-def _varied(claim: Claim, runs: Sequence[Run]) -> list[str]:
-    said = []
+def _varied(claim: Claim, runs: Sequence[Run], steps: Steps) -> list[str]:
+    said = [steps.words] if steps.words else []
     if claim.batch is None and len({one.config.batch_size for one in runs}) > 1:
         by = sorted((one.config.micro_batch_size, one.tokens / one.seconds) for one in runs)
         said.append(f"batch not stated: {by[0][0]} to {by[-1][0]} give {min(r for _, r in by):,.0f} to "
                     f"{max(r for _, r in by):,.0f} tokens/s")  # fmt: skip
     if claim.compile is None:
         said.append("torch.compile not stated: element-wise operators from none to all of a block fused")
-    for name, words in (("checkpointing", "activation checkpointing not stated: none"),
-                        ("attention", "attention not stated: FlashAttention 2"),
-                        ("precision", f"precision not stated: {precision_of(claim)}")):  # fmt: skip
-        if getattr(claim, name) is None:
-            said.append(words)
+    if claim.attention is None:
+        said.append("attention not stated: FlashAttention 2")
+    if claim.precision is None:
+        said.append(f"precision not stated: {runs[0].config.precision}")
     return said

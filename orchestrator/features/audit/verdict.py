@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
@@ -38,6 +38,8 @@ class Audited:
     """One claim and what audit says of it. Rates are tokens a second of all GPUs."""
 
     name: str | None
+    subject: str | None = None
+    """Model, GPUs and context, as they were read."""
     verdict: Verdict
     why: str
     rates: dict[str, float]
@@ -78,13 +80,16 @@ def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list
         if missing := claim.missing():
             why = f"not stated: {', '.join(missing)}"
             found.append(
-                Audited(name=claim.name, verdict="cannot tell", why=why, rates={}, missing=tuple(missing), read=lines)
-            )
+                Audited(name=claim.name, subject=claim.words, verdict="cannot tell", why=why, rates={},
+                        missing=tuple(missing), read=lines)
+            )  # fmt: skip
             continue
         said = predicted(claim, answers)
         if isinstance(said, Refusal):
             case = Case(claim=claim, predicted=None, why_not=said.reason)
         else:
+            if said.is_recomputed:  # its FLOPs count, too
+                claim = replace(claim, checkpointing="block")
             case = Case(claim=claim, predicted=said)
         found.append(judged(case, lines))
     return found
@@ -102,8 +107,14 @@ def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
         for one in case.conventions * stated
     ]  # fmt: skip
     explained = verdict in (*REJECTED, "slow")
+    if known and known.too_large:
+        why = f"{why}; but it does not fit, as `lmsweep fits` says, too: {known.too_large}"
+        if verdict == "possible":
+            verdict = "cannot tell"
+            why += "; state what makes it fit: --method, --offload, --checkpointing, --batch"
     return Audited(
         name=claim.name,
+        subject=claim.words,
         verdict=verdict,
         why=why,
         rates=case.rates,

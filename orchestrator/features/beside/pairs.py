@@ -22,18 +22,17 @@ from lmsweep.analysis.comparison.compare import (
 )
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label, labels
 from lmsweep.analysis.data.load import load
-from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.open_store import open_store, why_no_store
 from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import KIND, Known, known_variation
 from lmsweep.analysis.data.selection import flag_tuples, ok_rows
 from lmsweep.analysis.data.step_parts import parts_of_step
-from lmsweep.analysis.reference import PUBLISHED, PUBLISHED_STORES, stores
+from lmsweep.analysis.reference import PUBLISHED, PUBLISHED_STORES
 from lmsweep.trials.results.flag_meanings import CAVEATS
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.statistics.median_interval import NORMAL
 from lmsweep.trials.statistics.significance import Sizes
 
@@ -262,8 +261,7 @@ def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _attempts_of(name: str) -> pd.DataFrame:
     if not open_store(name).exists():
-        known = choices(name, [PUBLISHED, *stores()])
-        raise RequestError(f"--with {name}: there is neither a store nor a reference of this name{known}")
+        raise RequestError(f"--with {name}: {why_no_store(name)}")
     return load(name, pooled=False)
 
 

@@ -81,11 +81,12 @@ def best(
     how = replace(how, budget=budget)
     _keep_arithmetic_to_one_core()
     from lmsweep.orchestrator.features.best.cells.goal import parse_aim
-    from lmsweep.orchestrator.features.best.stored_answers import is_store, stored_answers
+    from lmsweep.orchestrator.features.best.stored_answers import check_names, is_store, stored_answers
     from lmsweep.trials.analytic.prices import parse_prices
 
     aim = parse_aim(goal, subject_to, parse_prices(price))
     stores = [one for one in what if is_store(one)]
+    check_names(what)
     if len(what) > 1 and (sweeps := [one for one in what if one not in stores]):
         raise RequestError(f"{sweeps[0]} is no store; one sweep is searched, or the results of stores are compared")
     if stores:

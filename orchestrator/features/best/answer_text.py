@@ -13,6 +13,9 @@ from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.spec.quantities import gib
 
 MOST_BEATEN, MOST_ON_FRONT, MOST_EFFECTS = 3, 4, 5
+BETTER = {Goal.MONEY: "cheaper", Goal.SPEED: "faster", Goal.MEMORY: "smaller"}
+HOSTS = ("These are by wall time, in which the host counts; `compare` judges two GPUs by device time, which leaves out "
+         "that the GPU waits for its host.")  # fmt: skip
 CLEAR_PROBABILITY = 0.95
 """Probability above which the winner is called better."""
 
@@ -21,6 +24,7 @@ def answer_parts(found: Answer, *, cells: int, largest: LargestBatch | None = No
     """Return the answer in paragraphs; cells: how many were measured; largest: the winner's largest batch."""
     parts = [
         winner_words(found),
+        _ends_words(found),
         _beaten_words(found),
         _front_words(found),
         _effect_words(found, cells),
@@ -83,10 +87,10 @@ def _account_words(winner: Cell, aim: Aim) -> str:
     words = []
     if time is not None:
         unit = choose_unit("s", [time.median])
-        words.append(f"{number_text(time.median / unit.size)} {unit.name} per step")
+        words.append(f"{number_text(time.median / unit.size)} {unit.name} of wall time per step")
         busy = winner.values.get(DEVICE_TIME)
         if busy is not None:
-            words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
+            words.append(f"of it {number_text(busy.median / unit.size)} {unit.name} of device time")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
         words.append(_peak_words(winner))
     idle = winner.dollars(aim, DEVICE_TIME)
@@ -122,7 +126,29 @@ def _beaten_words(found: Answer) -> str:
         return ""
     nearest = found.beaten[:MOST_BEATEN]
     lines = [f"  {_difference(one.cell, found)}: {_ratio(one)}, {_share(one.chance)} sure" for one in nearest]
-    return "\n".join(["How many times better it is than the nearest (95 % interval between processes):", *lines])
+    clock = "by wall time, " if WALL_TIME in found.aim.goal.values else ""
+    heading = f"How many times better it is than the nearest ({clock}95 % interval between processes):"
+    return "\n".join([heading, *lines])
+
+
+def _ends_words(found: Answer) -> str:
+    """Return the cheapest and the fastest combination, and what their times have in them, if these are two."""
+    cells = [found.winner, *(one.cell for one in found.beaten)]
+    priced = [(dollars, cell) for cell in cells if (dollars := cell.dollars(found.aim)) is not None]
+    timed = [(time.median / cell.tokens, cell) for cell in cells if (time := cell.values.get(WALL_TIME)) is not None]
+    if not priced or not timed:
+        return ""
+    cheapest = found.winner if found.aim.goal is Goal.MONEY else min(priced, key=lambda one: one[0])[1]
+    fastest = found.winner if found.aim.goal is Goal.SPEED else min(timed, key=lambda one: one[0])[1]
+    if cheapest is fastest:
+        return ""
+    lines = [
+        f"{what}: {cell_words(cell, found.names)}, {', '.join(_front_numbers(cell, found.aim, memory=False).values())}"
+        for what, cell in (("Cheapest per token", cheapest), ("Fastest", fastest))
+    ]
+    if DEVICE in found.names and all(DEVICE_TIME in one.values for one in (cheapest, fastest)):
+        lines.append(HOSTS)
+    return "\n".join(lines)
 
 
 def _front_words(found: Answer) -> str:
@@ -132,7 +158,12 @@ def _front_words(found: Answer) -> str:
         return ""
     which = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
     if len(shown) < 2:
-        return f"The Pareto front is one combination, the best in {which}: {cell_words(found.front[0], found.names)}"
+        only = found.front[0]
+        if only is found.winner:
+            return f"The Pareto front is the winner: no other is clearly better in {' or '.join(kinds)}"
+        clearly = BETTER.get(found.aim.goal, "better")
+        return (f"The Pareto front of {which} is one combination: {cell_words(only, found.names)}; "
+                f"the winner is not clearly {clearly} than this, and surely not better in the rest")  # fmt: skip
     lines = [
         f"  {_difference(cell, found)}: {', '.join(numbers.values())}"
         for cell, numbers in zip(found.front[:MOST_ON_FRONT], shown, strict=False)
@@ -141,11 +172,11 @@ def _front_words(found: Answer) -> str:
     return "\n".join([f"The Pareto front: no other is clearly better in {which}", *lines, *more])
 
 
-def _front_numbers(cell: Cell, aim: Aim) -> dict[str, str]:
+def _front_numbers(cell: Cell, aim: Aim, *, memory: bool = True) -> dict[str, str]:
     time, dollars, numbers = cell.values.get(WALL_TIME), cell.dollars(aim), {}
     if time is not None:
         numbers["time"] = _number(cell.tokens / time.median, Goal.SPEED)
-    if cell.peak is not None:
+    if cell.peak is not None and memory:
         numbers["memory"] = _peak_words(cell)
     if dollars is not None:
         numbers["money"] = _number(dollars, Goal.MONEY)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lmsweep.analysis import load
 from lmsweep.analysis.data.load import of_present_devices
-from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.open_store import open_store, why_no_store
 from lmsweep.analysis.data.selection import select
+from lmsweep.analysis.reference import shipped
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch, NoAnswer, answer
 from lmsweep.orchestrator.features.best.best_output import BestOutput, best_output
@@ -21,6 +22,7 @@ from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars, parse_prices
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import nearest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,20 @@ def best(
 
 
 def is_store(what: str) -> bool:
-    return what not in packaged_sweeps() and not Path(what).is_file() and open_store(what).exists()
+    return not _is_sweep(what) and open_store(what).exists()
+
+
+def _is_sweep(what: str) -> bool:
+    return what in packaged_sweeps() or Path(what).is_file()
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise RequestError for a name of several that is neither a store nor a sweep, and for a lone one that is nearer
+    to the name of a store that ships than to that of a sweep."""
+    for name in names:
+        is_alone = len(names) == 1 and nearest(name, [*packaged_sweeps(), *shipped()]) not in shipped()
+        if not (is_alone or _is_sweep(name) or is_store(name)):
+            raise RequestError(why_no_store(name))
 
 
 def stored_answers(
@@ -114,7 +129,9 @@ def stored_cells(
             raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
         frames.append(select(of_present_devices(frame, where), where))
     known = {pair for frame in frames for pair in zip(frame["device_name"], frame["accelerator_type"], strict=True)}
-    hourly_dollars(aim.prices, [*known, *others])
+    priced = hourly_dollars(aim.prices, [*known, *others])
+    for name in sorted({name for name, kind in known if aim.prices and (name, kind) not in priced}):
+        say(f"no price for {name}: --price '{name}=DOLLARS' an hour", error=True)
     return [cell for frame in frames for cell in cells_of(frame)]
 
 

@@ -13,14 +13,17 @@ from typer import Argument, Option
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Text, Texts
-from lmsweep.orchestrator.terminal import say_data
+from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 
 def fits(
-    model: Annotated[str, Argument(help="A size, hf: and a name, folder or JSON file, or your own by reference.")],
-    context: Annotated[int, Option("--context", help="Tokens of a sequence.")] = 4096,
+    model: Annotated[
+        str,
+        Argument(help="A model by name, as for audit; hf: and a name, folder or JSON file; or your own by reference."),
+    ],
+    context: Annotated[str, Option("--context", help="Tokens of a sequence: 8192, or 8k, which is the same.")] = "4k",
     on: Annotated[
         str, Option("--for", metavar="GPU,...", help="The GPUs to ask about; 24GB: the memory alone.")
     ] = "H100,H200,B200,A100 80GB,4090",
@@ -66,6 +69,8 @@ def fits(
         code=code,
         trusted=trusted,
     ).checked()
+    if price and not tokens:
+        say("--price without --tokens: dollars are those of so many tokens, --tokens 1B", error=True)
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.orchestrator.features.fits.fit import FitsOutput
     from lmsweep.orchestrator.features.fits.fits_page import fits_listing
@@ -73,7 +78,7 @@ def fits(
 
     answer = FitsOutput(
         model=request.model,
-        context=request.context,
+        context=request.context_meant(),
         tokens=request.tokens_meant(),
         assumed=request.assumed(),
         fits=find_fits(request),

@@ -36,9 +36,13 @@ class Fit:
     tokens_per_second_of_others_between: tuple[float, float] | None = None
     """95 % interval, as other trainers do."""
     hours: float | None = None
-    """Of the tokens asked for."""
+    """Of the tokens asked for, as lmsweep's own loop trains."""
+    hours_between: tuple[float, float] | None = None
+    """95 % interval."""
     dollars: float | None = None
-    """Of the tokens asked for; None without a price or tokens."""
+    """Of these hours; None without a price or tokens."""
+    dollars_between: tuple[float, float] | None = None
+    """95 % interval."""
     padding: float | None = None
     """Share of tokens, where batches differ by their lengths."""
     beyond: Beyond | None = None

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
-from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of
-from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant
+import lmsweep
+from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, Layout, layout_of
+from lmsweep.orchestrator.feature import registered
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, counted, devices_meant
 from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
@@ -16,7 +18,7 @@ from lmsweep.trials.analytic.prices import Price, parse_prices
 from lmsweep.trials.code.hub_configurations import FOLDER
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.quantities import bytes_of
+from lmsweep.trials.spec.quantities import bytes_of, context_of
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
@@ -55,7 +57,8 @@ class FitRequest:
 
     model: str
     _: KW_ONLY
-    context: int = 4096
+    context: int | str = 4096
+    """Tokens of a sequence; `8k` is 8,192."""
     devices: Sequence[str] = ("H100", "H200", "B200", "A100 80GB", "4090")
     gpus: Sequence[int] = (1,)
     methods: Sequence[str] = USUAL_METHODS
@@ -75,7 +78,7 @@ class FitRequest:
         chosen = self.chosen()
         usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
         adapters = [f"adapter={name}" for name in self.methods_meant() if name != FULL]
-        asked = [*adapters[:1], f"model={self.model}", f"context_length={self.context}", "device=cuda", "batch_size=1"]
+        asked = [*adapters[:1], *self._model(), f"context_length={self.context_meant()}", "device=cuda", "batch_size=1"]
         asked += [f"lengths={self.lengths}"] if self.lengths else []
         if taken := ({text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS) & chosen:
             raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
@@ -90,6 +93,15 @@ class FitRequest:
             )
         first = next((name for name in self.methods_meant() if name != FULL), FULL)
         return replace(trial, config=self.by(first, trial.config))
+
+    def _model(self) -> list[str]:
+        """Return the settings of the model: those of any name that `audit` knows. Raises RequestError for another."""
+        if self.model in SIZES or re.search("[:{]", self.model) or "model_settings" not in registered("functions"):
+            return [f"model={self.model}"]
+        settings = lmsweep.model_settings(self.model)
+        return [
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()
+        ]
 
     def chosen(self) -> set[str]:
         """Return the fields that `settings` names."""
@@ -111,6 +123,11 @@ class FitRequest:
             if (size := bytes_of(text)) is not None:
                 found[text.strip()] = AskedGpu(text.strip(), size, None)
                 continue
+            count, name = counted(text)
+            if count > 1:
+                raise RequestError(
+                    f"--for {text}: the number of GPUs is an option of its own: --for {name} --gpus {count}"
+                )
             matching = devices_meant(text)
             form = _without_memory(matching[0])
             taken = [one for one in matching if _without_memory(one) == form]
@@ -122,7 +139,18 @@ class FitRequest:
 
     def layout(self, gpu: AskedGpu, gpus: int) -> Layout:
         """Return the number of nodes for these GPUs. Raises RequestError if they do not fill nodes."""
-        return layout_of(gpus, gpu.datasheet, nodes=None, network=None)
+        if gpus > USUAL_GPUS and gpus % USUAL_GPUS:
+            near = gpus // USUAL_GPUS * USUAL_GPUS
+            raise RequestError(
+                f"--gpus {gpus}: they do not fill nodes of {USUAL_GPUS}; write {near} or {near + USUAL_GPUS}"
+            )
+        try:
+            return layout_of(gpus, gpu.datasheet, nodes=None, network=None)
+        except RequestError as error:
+            raise RequestError(
+                f"--gpus {gpus} of {gpu.name}: how fast nodes of them are connected is not known; ask for at most "
+                f"{USUAL_GPUS}, or of another GPU by --for"
+            ) from error
 
     def methods_meant(self) -> list[str]:
         """Return the methods. Raises RequestError for an unknown one."""
@@ -130,6 +158,12 @@ class FitRequest:
             if name not in METHODS:
                 raise RequestError(f"--method {name}: no such method{choices(name, METHODS)}")
         return list(dict.fromkeys(self.methods))
+
+    def context_meant(self) -> int:
+        """Return the tokens of a sequence. Raises RequestError for other text."""
+        if not (tokens := context_of(str(self.context))):
+            raise RequestError(f"--context {self.context}: write the tokens of a sequence, such as 8192 or 8k")
+        return tokens
 
     def tokens_meant(self) -> float | None:
         """Return the number of tokens to train on; None if none is given. Raises RequestError for other text."""
@@ -155,8 +189,9 @@ class FitRequest:
             "blocks at that batch, or at one sequence",
             f"weights, gradients and AdamW's state: {types}; several GPUs share them by fsdp",
         ]
-        alike = (name for name in shipped_names() if name.rpartition("/")[2].lower().startswith(self.model))
-        if self.model in SIZES and (other := next(alike, None)):
+        asked = self.model.rpartition("/")[2].lower()
+        alike = (name for name in shipped_names() if name.rpartition("/")[2].lower().startswith(asked))
+        if ":" not in self.model and (other := next(alike, None)):
             said.append(
                 f"{self.model}: lmsweep's own transformer of these dimensions, with rotary positions in float32 and "
                 f"SiLU from its parts, so in other memory and time than that of transformers, hf:{other}"
@@ -165,14 +200,16 @@ class FitRequest:
 
     def checked(self) -> "FitRequest":
         """Return the request. Raises RequestError if a number, a method or a price is wrong."""
-        if self.context < 1:
-            raise RequestError(f"--context is {self.context}; it must be at least 1")
         for count in self.gpus:
             if count < 1:
                 raise RequestError(f"--gpus {count}: it must be at least 1")
         if not self.devices:
             raise RequestError("--for names no GPU; write --for H100,H200")
-        self.methods_meant(), self.tokens_meant(), self.prices_meant()
+        if self.lengths and max(self.gpus) > 1:
+            raise RequestError(
+                f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
+            )
+        self.context_meant(), self.methods_meant(), self.tokens_meant(), self.prices_meant()
         return replace(self, gpus=tuple(dict.fromkeys(self.gpus)))
 
 

@@ -12,6 +12,12 @@ from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.quantities import gib
 
+RATE, OTHERS = "tokens/s", "others' tokens/s"
+"""Columns: as lmsweep's own loop trains, and as other trainers do."""
+COLUMNS = (
+    "In brackets: 95 % intervals. tokens/s, hours and dollars: of lmsweep's own training loop; others' tokens/s: of "
+    "PyTorch's public trainers, whose interval is wider as they differ.",
+)
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 MOST_SOURCES = 6
 WIDTH = 100
@@ -28,32 +34,46 @@ def fits_listing(answer: FitsOutput) -> Listing:
     """Return one line for each GPU, number of GPUs and method. A method without an answer on any GPU is a note."""
     lines = answered_lines(answer)
     unknown = {one.reason: None for one in answer.fits if one not in lines and one.reason}
-    columns = [
-        "GPU",
-        "GPUs",
-        "method",
-        "weights and state",
-        "checkpointing",
-        "fits",
-        "batch",
-        "peak",
-        "tokens/s",
-        "95 % interval",
-        "by other trainers",
-    ]
+    columns = ["GPU", *["GPUs"] * any(one.gpus > 1 for one in lines), "method", "fits", "batch", "peak", RATE, OTHERS]
     columns += ["hours"] * any(one.hours is not None for one in lines)
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
-    columns.append("what would fit")
+    columns.append("checkpointing")
+    columns += ["what would fit"] * any(one.remedy or one.reason for one in lines)
     known = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []
     sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
     return Listing(
-        title=f"{answer.model} with {answer.context:,} tokens of context, as predicted",
+        title=f"{answer.model} with {answer.context:,} tokens of context, as predicted{_precisions(lines)}",
         frame=pd.DataFrame([[_cells(one)[name] for name in columns] for one in lines], columns=columns, dtype=object),
-        keys=columns[:5],
+        keys=columns[: columns.index("fits")],
         units={},
         tones=TONES,
-        notes=[*_lasting(lines), *unknown, *answer.assumed, *known, *list(sources)[:MOST_SOURCES]],
+        notes=[
+            *_lasting(lines),
+            *unpriced(answer),
+            *COLUMNS,
+            *unknown,
+            *answer.assumed,
+            *known,
+            *list(sources)[:MOST_SOURCES],
+        ],
     )
+
+
+def _precisions(lines: Sequence[Fit]) -> str:
+    """Return the types of weights and state of each method, for the title."""
+    recipes = {one.recipe: None for one in lines}
+    ways = {recipe: [*dict.fromkeys(one.method for one in lines if one.recipe == recipe)] for recipe in recipes}
+    return "".join(
+        f"\n{' and '.join(methods)}: weights and AdamW's state in {recipe}" for recipe, methods in ways.items()
+    )
+
+
+def unpriced(answer: FitsOutput) -> list[str]:
+    """Return for which GPUs there are no dollars, where others have a price."""
+    if all(one.dollars is None for one in answer.fits):
+        return []
+    names = dict.fromkeys(one.device_name for one in answer.fits if one.hours is not None and one.dollars is None)
+    return [f"no price for {name}: --price '{name}=DOLLARS' an hour" for name in names]
 
 
 def _lasting(lines: Sequence[Fit]) -> list[str]:
@@ -67,8 +87,7 @@ def _lasting(lines: Sequence[Fit]) -> list[str]:
 
 
 def _cells(one: Fit) -> dict[str, str]:
-    between, missing = one.tokens_per_second_between, one.missing_bytes
-    others = one.tokens_per_second_of_others_between
+    missing = one.missing_bytes
     lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
     unknown = one.reason or ""
     return {
@@ -80,15 +99,19 @@ def _cells(one: Fit) -> dict[str, str]:
         "fits": "?" if one.fits is None else "yes" if one.fits else lacks,
         "batch": str(one.batch or "-"),
         "peak": gib(one.peak_bytes) if one.peak_bytes else "?",
-        "tokens/s": f"{one.tokens_per_second:,.0f}" if one.tokens_per_second else "-",
-        "95 % interval": f"{between[0]:,.0f} to {between[1]:,.0f}" if between else "-",
-        "by other trainers": f"{one.tokens_per_second_of_others:,.0f} ({others[0]:,.0f} to {others[1]:,.0f})"
-        if others and one.tokens_per_second_of_others
-        else "-",
-        "hours": f"{one.hours:,.3g}" if one.hours is not None else "-",
-        "dollars": f"{one.dollars:,.0f}" if one.dollars is not None else "-",
+        RATE: _amount(one.tokens_per_second, one.tokens_per_second_between, ",.0f"),
+        OTHERS: _amount(one.tokens_per_second_of_others, one.tokens_per_second_of_others_between, ",.0f"),
+        "hours": _amount(one.hours, one.hours_between, ",.3g"),
+        "dollars": _amount(one.dollars, one.dollars_between, ",.0f"),
         "what would fit": one.remedy or unknown,
     }
+
+
+def _amount(middle: float | None, between: tuple[float, float] | None, form: str) -> str:
+    """Return a number and its 95 % interval."""
+    if middle is None or between is None:
+        return "-" if middle is None else f"{middle:{form}}"
+    return f"{middle:{form}} ({between[0]:{form}} to {between[1]:{form}})"
 
 
 def fits_page(answer: FitsOutput) -> str:
@@ -101,9 +124,9 @@ def fits_page(answer: FitsOutput) -> str:
     return answer_page(
         __package__,
         "fits.html",
-        title=listing.title,
+        title=listing.title.partition("\n")[0],
         headline=best,
-        lines=list(zip(listing.frame.to_dict("records"), bars, strict=True)),
+        lines=list(zip(map(_cells, lines), bars, strict=True)),
         spent=[name for name in ("hours", "dollars") if name in listing.frame],
         notes=listing.notes,
         width=WIDTH,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lmsweep.orchestrator.features.fits.fit import Fit
 from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
@@ -150,15 +151,14 @@ def _fit(
     step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network))
     (middle, low, high), others = step.sure, step.elsewhere
     step_tokens = fit.batch * config.context_length * candidate.gpus
-    hours = tokens / step_tokens * middle / 3600 if tokens else None
+    spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in (middle, low, high)])
     return replace(
         fit,
+        **spent,
         tokens_per_second=step_tokens / middle,
         tokens_per_second_between=(step_tokens / high, step_tokens / low),
         tokens_per_second_of_others=step_tokens / others.seconds,
         tokens_per_second_of_others_between=(step_tokens / others.high, step_tokens / others.low),
-        hours=hours,
-        dollars=hours * price * candidate.gpus if hours and price else None,
         source=source_of(step.time),
     )
 
@@ -172,18 +172,27 @@ def _with_varied_times(
     known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
     steps = varied_times(sized, known, rates, SOME_BATCHES)
     (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
-    hours = tokens / real * middle / 3600 if tokens else None
     return replace(
         fit,
+        **_spent(tokens, price, [real / one for one in (middle, low, high)]),
         padding=padding_of(sized),
         tokens_per_second=real / middle,
         tokens_per_second_between=(real / high, real / low),
         tokens_per_second_of_others=real / others.seconds,
         tokens_per_second_of_others_between=(real / others.high, real / others.low),
-        hours=hours,
-        dollars=hours * price if hours and price else None,
         source=source_of(steps.usual.time),
     )
+
+
+def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -> dict[str, Any]:
+    """Return hours and dollars of so many tokens by the middle, highest and lowest tokens a second."""
+    if not tokens:
+        return {}
+    middle, least, most = (tokens / rate / 3600 for rate in rates)
+    found: dict[str, Any] = {"hours": middle, "hours_between": (least, most)}
+    if hourly:
+        found |= {"dollars": middle * hourly, "dollars_between": (least * hourly, most * hourly)}
+    return found
 
 
 def _best(ways: Sequence[Fit]) -> Fit:

@@ -17,6 +17,7 @@ from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import USUAL_DEVIATION, USUAL_MFU, Predicted, predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
+from lmsweep.trials.spec.quantities import gib
 from tests.support.browser import beyond_a_screen
 from tests.support.command import answer_here
 
@@ -110,6 +111,41 @@ def test_what_is_not_stated_is_varied_and_said() -> None:
     assert any("torch.compile not stated" in text for text in found.varied)
 
 
+EIGHT_BILLION = ("--model", "llama-3.1-8b", "--context", "8192", "--tokens/s")
+
+
+def test_where_a_step_fits_by_checkpointing_alone_the_audit_assumes_it_as_fits_does() -> None:
+    asked = [*EIGHT_BILLION, "6000", "--gpus", "H100"]
+    done = answer_here("audit", *asked)
+    fit = json.loads(answer_here("fits", "llama-3.1-8b", "--context", "8192", "--for", "H100", "--method", "full",
+                                 "--format", "json").stdout)["fits"][0]  # fmt: skip
+    plain = json.loads(answer_here("fits", "llama-3.1-8b", "--context", "8192", "--for", "H100", "--method", "full",
+                                   "--set", "checkpointing=none", "--format", "json").stdout)["fits"][0]  # fmt: skip
+    assert (fit["checkpointing"], plain["fits"]) == ("block", False)
+    verdict, _, subject, assumed, *_ = done.stdout.splitlines()
+    assert verdict.startswith("possible: ")
+    assert subject == "llama-3.1-8b on 1 H100 SXM, 8,192 tokens of context"
+    needed, room = gib(plain["peak_bytes"]), gib(plain["budget_bytes"])
+    assert assumed == (f"activation checkpointing not stated: of each block; without it one sequence needs {needed} "
+                       f"of the {room} of a GPU")  # fmt: skip
+    stated = answer_here("audit", *asked, "--checkpointing", "none").stdout
+    assert stated.startswith("cannot tell: ") and "it does not fit, as `lmsweep fits` says, too: without act" in stated
+
+
+def test_where_only_lean_trainers_need_no_checkpointing_both_ways_are_tried() -> None:
+    (found,) = lmsweep.audit(model="llama-3.1-8b", gpus="8xH100", context=8192, tokens_per_second=58_000)
+    assert found.verdict == "possible"
+    assert "with and without were tried; without it one sequence needs" in found.varied[0]
+    assert found.varied[1].startswith("batch not stated: 1 to 4 give "), "16 fit by no way"
+
+
+def test_what_fits_without_checkpointing_is_not_assumed_to_have_it() -> None:
+    claim = claim_of({**SMALL, "tokens/s": "1", "checkpointing": None})
+    found = predicted(claim, asked_of([claim]))
+    assert isinstance(found, Predicted) and found.middle == pytest.approx(small().middle)
+    assert found.varied[0] == "activation checkpointing not stated: none, with which it fits"
+
+
 def test_without_a_model_numbers_can_contradict_each_other() -> None:
     stated = {"gpus": "8xH100", "batch": "4", "context": "4096", "step_time": "1.93s"}
     (wrong,), (right,) = (lmsweep.audit(**stated, tokens_per_second=rate) for rate in (8 * 68_000, 68_000))
@@ -137,6 +173,12 @@ def test_the_command_says_the_verdict_first_and_exits_with_1_for_what_cannot_be(
     assert wrong.returncode == 0 and wrong.stdout.startswith("cannot tell: not stated: tokens/s")
     nothing = answer_here("audit")
     assert nothing.returncode == 2 and "nothing is claimed" in nothing.stderr
+
+
+def test_the_first_example_of_the_help_has_a_verdict() -> None:
+    text = answer_here("audit", "--help").stdout
+    example = next(line.split() for line in text.splitlines() if line.strip().startswith("lmsweep audit --"))
+    assert answer_here(*example[1:]).stdout.startswith("possible: ")
 
 
 def test_a_table_is_many_claims_and_one_that_cannot_be_closes_the_gate(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def test_a_configuration_of_the_hub_is_a_model() -> None:
     ("texts", "message"),
     [
         ({"model": "lama-3.1-8b"}, "--model lama-3.1-8b: no such model; did you mean llama-3.1-8b?"),
+        ({"gpus": "8"}, "--gpus 8: what GPU? Write 8xH100"),
+        ({"context": "8z"}, "context 8z: write the tokens of a sequence, such as 8192 or 8k"),
         ({"tokens/s": "fast"}, "tokens/s fast: write a number, such as 58000 or 58k"),
         ({"tokens/s": "0"}, "tokens per second is 0; it must be a number above 0"),
         ({"batch": "0"}, "--batch is 0; it must be at least 1"),

@@ -153,7 +153,7 @@ def test_a_cell_beyond_the_limit_is_compared_as_it_was_measured(attempts: Attemp
 def test_the_winner_is_shown_with_the_time_memory_and_money_of_its_step(attempts: Attempts) -> None:
     grid(attempts)
     text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.6", "--no-predict")
-    assert "\n19.20 ms per step, the device busy for 18.62 ms of it, peak 7.451 GiB, " in text
+    assert "\n19.20 ms of wall time per step, of it 18.62 ms of device time, peak 7.451 GiB, " in text
     assert "0.01875 dollars per million tokens, 0.01819 if the GPU never waited\n" in text
 
 
@@ -226,7 +226,7 @@ def test_the_stores_of_two_devices_are_one_question(attempts: Attempts, tmp_path
     assert "better than the only other measured: with device NVIDIA H200 it is 2.67x" in text
     done = answer_here("best", attempts.store.location, "no-such-sweep")
     assert done.returncode == 2
-    assert "no-such-sweep is no store" in done.stderr
+    assert "there is no store at no-such-sweep" in done.stderr
 
 
 def test_samples_too_few_for_an_interval_count_as_one_and_without_any_half_their_range_is_the_error(

@@ -35,14 +35,34 @@ def test_neither_memory_nor_the_largest_batch_is_predicted_until_it_is_asked_for
     assert "peak" not in words and "The largest batch that fits: --max-batch." in words
 
 
+LARGE = ("h100-devices", "h200-devices", "--where", "model=large", "--where", "context_length=1024")
+
+
+@pytest.mark.parametrize("goal", ["$/Mtoken", "tokens/s"])
+def test_of_two_gpus_one_answer_says_which_is_the_cheapest_and_which_the_fastest_by_which_clock(goal: str) -> None:
+    words = lmsweep_here("best", *LARGE, "--goal", goal, "--price", "H100=2.5", "--price", "H200=3.5")
+    cheapest = "device NVIDIA H100 80GB HBM3, precision bf16, compile block"
+    fastest = "device NVIDIA H200, precision bf16, compile block"
+    assert f"\nBest for {goal}: {cheapest if goal == '$/Mtoken' else fastest}\n" in words
+    assert f"\nCheapest per token: {cheapest}, 44920 tokens/s, 0.01546 $/Mtoken\nFastest: {fastest}, 59970 " in words
+    assert "by wall time, in which the host counts; `compare` judges two GPUs by device time" in words
+    assert "ms of wall time per step, of it " in words and "(by wall time, 95 % interval" in words
+    front = "money is one combination: device NVIDIA H200" if goal == "$/Mtoken" else "front is the winner"
+    assert front in words and "the best in time and money" not in words
+
+
+def test_a_gpu_without_a_price_is_named_where_others_have_one() -> None:
+    done = answer_here("best", *LARGE, "--goal", "$/Mtoken", "--price", "H100=2.5")
+    assert done.returncode == 0 and "no price for NVIDIA H200: --price 'NVIDIA H200=DOLLARS' an hour\n" in done.stderr
+    assert "no price" not in answer_here("best", *LARGE).stderr
+
+
 @pytest.mark.slow
 def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory() -> None:
     done = answer_here("best", STORE, "--max-batch")
     assert "The largest batch with which it fits: 25 (predicted; " in done.stdout
-    assert (
-        "predicted peak 58.96 GiB" in done.stdout
-        and "The Pareto front is one cell, the best in time and memory" in done.stdout
-    )
+    assert "predicted peak 58.96 GiB" in done.stdout
+    assert "The Pareto front is the winner: no other is clearly better in time or memory" in done.stdout
     (job,) = lmsweep.best(STORE, max_batch=True).jobs
     assert (job.largest_batch, job.largest_batch_reason, job.winner.peak_is_predicted) == (25, None, True)
 
@@ -58,8 +78,12 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
             "--format json is about a store: lmsweep best quick, then lmsweep best results",
         ),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
+        (
+            [STORE, "--price", "H2000=3"],
+            "--price H2000: no such device here; did you mean H200? the devices are NVIDIA",
+        ),
     ],
-    ids=["jobs", "budget", "for", "sweep", "price"],
+    ids=["jobs", "budget", "for", "sweep", "price", "near"],
 )
 def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(words: list[str], message: str) -> None:
     done = answer_here("best", *words)

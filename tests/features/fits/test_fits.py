@@ -49,6 +49,51 @@ def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
     assert "no bfloat16" in by_name["T4"]["reason"] or "7.5" in by_name["T4"]["reason"]
 
 
+def test_a_model_is_named_in_fits_as_in_audit():
+    def fit_of(model):
+        (fit,) = lmsweep.fits(model, context=512, devices=["H100"], methods=["full"], settings=["checkpointing=none"])
+        return fit.batch, fit.peak_bytes, fit.tokens_per_second
+
+    assert fit_of("Qwen/Qwen3-0.6B") == fit_of("qwen3-0.6b")
+    near = "name a model, such as llama-3.1-8b, 8b-2026, qwen3-8b"
+    asked = answer_here("fits", "8B", "--for", "H100")
+    assert asked.returncode == 2 and near in asked.stderr
+    audited = answer_here("audit", "--model", "8B", "--gpus", "H100", "--context", "8k", "--tokens/s", "5k").stdout
+    assert "of 8B only the number of parameters is known; " + near.replace("a model", "the model") in audited
+    wrong = answer_here("fits", "lama-3.1-8b", "--for", "H100")
+    assert wrong.returncode == 2 and "no such model; did you mean llama-3.1-8b?" in wrong.stderr
+
+
+def test_a_context_of_8k_is_8192_tokens_in_fits_and_in_audit():
+    fits = answer_here("fits", "tiny", "--context", "8k", "--for", "H100", "--method", "full")
+    assert "tiny with 8,192 tokens of context" in fits.stdout
+    audit = answer_here("audit", "--model", "tiny", "--gpus", "H100", "--context", "8k", "--tokens/s", "1")
+    assert "tiny on 1 H100 SXM, 8,192 tokens of context" in audit.stdout
+    for verb in (["fits", "tiny"], ["audit", "--model", "tiny"]):
+        wrong = answer_here(*verb, "--context", "8z")
+        assert (
+            wrong.returncode == 2 and "context 8z: write the tokens of a sequence, such as 8192 or 8k" in wrong.stderr
+        )
+
+
+def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
+    asked = ["fits", "tiny", *SHORT, "--for", "H100,4090", "--method", "full", "--tokens", "1B", "--price", "H100=2.5",
+             "--set", "checkpointing=none"]  # fmt: skip
+    said = answer_here(*asked).stdout
+    first = json.loads(answer_here(*asked, "--format", "json").stdout)["fits"][0]
+    assert said.splitlines()[1] == "full: weights and AdamW's state in bf16"
+    assert "others' tokens/s" in said and "tokens/s, hours and dollars: of lmsweep's own training loop" in said
+    low, high = first["tokens_per_second_between"]
+    assert first["hours_between"] == pytest.approx([1e9 / high / 3600, 1e9 / low / 3600])
+    assert first["dollars_between"] == pytest.approx([2.5 * one for one in first["hours_between"]])
+    least, most = first["hours_between"]
+    assert f"{first['hours']:,.3g} ({least:,.3g} to {most:,.3g})" in said
+    assert "\nno price for RTX 4090: --price 'RTX 4090=DOLLARS' an hour\n" in said
+    alone = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--method", "full", "--price", "H100=2.5",
+                        "--set", "checkpointing=none")  # fmt: skip
+    assert "--price without --tokens" in alone.stderr
+
+
 ANSWER = json_values(
     FitsOutput(
         model="<tiny>",
@@ -228,11 +273,15 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("hf:./missing.json",), "there is no file"),
         (("tiny", "--method", "lara"), "did you mean lora?"),
         (("tiny", "--tokens", "many"), "such as 300M or 1B"),
-        (("tiny", "--gpus", "9"), "do not fill nodes"),
+        (("tiny", "--for", "8xH100"), "--for 8xH100: the number of GPUs is an option of its own: --for H100 --gpus 8"),
+        (("tiny", "--gpus", "9"), "--gpus 9: they do not fill nodes of 8; write 8 or 16"),
+        (("tiny", "--gpus", "16", "--for", "4090"), "are connected is not known; ask for at most 8, or of another GPU"),
+        (("tiny", "--gpus", "8", "--lengths", "lognormal(40, 0.8, 64)"), "are not predicted; leave out one"),
         (("tiny", "--set", "batch_size=4"), "fits chooses it"),
         (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
         (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
         (("tiny", "--price", "B200=9", "--for", "H100"), "no such device"),
+        (("tiny", "--price", "H10=9", "--for", "H100,A100"), "--price H10: no such device here; did you mean H100?"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):

@@ -17,6 +17,8 @@ from lmsweep.trials.spec.suggestions import choices
 _SUFFIXES = re.compile(r"[-_](instruct|chat|base|hf|it|full|lora|qlora|q-lora|sft|pretrain|rl)\b.*$")
 NANOCHAT = re.compile(r"(?:nanochat[-_ ]?)?d(\d+)")
 NANOCHAT_VOCABULARY = 65_536
+MOST_APART, MOST_ALIKE = 0.15, 6
+"""Models that a number of parameters may mean: the share by which theirs may differ, and how many are named."""
 DIMENSIONS = re.compile(
     r"d(?P<d_model>\d+)-f(?P<d_ff>\d+)-l(?P<num_layers>\d+)-h(?P<num_heads>\d+)(?:-kv(?P<num_kv_heads>\d+))?"
     r"(?:-dh(?P<d_head>\d+))?(?P<qk_norm>-qknorm)?(?P<gelu>-gelu)?(?:-e(?P<num_experts>\d+)-a(?P<active_experts>\d+))?"
@@ -71,7 +73,24 @@ class Model:
         return 2.0 * size.d_model * size.d_ff * size.num_layers * (size.active_experts or 1) if size else 0.0
 
 
-def model_named(text: str) -> Model:
+def model_settings(text: str) -> dict[str, Any]:
+    """Return the fields of a trial of a model that `lmsweep audit --model` knows: `lmsweep.model_settings`. Raises
+    RequestError for another, and for a number of parameters, which has no dimensions."""
+    model = model_named(text, "MODEL")
+    if model.size is None:
+        raise RequestError(f"MODEL {text}: a number of parameters has no dimensions; name a model{of_about(model)}")
+    return model.settings
+
+
+def of_about(model: Model) -> str:
+    """Return which models have about as many parameters, in words."""
+    counts = {name: _model(name, *known()[0][name]).parameters for name in known()[0]}
+    alike = sorted((abs(count / model.parameters - 1), name) for name, count in counts.items())
+    near = [name for apart, name in alike if apart < MOST_APART][:MOST_ALIKE]
+    return f", such as {', '.join(near)}" if near else ""
+
+
+def model_named(text: str, option: str = "--model") -> Model:
     """Return the model that a name, a config.json or a number of parameters means. Raises RequestError for another."""
     path = Path(text.removeprefix("hf:")).expanduser()
     if path.suffix == ".json" or (path / "config.json").is_file():
@@ -89,9 +108,7 @@ def model_named(text: str) -> Model:
     if count := re.fullmatch(r"(\d+(?:\.\d+)?)([mbt])", name):
         scale = {"m": 1e6, "b": 1e9, "t": 1e12}[count[2]]
         return Model(name=text, parameters=round(float(count[1]) * scale))
-    raise RequestError(
-        f"--model {text}: no such model{choices(name, known()[0])}; a config.json or a number of parameters works, too"
-    )
+    raise RequestError(f"{option} {text}: no such model{choices(name, known()[0])}; a config.json works, too")
 
 
 def plain(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from lmsweep.orchestrator.features.audit.claims.stated_claim import NUMBERS, Claim
 from lmsweep.orchestrator.planning.memory_budget import counted
 from lmsweep.trials.spec.errors import RequestError
+from lmsweep.trials.spec.quantities import context_of
 from lmsweep.trials.spec.suggestions import choices
 
 _COUNTS = {one.name for one in fields(Claim) if one.type == "int | None" or one.type == int | None}
@@ -57,6 +58,10 @@ def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
 
 
 def _value(name: str, text: str, key: str, where: str) -> Any:
+    if name == "context":
+        if (tokens := context_of(text)) is None:
+            raise RequestError(f"{where}{key} {text}: write the tokens of a sequence, such as 8192 or 8k")
+        return tokens
     if name in _COUNTS:
         amount = _number(text, where, key)
         if amount != int(amount):

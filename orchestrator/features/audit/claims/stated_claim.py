@@ -84,6 +84,13 @@ class Claim:
         return devices_of(self.gpus or "")[0]
 
     @property
+    def words(self) -> str | None:
+        """Return what it is a claim of, as it was read: `llama-3.1-8b on 8 H100 SXM, 8,192 tokens of context`."""
+        there = " on ".join([*([self.shape.name] if self.model else []),
+                             *([f"{self.count} {self.device.name}"] if self.gpus else [])])  # fmt: skip
+        return ", ".join(filter(None, [there, f"{self.context:,} tokens of context" if self.context else ""])) or None
+
+    @property
     def shape(self) -> Model:
         return model_named(self.model) if self.model else NO_MODEL
 
@@ -142,6 +149,8 @@ NUMBERS = ("tokens_per_second", "tokens_per_second_per_gpu", "samples_per_second
 
 def devices_of(text: str) -> tuple[int, Device]:
     """Return number and kind of the GPUs that a text means: `8xH100`, `A100-SXM4-80GB`. Raises RequestError."""
+    if text.strip().isdecimal():
+        raise RequestError(f"--gpus {text}: what GPU? Write {text.strip()}xH100")
     count, name = counted(text)
     if found := find_device(name) or device_named(name):
         return count, found

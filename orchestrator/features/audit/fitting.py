@@ -1,0 +1,98 @@
+"""Which of the steps that a claim leaves open fit its GPUs: a micro-batch, with and without checkpointing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
+from lmsweep.trials.analytic.prediction_question import Answer, Largest, Question, Room
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.quantities import gib
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The steps that a claim may be of."""
+
+    configs: tuple[TrialConfig, ...]
+    words: str | None
+    """What was assumed of memory and checkpointing."""
+    is_too_large: bool = False
+    """Whether none of them fits, by lmsweep's own loop."""
+
+
+def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
+    """Return what `fits` asks of this way to train; None where memory is not that of sharded weights alone."""
+    is_unlike = max(claim.tp or 1, claim.pp or 1, claim.cp or 1, claim.ep or 1) > 1 or _is_selective(claim)
+    if is_unlike or config.ddp not in ("none", "fsdp"):
+        return None
+    room = claim.device.memory - CUDA_RESERVE
+    most = round(room * 100 / peak_of_others(100)[1])  # what the leanest of other trainers would fit into the room
+    rooms = (Room(claim.device.name, room), Room(claim.device.name, most))
+    asked = replace(config, batch_size=1, accumulate=1, compile="none")  # as `fits` asks
+    return Question(config=asked, rooms=rooms, wants=("largest",), is_trial=False)
+
+
+def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Question, Answer]) -> Steps:
+    """Return those of the steps that fit: without checkpointing where that fits, with it where it must be.
+
+    configs: by each micro-batch and each checkpointing that the claim leaves open.
+    """
+    ways: dict[str, tuple[Largest, ...]] = {}
+    for config in configs:
+        asked = memory_question(claim, config)
+        ways.setdefault(config.checkpointing, answers[asked].largest if asked else ())
+    if not all(ways.values()):
+        plain = tuple(one for one in configs if one.checkpointing == configs[0].checkpointing)
+        return Steps(configs=plain, words=None if claim.checkpointing else "activation checkpointing not stated: none")
+    kept: list[TrialConfig] = []
+    for batch in dict.fromkeys(one.micro_batch_size for one in configs):
+        for config in (one for one in configs if one.micro_batch_size == batch):
+            ours, others = ways[config.checkpointing]
+            if batch <= others.sure:
+                kept.append(config)
+            if batch <= ours.sure:
+                break  # nobody computes again what fits
+    least = min(one.micro_batch_size for one in configs)
+    if not kept:
+        smallest = [one for one in configs if one.micro_batch_size == least]
+        return Steps(configs=(smallest[-1],), words=_too_large(claim, smallest[-1], ways), is_too_large=True)
+    return Steps(configs=tuple(kept), words=_chosen(claim, kept, ways))
+
+
+def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[Largest, ...]]) -> str | None:
+    if claim.checkpointing:
+        return None
+    said = "activation checkpointing not stated: "
+    plain = ways["none"][0]
+    if all(one.checkpointing == "none" for one in kept):
+        return f"{said}none, with which it fits"
+    if plain.sure:
+        why = f"without it at most {_sequences(plain.sure)} fit{'s' * (plain.sure == 1)} a GPU"
+    else:
+        why = f"without it one sequence needs {_of_room(plain, claim)}"
+    if any(one.checkpointing == "none" for one in kept):
+        return f"{said}with and without were tried; {why} in lmsweep's loop, less in the leanest trainers"
+    return f"{said}of each block; {why}"
+
+
+def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Largest, ...]]) -> str:
+    ours = ways[config.checkpointing][0]
+    how = "with activation checkpointing" if config.checkpointing == "block" else "without activation checkpointing"
+    even = "" if claim.checkpointing else "even "
+    if ours.sure:
+        return f"{even}{how} at most {_sequences(ours.sure)} fit a GPU, not {config.micro_batch_size}"
+    return f"{even}{how} one sequence needs {_of_room(ours, claim)}"
+
+
+def _of_room(needed: Largest, claim: Claim) -> str:
+    return f"{gib(needed.peak or 0)} of the {gib(claim.device.memory - CUDA_RESERVE)} of a GPU"
+
+
+def _sequences(count: int) -> str:
+    return f"{count} sequence{'s' * (count != 1)}"
+
+
+def _is_selective(claim: Claim) -> bool:
+    return (claim.checkpointing or "").lower().startswith("selective")
