@@ -246,6 +246,7 @@ def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(
     assert "where all batches have one shape" in rows["gradients", "relative_error"].reason
 
 
+@pytest.mark.usefixtures("forget_code")
 def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
