@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: quick test test-all test-lowest test-lowest-torch ready docs wheel lint types collected clean
+.PHONY: quick test test-all test-lowest test-lowest-torch fast docs wheel lint types collected clean
 
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
@@ -13,10 +13,20 @@ quick: .venv/bytecode
 # processes that they start: on two cores three workers leave none idle.
 WITH := --dist=loadfile --max-worker-restart=0
 PYTEST := $(BIN)/pytest --numprocesses=3 $(WITH)
+BESIDE := $(MAKE) --no-print-directory --output-sync
 
 # Only the lowest Python has wheels of the lowest versions.
-test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
-	$(PYTEST) -m "not slow" --durations=20
+HAS_LOWEST := $(shell $(PYTHON) --version | grep -F " 3.11.")
+
+# An install waits for its disk and network, mypy keeps to one core, and tests wait for processes: each begins when what it
+# needs is there. What the tests say appears at once, what the others say when they end.
+test:
+	@$(BESIDE) --jobs=2 .venv/test $(if $(HAS_LOWEST),.venv-lowest/ready)
+	$(OURS)
+	@$(BESIDE) --jobs=4 fast lint types $(if $(HAS_LOWEST),test-lowest)
+
+fast: collected
+	+$(PYTEST) -m "not slow" --durations=20
 
 # Reading, without PyTorch and Ray, with the lowest version of each dependency that pyproject.toml allows.
 test-lowest: .venv-lowest/ready
@@ -26,13 +36,10 @@ TRIALS := analytic bench code distributed features/alone features/check features
 test-lowest-torch: .venv-lowest-torch/ready
 	.venv-lowest-torch/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 
-test-all: ready .venv/hf
-	$(PYTEST)
-
-# The type checker runs on one core: bytecode is compiled beside it.
-ready: .venv/test
+test-all: .venv/hf
 	$(OURS)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types collected
+	@$(BESIDE) --jobs=2 lint types collected
+	$(PYTEST)
 
 # pytest rewrites the assertions of each test file, which is half of the collection. Where it has, no worker does it again.
 collected: .venv/bytecode

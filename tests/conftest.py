@@ -99,13 +99,28 @@ def attempts(tmp_path: Path) -> "Attempts":
     return Attempts(tmp_path / "results")
 
 
+@pytest.fixture(scope="session")
+def servers() -> "Iterator[dict[tuple[int, ...], IsolatedRunner]]":
+    """Cores -> what runs trials there."""
+    found: dict[tuple[int, ...], IsolatedRunner] = {}
+    yield found
+    for one in found.values():
+        one.close()
+
+
 @pytest.fixture(scope="module")
-def runner() -> "Iterator[IsolatedRunner]":
-    """A server of trials, which the tests of a file share."""
+def runner(servers: "dict[tuple[int, ...], IsolatedRunner]") -> "IsolatedRunner":
+    """A server of trials, which all files share: to start one takes as long as twenty of their trials."""
     from lmsweep.trials.isolation.client import IsolatedRunner
 
-    with IsolatedRunner() as runner:
-        yield runner
+    return servers.setdefault(tuple(usable_cores()), IsolatedRunner())
+
+
+@pytest.fixture(scope="module")
+def no_servers(servers: "dict[tuple[int, ...], IsolatedRunner]") -> None:
+    """This process has no server of trials left. The next trial starts one."""
+    for one in servers.values():
+        one.close()
 
 
 @pytest.fixture(scope="module")

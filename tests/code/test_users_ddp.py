@@ -227,6 +227,7 @@ def test_bucket_bytes_reach_a_wrapper_that_takes_bucket_size_mb_and_no_other(stu
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_servers")
 def test_a_wrapper_that_hangs_is_a_timeout_and_leaves_no_process(student: Student) -> None:
     row = student.failed(ddp="mine:Hangs", timeout_seconds=7.0)
     assert row.status == Status.TIMEOUT

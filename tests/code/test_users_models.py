@@ -81,7 +81,7 @@ def sample(rows: list[Any], phase: str, metric: str) -> float:
 
 
 @pytest.fixture(autouse=True)
-def _code() -> Iterator[None]:
+def _code(forget_code: None) -> Iterator[None]:
     use_code(CODE)
     yield
     _forget_code()

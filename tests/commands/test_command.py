@@ -106,13 +106,7 @@ def test_the_first_line_of_a_table_counts_what_the_store_holds(finished):
     assert not re.search(": 2 ok", lmsweep_here("table", store, "--format", "markdown"))
 
 
-def test_help_answers_before_anything_heavy_is_imported():
-    script = (
-        "import sys, lmsweep.orchestrator.commands.app;"
-        "print([m for m in ('torch', 'ray', 'pandas', 'pyarrow') if m in sys.modules])"
-    )
-    done = subprocess.run([COMMAND[0], "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_help_takes_a_third_of_a_second_of_a_core():
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -24,6 +24,8 @@ from tests.machine.test_cuda_keepalive import wait_until
 from tests.support.command import PYTHONPATH, ROOT
 from tests.support.made_up_results import LAPTOP, TINY
 
+pytestmark = pytest.mark.usefixtures("no_servers")
+
 FOR_EVER = 1000
 
 HangIn = Callable[[str, str], None]

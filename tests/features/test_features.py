@@ -132,7 +132,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package, in a folder of its own."""
     folder = tmp_path_factory.mktemp("copy")
     for name in ("trials", "orchestrator", "analysis", "lmsweep"):
-        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, symlinks=True)  # with its bytecode
     return folder
 
 

@@ -37,7 +37,7 @@ grids:
 
 
 @pytest.fixture(scope="module")
-def runner():
+def runner(no_servers):
     with IsolatedRunner() as runner:
         yield runner
     assert not our_children()

@@ -1,6 +1,7 @@
 """Steps whose batches differ by the lengths of their documents, run on tiny models."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,13 +14,15 @@ from torch import Tensor
 from lmsweep.trials.bench.varied_steps import BatchesTaken, token_rows
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.lengths.recompiling import recompiles, runs_uncompiled
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import naive
-from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from tests.support.trial_here import run_here
@@ -39,8 +42,12 @@ TINY = TrialConfig(
 
 
 def records_of_trial(config: TrialConfig, workload: str) -> dict[tuple[Any, Any], Any]:
+    return by_name(run_here(Trial(config=config, workloads=(workload,), sweep="s")))
+
+
+def by_name(rows: Iterable[Row]) -> dict[tuple[Any, Any], Any]:
     """Phase and metric -> the record."""
-    rows = run_here(Trial(config=config, workloads=(workload,), sweep="s"))
+    rows = [*rows]
     assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}, records_of(rows)[0].error
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
 
@@ -221,9 +228,11 @@ def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
 
 
 @pytest.mark.parametrize("batching", ["padded", "packed"])
-def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(batching: Any) -> None:
+def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(
+    batching: Any, runner: IsolatedRunner, environment: Fingerprint
+) -> None:
     config = replace(TINY, batching=batching, ddp="torch", world_size=2, batches=6)
-    rows = records_of_trial(config, "ddp")
+    rows = by_name(runner.run(Trial(config=config, workloads=("ddp",), sweep="s"), fallback=environment))
     of_ranks = [list(islice(batches(config, rank, 2), 6)) for rank in range(2)]
     assert of_ranks[0] != of_ranks[1]
     for metric in ("real_tokens", "padded_tokens"):
@@ -237,6 +246,7 @@ def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(batchi
     assert "where all batches have one shape" in rows["gradients", "relative_error"].reason
 
 
+@pytest.mark.usefixtures("forget_code")
 def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -97,7 +97,7 @@ def affinities() -> dict[int, tuple[int, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="two slots need two cores")
-def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(monkeypatch, tmp_path):
+def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(monkeypatch, tmp_path, no_servers):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
     environment = this_machine().environments["cpu"]

@@ -29,9 +29,10 @@ HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind
 """How far, of 1, other processes are taken to lie: on a logarithmic scale."""
 
 
-@pytest.fixture
-def hardware(attempts: Attempts) -> pd.DataFrame:
-    """Two sizes on a GPU and on a laptop; every kind of cell there is."""
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store of two sizes on a GPU and on a laptop; every kind of cell there is."""
+    attempts = Attempts(tmp_path_factory.mktemp("machines") / "results")
 
     def gpu(model: str, **fields: object) -> object:
         return config(model, device="cuda", **fields)
@@ -51,7 +52,12 @@ def hardware(attempts: Attempts) -> pd.DataFrame:
     attempts.ok(config("small"), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
     attempts.failed(config("small", precision="tf32"), "unsupported", fingerprint=LAPTOP)
     attempts.ok(config("small", precision="bf16"), {"step.time": None}, fingerprint=LAPTOP, reason="its clock stood")
-    return analysis.load(attempts.store)
+    return attempts.store.location
+
+
+@pytest.fixture(scope="module")
+def hardware(machines: str) -> pd.DataFrame:
+    return analysis.load(machines)
 
 
 def test_golden_files_hold_numbers_to_ten_digits_and_text_to_the_letter() -> None:
@@ -182,11 +188,10 @@ def test_results_without_a_model_are_distinguished_by_the_fields_that_they_read_
     )
 
 
-def test_rows_and_columns_that_are_given_twice_are_joined(hardware: pd.DataFrame, attempts: Attempts) -> None:
-    once = lmsweep_here("table", attempts.store.location, "--rows", "model,context_length", "--cols",
-                        "precision,compile,device_name")  # fmt: skip
-    again = lmsweep_here("table", attempts.store.location, "--rows", "model", "--rows", "context_length", "--cols",
-                         "precision", "--cols", "compile,device_name")  # fmt: skip
+def test_rows_and_columns_that_are_given_twice_are_joined(machines: str) -> None:
+    once = lmsweep_here("table", machines, "--rows", "model,context_length", "--cols", "precision,compile,device_name")
+    again = lmsweep_here("table", machines, "--rows", "model", "--rows", "context_length", "--cols", "precision",
+                         "--cols", "compile,device_name")  # fmt: skip
     assert once == again and "1024" in once
 
 

@@ -72,7 +72,7 @@ def with_buckets(kind: str) -> TrialConfig:
 
 
 @pytest.fixture(scope="module")
-def runner():
+def runner(no_servers):
     with IsolatedRunner() as runner:
         yield runner
     assert not processes()

@@ -21,7 +21,7 @@ from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 
-STORE = ROOT / "tests" / "support" / "stores" / "cpu"
+STORE, TABLES = (ROOT / "tests" / "support" / "stores" / name for name in ("cpu", "residuals"))
 HOST, PERSON = "gpu-node-17.lab.example.org", "annabel"
 ERROR = (
     f"/home/{PERSON}/research/mine/flash.py:12: ValueError: no\nTraceback (most recent call last):\n"
@@ -91,7 +91,7 @@ def test_it_is_written_into_a_new_folder_only(shared: Path) -> None:
 def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for Hugging Face, of a set with several tables. Tests leave it as it is."""
     folder = tmp_path_factory.mktemp("hub") / "shared"
-    lmsweep_here("report", "h200-profile", "--share", folder, "--to", "hf")
+    lmsweep_here("report", TABLES, "--share", folder, "--to", "hf")
     return folder
 
 
@@ -103,14 +103,14 @@ def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_table
     assert [one["config_name"] for one in about["configs"] if one.get("default")] == ["measurements"]
     for one in about["configs"]:
         read = pyarrow.dataset.dataset([str(path) for path in card.glob(one["data_files"])])
-        stored = open_store("h200-profile").read(one["config_name"])[0]
+        stored = open_store(str(TABLES)).read(one["config_name"])[0]
         assert read.count_rows() == len(stored) > 0
 
 
 def test_the_library_of_data_sets_loads_it_offline(card: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
-    for name in ("measurements", "kernels", "operators"):
+    for name in ("measurements", "timelines", "residuals"):
         found = datasets.load_dataset(str(card), name, split="train", cache_dir=str(tmp_path))
         assert len(found) == len(open_store(card).read(name)[0])
     assert len(datasets.load_dataset(str(card), split="train", cache_dir=str(tmp_path))) == len(lmsweep.load(str(card)))
