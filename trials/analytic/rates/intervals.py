@@ -1,6 +1,7 @@
 """How sure a predicted time is: a factor and an interval for each level of knowledge, learned from measured times."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
@@ -29,6 +30,8 @@ OTHER_GPU = 0.06
 """Standard deviation between GPUs, added if a level has no residual of this chip: as between A100 and H100."""
 OTHERS = frozenset({"others", "ranks", "public", "fp32", "tuned stacks", "sizes assumed"})
 """Levels whose steps other trainers ran: the second interval, of a step as these run it, is learned from them."""
+BEYOND = re.compile("MoE|RL")
+"""In the kind of a step that a dense model's in a plan is not learned from."""
 LEAST_COVERED = 0.9
 """Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
 DATASHEET_DEVIATION = 2.2
@@ -182,8 +185,9 @@ def known_residuals() -> tuple[Residual, ...]:
 
 
 def others(experts: bool) -> list[Residual]:
-    """Return the residuals of steps that other trainers ran, as of one level: with or without those of experts."""
-    found = [one for one in known_residuals() if one.level in OTHERS and (experts or "MoE" not in one.kind)]
+    """Return the residuals of steps that other trainers ran, as of one level. Reinforcement learning does more than a
+    plan has: its steps count only where no others are known, those of experts."""
+    found = [one for one in known_residuals() if one.level in OTHERS and (experts or not BEYOND.search(one.kind))]
     return [one._replace(level="others") for one in found]
 
 

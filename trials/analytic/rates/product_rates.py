@@ -34,8 +34,10 @@ LEAST_INNER, MOST_WAVES = 256, 3
 """A split product keeps at least this many inner elements in a part, and needs at most this many waves."""
 SPLIT_SLOWDOWN = 1.05
 """Time of a split product over the time of its parts; no unit. The data hardly distinguish it from 1 or 1.2."""
-FILL_ELEMENTS = 146
-"""Filling and draining the pipeline of a tile takes as long as this many inner elements."""
+FILL_ELEMENTS = {"float32": 18}
+"""Type -> filling and draining the pipeline of a tile takes as long as this many inner elements; FILL if not listed.
+Kernels of tensor cores load 64 inner elements at a time, those of float32 lanes 8."""
+FILL = 146
 WHOLE_WAVES = 0.5
 """Share of a product's time that grows in whole waves of tiles; the rest grows with the number of tiles."""
 OVERLAP_POWER = 4.5
@@ -155,7 +157,8 @@ class ProductRates:
         rate = hardware.rate(product.dtype) * LAYOUT_RATES.get((product.dtype, layout), 1.0)
         groups = [product.of_group(share) for share in load] if product.groups > 1 else [product]
         times = product.batch * product.groups / len(groups)
-        computing = _work(tuple((times, one.m, one.n, one.k) for one in groups), hardware.multiprocessors) / rate
+        fill = FILL_ELEMENTS.get(product.dtype, FILL)
+        computing = _work(tuple((times, one.m, one.n, one.k) for one in groups), hardware.multiprocessors, fill) / rate
         moving = product.bytes / hardware.bandwidth
         return float((computing**OVERLAP_POWER + moving**OVERLAP_POWER) ** (1 / OVERLAP_POWER)) + START_SECONDS
 
@@ -199,7 +202,7 @@ class ProductRates:
 
 
 @lru_cache(maxsize=100_000)
-def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int) -> float:
+def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, fill: int) -> float:
     """Return the FLOPs that all multiprocessors could do in the time that the best tiles of these products take, which
     run together: number, m, n, k."""
     best = math.inf
@@ -212,7 +215,7 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int) 
             if split > 1 and (inner / split < LEAST_INNER or waves > MOST_WAVES):
                 break
             balanced = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
-            work = balanced * multiprocessors * 2 * rows * columns * (inner / split + FILL_ELEMENTS) / efficiency
+            work = balanced * multiprocessors * 2 * rows * columns * (inner / split + fill) / efficiency
             best = min(best, work * (SPLIT_SLOWDOWN if split > 1 else 1.0))
     return best
 
