@@ -70,7 +70,8 @@ def test_gradients_with_offloaded_activations_are_the_same_and_weights_are_not_c
 )
 def test_offloaded_block_inputs_are_all_that_is_copied_and_gradients_are_the_same(checkpointing, inputs, fields):
     config = replace(SMALL, checkpointing=checkpointing, **fields)
-    copied = [one.nbytes for one in offloaded(config, "block_inputs")[0]]
+    # Where there is a GPU, checkpoints copy empty states of its random numbers.
+    copied = [one.nbytes for one in offloaded(config, "block_inputs")[0] if one.nbytes]
     one = 4 * config.batch_size * config.context_length * config.d_model
     casts = [size for size in copied if size != one]  # of weights, by autocast
     assert not casts or config.precision == "bf16"

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-STEP = "step"
-"""Name of the range around each profiled step."""
-
 
 class HostEvent(NamedTuple):
     """An interval in a host thread: a range, an operator or a call to the driver."""

@@ -12,7 +12,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent
+from lmsweep.trials.profiling.events import DeviceEvent, HostEvent
+
+STEP = "step"
+"""Name of the range around each profiled step."""
 
 RANGES = (
     *("forward", "loss", "backward", "optimizer"),

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import mean, median, stdev
 
-from lmsweep.orchestrator.features.explain.attribution import UNATTRIBUTED, Piece, Surroundings, launchers
-from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent
+from lmsweep.orchestrator.features.explain.attribution import STEP, UNATTRIBUTED, Piece, Surroundings, launchers
+from lmsweep.trials.profiling.events import DeviceEvent, HostEvent
 from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
 from lmsweep.trials.results.outcome import Flag
 

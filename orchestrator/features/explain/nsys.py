@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from lmsweep.orchestrator.features.explain.attribution import RANGES
+from lmsweep.orchestrator.features.explain.attribution import RANGES, STEP
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.scratch import scratch_folder
-from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent, Trace
+from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
 from lmsweep.trials.profiling.find_nsys import find_nsys
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from lmsweep.orchestrator.features.explain.attribution import device_pieces, host_pieces, matched, surroundings
+from lmsweep.orchestrator.features.explain.attribution import STEP, device_pieces, host_pieces, matched, surroundings
 from lmsweep.orchestrator.features.explain.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
 from lmsweep.orchestrator.features.explain.nsys import profile_with_nsys
 from lmsweep.trials.bench.workbench import Workbench
@@ -16,7 +16,7 @@ from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_model import CHECKPOINTED
-from lmsweep.trials.profiling.events import STEP, DeviceEvent, Trace
+from lmsweep.trials.profiling.events import DeviceEvent, Trace
 from lmsweep.trials.profiling.torch_trace import take_trace, trace_file
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import UnsupportedError

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from lmsweep.orchestrator.features.explain.attribution import (
+    STEP,
     UNATTRIBUTED,
     device_pieces,
     host_pieces,
@@ -12,7 +13,7 @@ from lmsweep.orchestrator.features.explain.attribution import (
 )
 from lmsweep.orchestrator.features.explain.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
 from lmsweep.orchestrator.features.explain.profiled_steps import profile_rows
-from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent, Trace
+from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
 from lmsweep.trials.profiling.torch_trace import launch_shapes
 from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
 from tests.support.recorded import recorded

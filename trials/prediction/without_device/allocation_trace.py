@@ -121,7 +121,7 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
         product = None if stretch.phase in phases else stretch.first_product
         sums = list(accumulate((change for _, change in stretch.events), initial=now))
         now, requested = sums[-1], max(sums)
-        allocated = 0
+        allocated = reserved = requested
         if allocator:
             operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
             units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
@@ -129,12 +129,8 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
             if product is not None and operations[product:]:
                 workspaces += allocator.bytes_at(allocator.allocate(workspace)) if workspace else 0
                 allocated = max(allocated, allocator.replay(operations[product:], units, blocks) - workspaces)
-        found = Held(
-            requested=requested,
-            allocated=allocated if allocator else requested,
-            reserved=allocator.reserved - workspaces if allocator else requested,
-            end=now,
-        )
+            reserved = allocator.reserved - workspaces
+        found = Held(requested=requested, allocated=allocated, reserved=reserved, end=now)
         before = of_iteration.get(stretch.phase, found)
         found = replace(
             found, requested=max(found.requested, before.requested), allocated=max(found.allocated, before.allocated)
