@@ -1,4 +1,4 @@
-"""The head of prime-rl's reinforcement learning: logits in pieces of the vocabulary, each read and written many times."""
+"""The head of prime-rl's reinforcement learning: logits in pieces of the vocabulary, read and written many times."""
 
 import math
 from dataclasses import replace

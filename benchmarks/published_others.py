@@ -153,7 +153,7 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
         return {}, "this model is not expressed here"
     if "offload" in row["parallelism"].split(";")[1]:
         return {}, "inputs of blocks wait on the host, which plan does not have"
-    if (is_rl := " RL" in row["model"]) and row["metric"] in PEAKS:
+    if " RL" in row["model"] and row["metric"] in PEAKS:
         return {}, "head and loss in pieces, whose memory plan does not predict"
     ranks = int(row["n_gpus"])
     found = shape | {
@@ -178,9 +178,10 @@ def _fsdp_qlora(row: dict[str, str]) -> Wanted:
     if name != "Llama-2-7b" or "offload" in row["parallelism"]:
         return {}, "this model is not expressed here"
     ranks, is_whole = int(row["n_gpus"]), "DDP" in row["parallelism"]
-    return {"model": f"hf:{name.lower()}.json", "adapter": method.lower(), "adapter_args.rank": 64, "context_length": row["seq_len"],
-            "batch_size": row["batch"], "precision": "bf16_pure", "attention": "sdpa", "checkpointing": "block",
-            "world_size": ranks, "ddp": "torch" if is_whole else "fsdp"}, "LoRA"  # fmt: skip
+    return {"model": f"hf:{name.lower()}.json", "adapter": method.lower(), "adapter_args.rank": 64,
+            "context_length": row["seq_len"], "batch_size": row["batch"], "precision": "bf16_pure",
+            "attention": "sdpa", "checkpointing": "block", "world_size": ranks,
+            "ddp": "torch" if is_whole else "fsdp"}, "LoRA"  # fmt: skip
 
 
 def _qwen(row: dict[str, str]) -> Wanted:

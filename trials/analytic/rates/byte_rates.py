@@ -45,8 +45,7 @@ BY_LAYOUT = {
 """`Operator.layout` -> the measured operator whose curve it takes. Its time depends on the number of elements: each
 needs an address or a conversion, or few columns occupy few multiprocessors."""
 BY_ADDRESS = ("clone", "_to_copy")
-"""Measured operators whose time addresses and conversions decide, unless memory is too slow for them: on an H200 copies
-of heads and casts of 16 bits move a third and a half of what an addition moves."""
+"""Operators that address or convert elements more slowly than an H200's memory delivers them, other than an addition."""
 CAST_BYTES = 10
 """Bytes that `add_cast` moves for each element: it reads one in 16 bits and a float32, and writes a float32."""
 ADDRESS_SHARE = 0.5
