@@ -153,7 +153,7 @@ def test_an_interval_learned_without_a_source_holds_in_nine_of_ten_cells_of_each
         assert kept / len(found) >= 0.9, device
 
 
-def test_a_plan_is_not_learned_from_loops_of_reinforcement_learning_but_for_experts() -> None:
+def test_a_plan_is_not_learned_from_loops_of_reinforcement_learning_except_for_experts() -> None:
     assert not [one for one in others(experts=False) if "RL" in one.kind or "MoE" in one.kind]
     assert [one for one in others(experts=True) if one.kind == "MoE, RL"]
 

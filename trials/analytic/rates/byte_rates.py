@@ -44,8 +44,6 @@ BY_LAYOUT = {
 }
 """`Operator.layout` -> the measured operator whose curve it takes. Its time depends on the number of elements: each
 needs an address or a conversion, or few columns occupy few multiprocessors."""
-BY_ADDRESS = ("clone", "_to_copy")
-"""Operators that address or convert elements more slowly than an H200's memory delivers them, other than an addition."""
 CAST_BYTES = 10
 """Bytes that `add_cast` moves for each element: it reads one in 16 bits and a float32, and writes a float32."""
 ADDRESS_SHARE = 0.5
@@ -99,15 +97,14 @@ class ByteRates:
         if key not in self._like:
             self._like[key] = self._curve_like(key)
         curve, slower = self._like[key]
-        seconds = curve.least_seconds + (curve.at(moved) - curve.least_seconds) * slower
-        return max(seconds, self._of_family(DEFAULT_FAMILY, moved, width, is_cold)) if family in BY_ADDRESS else seconds
+        return curve.least_seconds + (curve.at(moved) - curve.least_seconds) * slower
 
     def _curve_like(self, key: _Key) -> tuple[Curve, float]:
         """Return the measured curve that is most like an operator's, and how much slower it is here."""
         curves, slower = self._curves, 1.0
         if key.family not in self._measured:
             curves = self._of_reference
-            slower = self._slower_addresses if key.family in (*BY_LAYOUT.values(), *BY_ADDRESS) else self._slower
+            slower = self._slower_addresses if key.family in BY_LAYOUT.values() else self._slower
         widths = sorted((1, 2, 4), key=lambda known: abs(known - key.width))
         keys = (_Key(key.family, width, hot) for hot in (key.is_cold, True) for width in widths)
         return next(curves[one] for one in keys if one in curves), slower
