@@ -25,8 +25,8 @@ TILES = (
 )
 # SPLIT_SLOWDOWN, FILL_ELEMENTS, WHOLE_WAVES, OVERLAP_POWER and START_SECONDS are of 2026-11-23, when the products of
 # one H200 were first measured. Of its 1172 products in bf16, the root mean square error of the formula alone is within
-# 1.5 % of the least that any one of them changed reaches, and the median error is 4.7 %. They are worse for tf32 (8.6 %)
-# and float8 (8.5 %), which surfaces of measured points correct: docs/lab/2026-11-26-product-constants.md, `python -m benchmarks.operator_rates --constants`.
+# 1.5 % of the least that any one of them changed reaches, and the median error is 4.7 %; 8.6 % for tf32, 8.5 % for
+# float8, which measured points correct (docs/lab/2026-11-26-product-constants.md, `operator_rates --constants`).
 SPLITS = (1, 2, 4, 8, 16)
 """Numbers of parts into which the inner dimension can be split (split-K); the parts are summed afterwards."""
 LEAST_INNER, MOST_WAVES = 256, 3
@@ -34,8 +34,8 @@ LEAST_INNER, MOST_WAVES = 256, 3
 SPLIT_SLOWDOWN = 1.05
 """Time of a split product over the time of its parts; no unit. The data hardly distinguish it from 1 or 1.2."""
 FILL_ELEMENTS, FILL_ELEMENTS_OF_LANES = 146, 18
-"""Filling and draining the pipeline of a tile takes as long as this many inner elements. Kernels of tensor cores load 64
-at a time, those of float32 lanes 8."""
+"""Filling and draining the pipeline of a tile takes as long as this many inner elements: kernels of tensor cores load
+64 at a time, those of float32 lanes 8."""
 WHOLE_WAVES = 0.5
 """Share of a product's time that grows in whole waves of tiles; the rest grows with the number of tiles."""
 OVERLAP_POWER = 4.5
