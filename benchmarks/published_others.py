@@ -147,14 +147,13 @@ def _neusight(row: dict[str, str]) -> Wanted:
 
 
 def _prime_rl(row: dict[str, str]) -> Wanted:
-    """Two micro-batches of one sequence on each GPU. Reinforcement learning computes head and loss in pieces, which
-    ranks and adapters are refused: all logits take as long."""
+    """Two micro-batches of one sequence on each GPU. Reinforcement learning computes head and loss in pieces."""
     shape = next((shape for name, shape in SHAPES.items() if f"/{name}" in row["model"]), None)
     if shape is None:
         return {}, "this model is not expressed here"
     if "offload" in row["parallelism"].split(";")[1]:
         return {}, "inputs of blocks wait on the host, which plan does not have"
-    if (is_rl := " RL" in row["model"]) and row["metric"] in PEAKS:
+    if " RL" in row["model"] and row["metric"] in PEAKS:
         return {}, "head and loss in pieces, whose memory plan does not predict"
     ranks = int(row["n_gpus"])
     found = shape | {
@@ -164,7 +163,6 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
         "precision": "bf16",
         "compile": "block",
         "checkpointing": "block",
-        "loss": "chunked" if is_rl and ranks == 1 and "LoRA" not in row["model"] else "cross_entropy",
         "attention": "sdpa_cudnn" if row["framework"].endswith("attention_3") else "sdpa_flash",
     }
     if ranks > 1:
@@ -175,14 +173,15 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
 
 
 def _fsdp_qlora(row: dict[str, str]) -> Wanted:
-    """LoRA with the default rank of its script; QLoRA in ranks is refused."""
+    """Hugging Face's Llama, with the default rank of its script."""
     name, _, method = row["model"].partition(" ")
-    if name not in SHAPES or "offload" in row["parallelism"]:
+    if name != "Llama-2-7b" or "offload" in row["parallelism"]:
         return {}, "this model is not expressed here"
     ranks, is_whole = int(row["n_gpus"]), "DDP" in row["parallelism"]
-    return SHAPES[name] | {"adapter": method.lower(), "adapter_args.rank": 64, "context_length": row["seq_len"],
-            "batch_size": row["batch"], "precision": "bf16_pure", "attention": "sdpa", "checkpointing": "block",
-            "world_size": ranks, "ddp": "torch" if is_whole else "fsdp"}, "LoRA"  # fmt: skip
+    return {"model": f"hf:{name.lower()}.json", "adapter": method.lower(), "adapter_args.rank": 64,
+            "context_length": row["seq_len"], "batch_size": row["batch"], "precision": "bf16_pure",
+            "attention": "sdpa", "checkpointing": "block", "world_size": ranks,
+            "ddp": "torch" if is_whole else "fsdp"}, "LoRA"  # fmt: skip
 
 
 def _qwen(row: dict[str, str]) -> Wanted:

@@ -13,8 +13,9 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chunked_head import with_chunked_head
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
-from benchmarks.published_others import DOUBTED, READERS, other_cells
+from benchmarks.published_others import DOUBTED, READERS, OtherCell, other_cells
 from lmsweep.analysis import load
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
@@ -119,7 +120,7 @@ def cells_of_others(folder: Path, sources: Collection[str]) -> Iterator[Cell]:
         why = why or ("" if device else f"no datasheet of {cell.device}")
         if device and cell.config and not why:
             try:
-                level, predicted, roofline = (_peak if cell.is_peak else _step)(cell.config, device)
+                level, predicted, roofline = _peak(cell.config, device) if cell.is_peak else _step(cell, device)
             except (UnpredictableError, UnsupportedError) as error:
                 why = str(error)
         if why or device is None:
@@ -144,9 +145,12 @@ def _peak(config: TrialConfig, device: Device) -> tuple[str, float, None]:
     return "memory", _predicted(config).on(device.name).peak, None
 
 
-def _step(config: TrialConfig, device: Device) -> tuple[str, float, float]:
+def _step(cell: OtherCell, device: Device) -> tuple[str, float, float]:
     """Return the level, the seconds of the operators of a step, and those by the roofline."""
-    operators, rates = in_precision(_operators(config), config), rates_of(device)
+    assert cell.config, "others are apart"
+    config, rates = cell.config, rates_of(device)
+    operators = in_precision(_operators(config), config)
+    operators = with_chunked_head(operators, config.vocab_size) if cell.is_rl else operators
     alone, least = step_time(operators, rates), sum(_least(one, device) for one in operators)
     if config.world_size > 1:
         ranks = rank_time(operators, rates, config)

@@ -41,7 +41,7 @@ def test_without_a_kernel_of_its_own_a_grouped_product_is_a_loop_of_a_product_fo
         each = (7168, 1024, 2048) if layout == "tn" else (2048, 7168, 1024)
         alone = 8 * rates.of(product(*each, dtype, layout)).seconds
         one = grouped(8 * 2048, 8, *((1024, 7168) if layout == "tn" else (7168, 1024)), dtype, layout=layout)
-        assert 0.99 * alone < rates.of(one).seconds < 1.35 * alone, (name, dtype)
+        assert 0.98 * alone < rates.of(one).seconds < 1.35 * alone, (name, dtype)
         assert rates.launch(one) == 8 * LAUNCH_SECONDS["group"]
 
 

@@ -15,7 +15,6 @@ from lmsweep.trials.analytic.rates.intervals import (
     INTERVAL_DEVIATIONS,
     Residual,
     Spread,
-    judged,
     known_residuals,
     learned,
     others,
@@ -145,9 +144,18 @@ def test_an_interval_learned_without_a_source_holds_in_nine_of_ten_cells_of_each
     cells = [one for one in known_residuals() if one.level == level]
     for device in {one.device for one in cells}:
         wider = widened(level, known_residuals(), device)
-        found = [judged(one, known_residuals()) or 0.0 for one in cells if one.device == device]
-        kept = sum(distance <= INTERVAL_DEVIATIONS * wider * (1 + 1e-9) for distance in found)
+        found = [(one, unseen(one, known_residuals())) for one in cells if one.device == device]
+        kept = sum(
+            not spread
+            or abs(one.log_ratio - log(spread.factor)) <= INTERVAL_DEVIATIONS * wider * spread.deviation * (1 + 1e-9)
+            for one, spread in found
+        )
         assert kept / len(found) >= 0.9, device
+
+
+def test_a_plan_is_not_learned_from_loops_of_reinforcement_learning_except_for_experts() -> None:
+    assert not [one for one in others(experts=False) if "RL" in one.kind or "MoE" in one.kind]
+    assert [one for one in others(experts=True) if one.kind == "MoE, RL"]
 
 
 def held(cells: list[Residual], spread: Spread) -> float:

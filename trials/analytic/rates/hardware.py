@@ -17,8 +17,11 @@ CHIP = {"H100 SXM": "H200 SXM", "GH200 96GB": "H200 SXM", "GH200 144GB": "H200 S
 
 REFERENCE = "H200 SXM"
 """The device whose measured efficiencies are taken for GPUs without their own."""
-SHARE_OF_PEAK = {"bfloat16": 0.79, "tf32": 0.76, "float32": 0.95, "float8_e4m3fn": 0.7}
+SHARE_OF_PEAK = {"bfloat16": 0.79, "tf32": 0.76, "float32": 0.76, "float8_e4m3fn": 0.7}
 """Share of a datasheet's rate that the largest tiles reach on the reference, and where no product was published."""
+SHARE_OF_FEW_LANES = 0.95
+"""As SHARE_OF_PEAK, in float32 with 64 lanes, which have as much to load operands with as 128: 64 reach 0.90 and 0.98
+of the datasheet (V100, A100), 128 reach 0.51 to 0.78 (fastest_products.csv)."""
 OVER_SHARE = {"MI300X": 0.58, "MI325X": 0.68, "MI355X": 0.79}
 """Rate of tensor cores over that by SHARE_OF_PEAK, of chips with a few published products in bf16. MI300X: the median
 of 493 and 546 TFLOP/s in shapes of Llama (ROCm/TransformerEngine issue 73), and 668 after a search over shapes and
@@ -51,17 +54,15 @@ ATTENTION_SCALE: dict[tuple[int, int] | str, float] = {
 FlashAttention 2 gained 1.85 from A100 to H100, though the tensor cores' peaks gained 3.2; on an MI300X it reaches 223
 to 232 TFLOP/s forward and backward (ROCm/flash-attention issue 142). A card of PUBLISHED_CHIP has its share of it."""
 ATTENTION_OF_PRODUCTS: dict[tuple[int, int] | str, float] = {
-    **dict.fromkeys(((8, 6), (8, 9), (12, 0), (12, 1)), 0.63),
+    **dict.fromkeys(((8, 6), (8, 9), (12, 0), (12, 1)), 0.84),
     "H20": 0.6,
 }
-"""Compute capability or device -> rate of FlashAttention 2 over that of the card's own products: forward and backward
-with a causal mask on an RTX 4090, heads of 64 and 128 (apache/tvm, tl_doc/flash_perf.md). Forward without a mask it is
-0.59 on an H20 (flash-attention issue 1310)."""
+"""Compute capability or device -> rate of FlashAttention 2 in long contexts over that of the card's own products, so
+that at 2048 positions an RTX 4090 reaches what was published (apache/tvm, tl_doc/flash_perf.md; an RTX A5000 does at
+8192). Forward without a mask it is 0.59 on an H20 (flash-attention issue 1310)."""
 REFERENCE_ATTENTION = 254e12
 """FLOP/s of FlashAttention 2 on the reference, forward and backward, causal, heads of 128, long contexts: by KERNELS,
 from which the shares of forward, backward and other heads are taken."""
-
-
 SHARE_OF_HOST_LINK = 0.85
 """Share of the host link's bandwidth that copies of pinned memory reach."""
 COPY_SECONDS = 25e-6
@@ -70,8 +71,6 @@ UPDATE_BYTES_PER_SECOND = 100e9
 """Host memory that an update of AdamW on the CPU reads and writes a second."""
 UPDATE_PASSES = 7
 """AdamW reads the weight, the gradient and two states, and writes all of them except the gradient."""
-
-
 _LANES: dict[tuple[int, int], int] = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
 """Compute capability -> float32 lanes of a multiprocessor, by the architectures' whitepapers; others have 128."""
 
@@ -119,6 +118,7 @@ def hardware_of(device: Device) -> Hardware:
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
         peak = getattr(device, field)
         share = SHARE_OF_PEAK[dtype] * (OVER_SHARE.get(device.name, 1.0) if dtype != "float32" else 1.0)
+        share = SHARE_OF_FEW_LANES if dtype == "float32" and device.chip.compute in _LANES else share
         if "bfloat16" in published and device.bf16 and dtype in ("tf32", "float8_e4m3fn"):
             share = published["bfloat16"] / device.bf16  # the same tensor cores at the same clocks
             share *= SHARE_OF_PEAK[dtype] / SHARE_OF_PEAK["bfloat16"] if dtype != "tf32" else 1.0
@@ -126,9 +126,12 @@ def hardware_of(device: Device) -> Hardware:
             rates[dtype] = published.get(dtype) or share * peak
     rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)
     rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
-    if found:
-        source = f"{share_of_chip:.0%} of the " if share_of_chip < 1 else ""
-        source += f"published products of {chip} ({found['bfloat16'][1]})"
+    wide = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
+    of_chip = f"{share_of_chip:.0%} of the " * (share_of_chip < 1) + f"published products of {chip}"
+    if "float32" in found:
+        wide = f"{of_chip} ({found['float32'][1]})"
+    if "bfloat16" in found:
+        source = f"{of_chip} ({found['bfloat16'][1]})"
     elif device.name in OVER_SHARE:
         source += " and a few published products"
     # By compute capability; by name for AMD's devices, which have none, and where a chip was made slower.
@@ -140,6 +143,7 @@ def hardware_of(device: Device) -> Hardware:
     if of_products:
         scale = of_products * rates["bfloat16"] / REFERENCE_ATTENTION
         words = f"{of_products:.0%} of the rate of its products, as FlashAttention 2 was published"
+    memory = f"the datasheet's bandwidth of {device.name}"
     return Hardware(
         device=device,
         multiprocessors=device.chip.multiprocessors,
@@ -147,7 +151,7 @@ def hardware_of(device: Device) -> Hardware:
         bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
         products=rates,
         attention=scale or rates["bfloat16"] / (SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)),
-        sources={"products": source, "attention": words, "bytes": f"the datasheet's bandwidth of {device.name}"},
+        sources={"products": source, "float32": wide, "attention": words, "bytes": memory},
     )
 
 

@@ -19,8 +19,6 @@ INTERVAL_DEVIATIONS = 2.2
 """Half the width of a 95 % interval in standard deviations: more than 1.96, since the sources share some errors."""
 ONE_SOURCE_DEVIATION = 0.15
 """Standard deviation between sources that is assumed if there is one source: that between training runs."""
-
-
 EXPECTED_AS = {"public": "measured", "two ranks": "measured"}
 """Level -> the level whose factor its own should equal: steps of one process differ in rates or communication only."""
 EXPECTED_DEVIATION = 0.07
@@ -152,18 +150,13 @@ def unseen(one: Residual, residuals: Sequence[Residual]) -> Spread | None:
     return learned(one.level, residuals, one.device, lambda other: other.source != one.source)
 
 
-def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
-    """Return a cell's distance from its prediction without its source, in standard deviations."""
-    spread = unseen(one, residuals)
-    return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
-
-
 def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
     """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of the
     cells of this GPU, and of all with its chip. If there are none, they must contain that share of each GPU's."""
     groups: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
-        if one.level == level and (distance := judged(one, residuals)) is not None:
+        if one.level == level and (spread := unseen(one, residuals)):
+            distance = abs(one.log_ratio - math.log(spread.factor)) / spread.deviation
             for group in (one.device, f"chip of {_chip(one.device)}"):
                 groups[group].append(distance / INTERVAL_DEVIATIONS)
     known = [groups[name] for name in (device, f"chip of {_chip(device)}") if name in groups]
@@ -182,8 +175,10 @@ def known_residuals() -> tuple[Residual, ...]:
 
 
 def others(experts: bool) -> list[Residual]:
-    """Return the residuals of steps that other trainers ran, as of one level: with or without those of experts."""
-    found = [one for one in known_residuals() if one.level in OTHERS and (experts or "MoE" not in one.kind)]
+    """Return the residuals of steps that other trainers ran, as of one level. Reinforcement learning does more than a
+    plan has: its steps count only where no others are known, those of experts."""
+    apart = ("MoE", "RL")
+    found = [one for one in known_residuals() if one.level in OTHERS and (experts or not one.kind.endswith(apart))]
     return [one._replace(level="others") for one in found]
 
 

@@ -24,18 +24,18 @@ TILES = (
     *(Tile(64, 128, 0.95), Tile(128, 64, 0.95), Tile(64, 64, 0.92)),
 )
 # SPLIT_SLOWDOWN, FILL_ELEMENTS, WHOLE_WAVES, OVERLAP_POWER and START_SECONDS are of 2026-11-23, when the products of
-# one H200 were first measured; how they were chosen was not written down. They were checked afterwards: of its 1172
-# products in bf16, the root mean square error of the formula alone is within 1.5 % of the least that any one of them
-# changed reaches, and the median error is 4.7 %. They are worse for tf32 (8.6 %) and float8 (8.5 %), which surfaces of
-# measured points correct: docs/lab/2026-11-26-product-constants.md, `python -m benchmarks.operator_rates --constants`.
+# one H200 were first measured. Of its 1172 products in bf16, the root mean square error of the formula alone is within
+# 1.5 % of the least that any one of them changed reaches, and the median error is 4.7 %; 8.6 % for tf32, 8.5 % for
+# float8, which measured points correct (docs/lab/2026-11-26-product-constants.md, `operator_rates --constants`).
 SPLITS = (1, 2, 4, 8, 16)
 """Numbers of parts into which the inner dimension can be split (split-K); the parts are summed afterwards."""
 LEAST_INNER, MOST_WAVES = 256, 3
 """A split product keeps at least this many inner elements in a part, and needs at most this many waves."""
 SPLIT_SLOWDOWN = 1.05
 """Time of a split product over the time of its parts; no unit. The data hardly distinguish it from 1 or 1.2."""
-FILL_ELEMENTS = 146
-"""Filling and draining the pipeline of a tile takes as long as this many inner elements."""
+FILL_ELEMENTS, FILL_ELEMENTS_OF_LANES = 146, 18
+"""Filling and draining the pipeline of a tile takes as long as this many inner elements: kernels of tensor cores load
+64 at a time, those of float32 lanes 8."""
 WHOLE_WAVES = 0.5
 """Share of a product's time that grows in whole waves of tiles; the rest grows with the number of tiles."""
 OVERLAP_POWER = 4.5
@@ -64,8 +64,7 @@ ITEM_BYTES = {"bfloat16": 2, "float16": 2, "tf32": 4}
 """Type -> bytes of an element, for the types that tensor cores accept with unaligned rows."""
 UNALIGNED_TIME = 3.0
 """Time of a product with other rows over that of one with aligned rows, where none was measured: an assumption.
-A step on an H200 with a vocabulary of 50257 in bf16 took as long as if its head's products were 5.6 times slower.
-"""
+A step on an H200 with a vocabulary of 50257 in bf16 took as long as if its head's products were 5.6 times slower."""
 MOST_UNALIGNED = 6.0
 
 
@@ -155,7 +154,8 @@ class ProductRates:
         rate = hardware.rate(product.dtype) * LAYOUT_RATES.get((product.dtype, layout), 1.0)
         groups = [product.of_group(share) for share in load] if product.groups > 1 else [product]
         times = product.batch * product.groups / len(groups)
-        computing = _work(tuple((times, one.m, one.n, one.k) for one in groups), hardware.multiprocessors) / rate
+        fill = FILL_ELEMENTS_OF_LANES if product.dtype == "float32" else FILL_ELEMENTS
+        computing = _work(tuple((times, one.m, one.n, one.k) for one in groups), hardware.multiprocessors, fill) / rate
         moving = product.bytes / hardware.bandwidth
         return float((computing**OVERLAP_POWER + moving**OVERLAP_POWER) ** (1 / OVERLAP_POWER)) + START_SECONDS
 
@@ -199,7 +199,7 @@ class ProductRates:
 
 
 @lru_cache(maxsize=100_000)
-def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int) -> float:
+def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, fill: int) -> float:
     """Return the FLOPs that all multiprocessors could do in the time that the best tiles of these products take, which
     run together: number, m, n, k."""
     best = math.inf
@@ -212,7 +212,7 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int) 
             if split > 1 and (inner / split < LEAST_INNER or waves > MOST_WAVES):
                 break
             balanced = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
-            work = balanced * multiprocessors * 2 * rows * columns * (inner / split + FILL_ELEMENTS) / efficiency
+            work = balanced * multiprocessors * 2 * rows * columns * (inner / split + fill) / efficiency
             best = min(best, work * (SPLIT_SLOWDOWN if split > 1 else 1.0))
     return best
 

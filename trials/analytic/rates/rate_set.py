@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.attention_rates import AttentionRates, attention_of
 from lmsweep.trials.analytic.rates.byte_rates import ByteRates
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, across, between_gpus, measured_links
-from lmsweep.trials.analytic.rates.hardware import CHIP, SHARE_OF_PEAK, Hardware, Level, hardware_of
+from lmsweep.trials.analytic.rates.hardware import CHIP, Hardware, Level, hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import (
     ALIGNMENT,
@@ -204,7 +204,7 @@ class Rates:
         source, here, words = sources[kind], self.hardware.device.name, kind
         dtype = _SAME_TYPE.get(operator.dtype, operator.dtype) if kind == "products" else ""
         if dtype == "float32":
-            source, words = f"{SHARE_OF_PEAK[dtype]:.0%} of float32 on the datasheet of {here}, not measured", "float32"
+            source, words = sources[dtype], dtype
         if where := self._measured.get((kind.removesuffix("s") if dtype else kind, dtype)):
             source = f"{words} measured on {where}" + (", the same chip" if where != here else "")
         if "grouped" in operator.name:
