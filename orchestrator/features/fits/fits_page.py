@@ -102,9 +102,14 @@ def _cells(one: Fit) -> dict[str, str]:
         RATE: _amount(one.tokens_per_second, one.tokens_per_second_between, ",.0f"),
         OTHERS: _amount(one.tokens_per_second_of_others, one.tokens_per_second_of_others_between, ",.0f"),
         "hours": _amount(one.hours, one.hours_between, ",.3g"),
-        "dollars": _amount(one.dollars, one.dollars_between, ",.0f"),
+        "dollars": _amount(one.dollars, one.dollars_between, _cents(one.dollars)),
         "what would fit": one.remedy or unknown,
     }
+
+
+def _cents(dollars: float | None) -> str:
+    """Return the form of an amount: with cents below ten dollars."""
+    return ",.2f" if (dollars or 0.0) < 10 else ",.0f"
 
 
 def _amount(middle: float | None, between: tuple[float, float] | None, form: str) -> str:
@@ -146,7 +151,7 @@ def _headline(lines: Sequence[Fit]) -> str:
     rate, low, high = _rates(best)
     words += f": {rate:,.0f} tokens a second ({low:,.0f} to {high:,.0f})"
     hours = f", {best.hours:,.3g} hours" if best.hours is not None else ""
-    return words + hours + (f", ${best.dollars:,.0f}." if best.dollars is not None else ".")
+    return words + hours + (f", ${best.dollars:{_cents(best.dollars)}}." if best.dollars is not None else ".")
 
 
 def _rates(one: Fit) -> list[float]:

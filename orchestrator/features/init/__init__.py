@@ -72,6 +72,8 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
         "" if to_write else f"{len(load_sweep(str(file), code=None if inside else code).trials)} trials on {device}; "
     )
     say(f"wrote {file}: {count}{looked}")
+    if sweep.replaced:
+        say(f"  the model is small, for a first look: args replace your defaults of {', '.join(sweep.replaced)}")
     if found.unread:
         say(f"  {found.unread} more files were not read: choose a smaller folder with --code")
     for kind, listed in groupby(found.candidates, key=lambda one: one.kind):

@@ -44,6 +44,8 @@ class FirstModel:
     """Line of the sweep file: `model: ...`."""
     notes: tuple[str, ...] = ()
     """Comments above the line."""
+    replaced: tuple[str, ...] = ()
+    """Parameters whose defaults in the user's code the sweep replaces."""
     is_users: bool = True
     adapter: str | None = None
     """The text of ADAPTER, if the model needs a function that builds it."""
@@ -95,13 +97,17 @@ def first_model(found: Discovery, *, size: str, context: int, shallow: bool) -> 
     if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
         return _to_write(chosen, others)
     model, settings = chosen.model, chosen.settings
+    replaced = tuple(one.name for one in chosen.taken if one.name in chosen.args and not one.required)
+    instead = f"# In place of your defaults, for a first look: {', '.join(replaced)}."
     needs = f"{model.reference} ({model.place}) needs {', '.join(chosen.unknown)}: give values in place of {TO_WRITE}"
     return FirstModel(
         line=_line(chosen, size),
         notes=(
             f"# {model.place}. It is called with the fields that its signature has, and with args.",
             "# args can be axes: model_args.NAME: [1, 2]. hf:NAME names a Hugging Face configuration.",
+            *([instead] if replaced else []),
         ),
+        replaced=replaced,
         adapter=_adapter(model, settings) if settings else None,
         adapter_file=_adapter_file(settings),
         to_write=needs if chosen.unknown else None,

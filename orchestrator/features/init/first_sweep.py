@@ -31,6 +31,8 @@ class FirstSweep:
     adapter: str | None = None
     adapter_file: str = ADAPTER
     """Relative to the code folder."""
+    replaced: tuple[str, ...] = ()
+    """Parameters of the model whose defaults the sweep replaces."""
     to_write: str | None = None
     """What the user must write before the sweep runs; None if it runs as it is."""
     not_measured: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
         text="\n".join(lines) + "\n" if grids else "",
         adapter=model.adapter,
         adapter_file=model.adapter_file,
+        replaced=model.replaced,
         to_write=model.to_write,
         not_measured=tuple(left),
     )

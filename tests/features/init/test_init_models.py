@@ -46,6 +46,12 @@ def trials_of(folder: Path, **files: str) -> tuple[Trial, ...]:
     return load_sweep(str(folder / "lmsweep.yaml")).trials
 
 
+def test_the_defaults_that_a_first_sweep_replaces_are_named(tmp_path: Path) -> None:
+    written = swept(tmp_path, mine=lm("num_tokens=50, depth=12, width=8", rows="num_tokens"))
+    assert written.replaced == ("num_tokens", "depth")
+    assert "# In place of your defaults, for a first look: num_tokens, depth." in written.text
+
+
 @pytest.mark.parametrize(
     ("parameters", "args"),
     [
