@@ -15,7 +15,7 @@ TABLE_FORMATS = ("text", "markdown", "latex", "typst", "csv", "html", "json")
 
 
 def checked(check: Callable[[str, str], object]) -> Callable[[CallbackParam, Text], Text]:
-    """Return a callback of typer. check: raises RequestError if it gets a wrong text of an option, and its name."""
+    """Return a callback of typer. check(text, option) raises RequestError if the text is wrong."""
 
     def callback(param: CallbackParam, text: Text) -> Text:
         if text is not None:

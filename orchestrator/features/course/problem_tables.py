@@ -31,38 +31,39 @@ def _chosen(choose: Callable[[Results], Results], make: Callable[[Results], Tabl
     return lambda results: make(choose(results))
 
 
-def usual(results: Results, name: str) -> Results:
+def most_frequent(results: Results, name: str) -> Results:
     trials = results.everything.drop_duplicates(RESULT)
-    return _having(results, name, trials[name].mode().max())
+    return _where(results, name, trials[name].mode().max())
 
 
 def largest(results: Results, name: str) -> Results:
-    return _having(results, name, pd.to_numeric(results.everything[name], errors="coerce").max())
+    return _where(results, name, pd.to_numeric(results.everything[name], errors="coerce").max())
 
 
 def smallest(results: Results, name: str) -> Results:
-    return _having(results, name, pd.to_numeric(results.everything[name], errors="coerce").min())
+    """Return the results with the smallest value of this column."""
+    return _where(results, name, pd.to_numeric(results.everything[name], errors="coerce").min())
 
 
 def only(results: Results, name: str, value: str) -> Results:
     """Return the results with this value. Raises RequestError if no result has it."""
     if not (results.everything[name] == value).any():
         raise RequestError(f"the store has no such results with {name} {value}")
-    return _having(results, name, value)
+    return _where(results, name, value)
 
 
-def _having(results: Results, name: str, value: Any) -> Results:
+def _where(results: Results, name: str, value: Any) -> Results:
     return results if pd.isna(value) else SomeResults(results, lambda frame: frame[frame[name] == value])
 
 
-def timed(results: Results) -> Results:
+def after_longest_warmup(results: Results) -> Results:
     """Return the results after the longest warm-up, at the most frequent context length."""
-    return usual(largest(results, "warmup_steps"), "context_length")
+    return most_frequent(largest(results, "warmup_steps"), "context_length")
 
 
-def warmed_up(results: Results) -> Results:
+def whole_steps(results: Results) -> Results:
     """Return the whole steps after any warm-up, at the most frequent context length."""
-    return usual(only(results, "mode", "train_step"), "context_length")
+    return most_frequent(only(results, "mode", "train_step"), "context_length")
 
 
 contexts = _chosen(
@@ -70,7 +71,7 @@ contexts = _chosen(
     Pivot("timing", ["step.time"], "Time of a training step by context length"),
 )
 phases = _chosen(
-    lambda results: only(timed(results), "mode", "train_step"),
+    lambda results: only(after_longest_warmup(results), "mode", "train_step"),
     Pivot("timing", ["forward.time", "backward.time", "optimizer.time"], "Parts of a training step"),
 )
 """Of whole steps: parts of one iteration, which add up."""
@@ -81,7 +82,7 @@ saved = _chosen(
 )
 by_precision = Pivot("timing", ["step.time"], "Forward and backward", cols=("precision",), by_device=False)
 by_compile = _chosen(
-    lambda results: _having(results, "mode", max(results.of("timing")["mode"], key=get_args(Mode).index)),
+    lambda results: _where(results, "mode", max(results.of("timing")["mode"], key=get_args(Mode).index)),
     Pivot("timing", ["step.time"], "Eager and compiled", cols=("compile",), by_device=False),
 )
 forward_backward = Pivot("attention", ["forward.time", "backward.time"], "Attention alone")

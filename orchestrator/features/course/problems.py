@@ -30,8 +30,8 @@ PROBLEMS: dict[str, Problem] = {
     "benchmarking_script": Problem(
         asks="Forward, backward and optimizer of each size after 5 warm-up steps; then after 0, 1 and 2.",
         tables={
-            "end-to-end": make.preset("end-to-end", make.timed),
-            "warm-up": make.preset("warm-up", make.warmed_up),
+            "end-to-end": make.preset("end-to-end", make.after_longest_warmup),
+            "warm-up": make.preset("warm-up", make.whole_steps),
             "contexts": make.contexts,
         },
         pictures=draw.together(

@@ -16,7 +16,8 @@ from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, stora
 from lmsweep.trials.model.training_step import TrainingStep
 
 Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
-"""communication: what collectives read and write, such as buckets. activations: what autograd saves for backward."""
+"""communication: what collectives read and write, such as buckets. activations: what autograd saves for backward.
+In order of precedence: a storage with several roles counts as the first of them."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -60,10 +61,10 @@ class MemoryWatch(StorageTracker):
         self._allocates = False
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
-            whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
+            whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # into the reduce-scatter's buffer
             self._label(tensors_in(args), "gradients" if whole_gradients else "communication")
             self._label(tensors_in([*(kwargs or {}).values(), result]), "communication")
-            self._allocates = True  # fully_shard has allocated the memory that these operators fill
+            self._allocates = True  # fully_shard allocated what these operators fill, so look for a peak here too
         if self._allocates and self._peak is not None:
             self._note_peak()
         return result
@@ -123,7 +124,7 @@ def peak_allocated(device_type: str) -> int | None:
 
 
 def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
-    """`total`: bytes by the allocator's count, whose rounding and other users are `other`; None for the sum."""
+    """total: bytes by the allocator's count; None: the sum. What it has more (rounding, other users) is `other`."""
     parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
     for piece, size in sizes:
         parts[piece.part] += size

@@ -19,14 +19,14 @@ UNALIGNED_LAYER = (4267, 1600)
 """A feed-forward layer of 8/3 of its inputs, not rounded."""
 EXPERTS = ((8, 4096, 14336), (32, 2880, 2880), (64, 2048, 1024), (128, 2048, 768))
 """Number, width and inner width of the experts of Mixtral, gpt-oss-20b, OLMoE and Qwen3-30B-A3B."""
-ACTIVE = 8
-"""Rows of a grouped product for each token."""
+TOP_K = 8
+"""Experts that each token is routed to."""
 LAYOUTS = ("forward", "input_gradient", "weight_gradient")
-"""x Wᵀ, y W and yᵀ x, with x (tokens, inputs), y (tokens, outputs) and W (outputs, inputs)."""
+"""x Wᵀ, g W and gᵀ x: x (tokens, inputs), W (outputs, inputs), g (tokens, outputs) the gradient of the output."""
 FEWEST_TOKENS = 256
 FLOAT8 = {"fast": ("tensorwise", False), "rows": ("rowwise", False), "exact": ("tensorwise", True)}
-"""Form of a float8 product -> recipe of its scales, and whether it is summed in float32. Forward is fast, with one
-scale or one a row; backward of torchao's recipes is exact, with one scale."""
+"""Form of a float8 product -> recipe of its scales, and whether it accumulates in float32. Forward accumulates fast,
+with tensorwise scales (fast) or rowwise (rows). Backward accumulates in float32, with tensorwise scales (exact)."""
 
 
 def product_cases(extent: Extent) -> Iterator[Case]:
@@ -50,13 +50,13 @@ def product_cases(extent: Extent) -> Iterator[Case]:
                 yield from _float8(extent, tokens, outputs, inputs)
     if not extent.recipe:
         yield from _batched(extent)
-        if extent.dtype == torch.bfloat16:  # of other types it is a loop of products
+        if extent.dtype == torch.bfloat16:  # other dtypes fall back to a loop of products
             yield from _grouped(extent)
         yield from _unaligned(extent)
 
 
 def _unaligned(extent: Extent) -> Iterator[Case]:
-    """Products some of whose rows cannot be read 16 bytes at a time, which float8 does not have."""
+    """Products with rows that are not aligned to 16 bytes. Kernels of float8 require alignment, so it has none."""
     heads = [(vocabulary, width) for vocabulary in UNALIGNED for width in extent.widths[::5]]
     for outputs, inputs in (UNALIGNED_LAYER, *heads):
         for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
@@ -70,11 +70,11 @@ def _grouped(extent: Extent) -> Iterator[Case]:
         for outputs, inputs in ((2 * inner, width), (width, inner)):
             for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
                 for layout in LAYOUTS:
-                    yield _of_experts(extent, groups, ACTIVE * tokens, outputs, inputs, layout)
+                    yield _of_experts(extent, groups, TOP_K * tokens, outputs, inputs, layout)
 
 
 def _of_experts(extent: Extent, groups: int, rows: int, outputs: int, inputs: int, layout: str) -> Case:
-    """A grouped product with the expected load."""
+    """A grouped product. The tokens of each expert follow the uneven load EXPECTED."""
     one, other = {
         "forward": ((rows, inputs), (groups, inputs, outputs)),
         "input_gradient": ((rows, outputs), (groups, outputs, inputs)),

@@ -59,8 +59,8 @@ def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> 
 
 
 def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for cuDNN's attention in place of FlashAttention, which represents it on the meta device. It
-    takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward."""
+    """As `scratch_bytes`, for cuDNN's attention: the meta device runs FlashAttention in its place. cuDNN's workspace
+    has the same size (measured on an H100), but cuDNN takes any layout and makes no copies."""
     if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result))
     return scratch_bytes(func, args, result)

@@ -1,8 +1,8 @@
 """What may be shared of each column: the list is of what is allowed, because nobody can list what is private.
 
 An error keeps the file name, the line, the type, and the words that lmsweep's own source has. Arguments keep numbers
-and short words. A text of another shape becomes `private-1`, and the same text the same one, so that results that
-differ stay apart.
+and short words. Any other text is pseudonymised: `private-1`, `private-2`, ... Equal texts get equal
+pseudonyms, so that results that differ stay apart.
 """
 
 import contextlib
@@ -89,7 +89,7 @@ def shared_error(text: str) -> str:
             kind = said or raised
             rest = kind["type"] if kind else "error"
     words = own_words(rest)
-    if kind_only := re.fullmatch(r"[^\W\d]\w*", rest):  # the type may be the user's
+    if kind_only := re.fullmatch(r"[^\W\d]\w*", rest):  # a bare exception name is kept, even a user's
         words = kind_only[0]
     return f"{place['file']}:{place['line']}: {words}".rstrip(": ") if place else words
 
@@ -122,7 +122,7 @@ class Allowed:
 
     def __init__(self, words: set[str]) -> None:
         self._words = words
-        self._numbers: dict[str, str] = {}
+        self._pseudonyms: dict[str, str] = {}
         by_shape = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), _HEX)
         by_shape |= dict.fromkeys(("code_digest", "code_revision", "lmsweep_commit"), _HEX)
         by_shape |= dict.fromkeys((*REFERENCES, "workload"), _REFERENCE)
@@ -158,7 +158,7 @@ class Allowed:
         return text if shape.fullmatch(text) else self._hidden(text)
 
     def _hidden(self, text: str) -> str:
-        return self._numbers.setdefault(text, f"private-{len(self._numbers) + 1}")
+        return self._pseudonyms.setdefault(text, f"private-{len(self._pseudonyms) + 1}")
 
     def _arguments(self, text: str) -> str:
         return self._json(text, lambda one: self._shaped(one, _SHORT_WORD))
