@@ -389,9 +389,11 @@ def test_the_command_runs_the_packaged_sweep_on_a_cpu_and_prints_forward_and_bac
     done = lmsweep("run", "attention", "--store", store, *sets)
     assert done.returncode == 0, done.stderr
     assert "4 trials, 2 to run" in done.stdout
-    assert re.search(r"d_model 16: forward [\d.]+ \S+, backward [\d.]+ \S+", done.stdout)
+    assert re.search(r"d_model 16, attention naive: forward [\d.]+ \S+, backward [\d.]+ \S+", done.stdout)
+    found = [line for line in done.stdout.splitlines() if line.startswith("found: ")]
+    assert found and len(set(found)) == len(found)
     assert "forward.time" in done.stdout and "backward.time" in done.stdout
-    assert "2 unsupported, 2 ok" in done.stdout
+    assert "; 2 unsupported\n" in done.stdout
     rows = ["table", store, "--rows", "d_model,context_length", "--cols", "attention"]
     table = lmsweep(*rows, "--value", "forward.time", "--value", "backward.time")
     assert table.returncode == 0, table.stderr

@@ -85,7 +85,7 @@ def _found(answers: "Sequence[Answer]", busy: str, otherwise: str) -> list[str]:
     (own, *places), *others = [*map(lines_of, answers)] or [[otherwise]]
     asked = [one.question.text for one in answers[:1]]
     found = [f"found: {line}" for line in (busy, own) if line]
-    return [*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)]
+    return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
 
 
 def _busy_words(rows: pd.DataFrame) -> str:
@@ -94,7 +94,7 @@ def _busy_words(rows: pd.DataFrame) -> str:
     from lmsweep.analysis.data.selection import flag_tuples
 
     is_busy = [Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]
-    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"].nunique()
+    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"][rows["median"].notna()].nunique()
     said = (
         f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times may be too long"
     )
