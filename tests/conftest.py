@@ -73,7 +73,7 @@ def few_objects() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def fresh_compiler() -> None:
-    """Compiles anew in each file: code that a file before ran beneath a dispatch mode, Dynamo would never capture."""
+    """Compiles again in each file: code that a file before ran beneath a dispatch mode, Dynamo would never capture."""
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()
 

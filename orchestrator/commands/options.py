@@ -61,14 +61,14 @@ def names_of(options: Sequence[str]) -> list[str]:
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """Return the values by field of a repeatable option. Raises RequestError for other texts and repeated fields."""
-    pairs: dict[str, str] = {}
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             raise RequestError(f"{option} {text}: write field=value")
-        if name in pairs:
+        if name in found:
             raise RequestError(
-                f"{option} {name}: given twice; to select either value, write {name}={pairs[name]},{value}"
+                f"{option} {name}: given twice; to select either value, write {name}={found[name]},{value}"
             )
-        pairs[name] = value
-    return pairs
+        found[name] = value
+    return found

@@ -116,7 +116,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
             graph = missing.pop(0)
             with claim(marks[graph]) as lock:
                 if lock:
-                    arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())
+                    arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())  # which the child closes
                     process = context.Process(target=_compile_one, args=arguments)
                     process.start()
                     running[process] = min(until, time.monotonic() + graph.timeout_seconds)

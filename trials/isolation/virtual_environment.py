@@ -228,7 +228,7 @@ def _check(software: str, python: Path) -> None:
     for name, version in wanted.items():
         if not SpecifierSet(f"=={version}").contains(found[name], prereleases=True):
             raise SoftwareError(
-                f"the environment {software} has {name} {found[name]}, which another package hides or keeps",
+                f"the environment {software} has {name} {found[name]}, which another package shadows or holds back",
                 Status.UNSUPPORTED,
             )
 
