@@ -29,7 +29,7 @@ class Listing:
     """Columns that are compared with each other, and so printed in the same unit."""
     footnotes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none). By default, `flags` and
-    `reason` are those of the first column that is not a key.
+    `reason` are the footnotes of the first column that is not a key.
     """
     conditions: dict[str, str] = field(default_factory=dict)
     """Keys that have the same value in all lines, and the value."""

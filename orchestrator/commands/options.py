@@ -15,7 +15,7 @@ TABLE_FORMATS = ("text", "markdown", "latex", "typst", "csv", "html", "json")
 
 
 def checked(check: Callable[[str, str], object]) -> Callable[[CallbackParam, Text], Text]:
-    """Return a callback of typer. check: raises RequestError if it gets a wrong text of an option, and its name."""
+    """Return a callback of typer. check(text, option) raises RequestError if the text is wrong."""
 
     def callback(param: CallbackParam, text: Text) -> Text:
         if text is not None:
@@ -61,14 +61,14 @@ def names_of(options: Sequence[str]) -> list[str]:
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """Return the values by field of a repeatable option. Raises RequestError for other texts and repeated fields."""
-    pairs: dict[str, str] = {}
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             raise RequestError(f"{option} {text}: write field=value")
-        if name in pairs:
+        if name in found:
             raise RequestError(
-                f"{option} {name}: given twice; to select either value, write {name}={pairs[name]},{value}"
+                f"{option} {name}: given twice; to select either value, write {name}={found[name]},{value}"
             )
-        pairs[name] = value
-    return pairs
+        found[name] = value
+    return found

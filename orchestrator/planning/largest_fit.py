@@ -8,7 +8,7 @@ from pydantic import Field
 from lmsweep.orchestrator.planning.memory_budget import Budget
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.memory_prediction import Dimension, with_value
-from lmsweep.trials.analytic.prediction_question import Beyond, Question, Room
+from lmsweep.trials.analytic.prediction_question import MemoryLimit, NextSizeUp, Question
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 
@@ -29,7 +29,7 @@ class Frontier:
     budget_bytes: int
     room: Annotated[str, Field(exclude=True)]
     """The budget in words for a user."""
-    beyond: Annotated[Beyond | None, Field(description="Only where batches differ by `lengths`.")] = None
+    beyond: Annotated[NextSizeUp | None, Field(description="Only where batches differ by `lengths`.")] = None
 
     @property
     def words(self) -> str | None:
@@ -37,7 +37,7 @@ class Frontier:
         return None if self.largest is None else lasting_words(self.dimension, self.largest, self.beyond)
 
 
-def lasting_words(dimension: str, size: int, beyond: Beyond | None) -> str | None:
+def lasting_words(dimension: str, size: int, beyond: NextSizeUp | None) -> str | None:
     """Return what a largest size means for many batches that differ; None if all are alike."""
     if beyond is None:
         return None
@@ -67,7 +67,7 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
     questions = [
         Question(
             config=config,
-            rooms=(Room(name, room.bytes),),
+            rooms=(MemoryLimit(name, room.bytes),),
             wants=("largest",),
             dimension=dimension_of(config, dimension),
         )

@@ -8,7 +8,7 @@ from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.trials.analytic.datasheets import DEVICES, UNKNOWN_SHARE, Device, device_named
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction, enough
-from lmsweep.trials.analytic.prediction_question import Room
+from lmsweep.trials.analytic.prediction_question import MemoryLimit
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of, gib
@@ -56,14 +56,14 @@ def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
     return prediction.peak <= budget.bytes < enough(prediction)
 
 
-def rooms_of(nodes: Iterable[Node]) -> dict[str, list[Room]]:
+def rooms_of(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
     """Return the devices whose memory is known, each once, by kind of device."""
-    found: dict[str, dict[Room, None]] = {}
+    found: dict[str, dict[MemoryLimit, None]] = {}
     for node in nodes:
         for kind, environment in node.environments.items():
             found.setdefault(kind, {})
             if room := budget(TrialConfig(d_model=2, device=kind), environment):
-                found[kind][Room(environment.device_name, room.bytes)] = None
+                found[kind][MemoryLimit(environment.device_name, room.bytes)] = None
     return {kind: list(rooms) for kind, rooms in found.items()}
 
 

@@ -26,8 +26,8 @@ from lmsweep.trials.analytic.memory_prediction import (
 from lmsweep.trials.analytic.prediction_question import (
     Answer,
     ManySteps,
+    MemoryLimit,
     Question,
-    Room,
     Rows,
     Want,
     answer_of,
@@ -104,7 +104,7 @@ class Predictions:
             wants: tuple[Want, ...] = ("memory", "operators") if operators else ("memory",)
             self._start([self._question(key, *wants) for key in self._asked])
 
-    def bound(self, rooms: Mapping[str, Sequence[Room]]) -> None:
+    def bound(self, rooms: Mapping[str, Sequence[MemoryLimit]]) -> None:
         """Start to find out which of many configurations fit on these devices, by kind of device."""
         if not self._is_waiting:
             return
@@ -209,7 +209,7 @@ class Predictions:
             if not room or not isinstance(prediction, Prediction):
                 continue
             if depends_on_order(prediction, room) or (trial.config.varies and trial.config.device_type == "cuda"):
-                there = Room(environment.device_name, room.bytes)
+                there = MemoryLimit(environment.device_name, room.bytes)
                 config, subject = memory_config(trial.config), subject_of(trial) or "model"
                 questions[self._verdict_key(trial, there)] = Question(
                     config=config, subject=subject, rooms=(there,), wants=("verdict",)
@@ -228,14 +228,14 @@ class Predictions:
         room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
         if room is None or isinstance(prediction, Refusal):
             return None
-        key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
+        key = self._verdict_key(trial, MemoryLimit(environment.device_name, room.bytes))
         return why_too_large(prediction, room, self._known.get(key, Answer()).fits)
 
     def many_steps(self, trial: Trial, environment: Fingerprint) -> ManySteps | None:
         """Return whether memory lasts there for many steps whose batches differ; None if that was not predicted."""
         if not trial.config.varies or subject_of(trial) is None or not (room := budget(trial.config, environment)):
             return None
-        key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
+        key = self._verdict_key(trial, MemoryLimit(environment.device_name, room.bytes))
         return self._known.get(key, Answer()).many_steps
 
     def _collect(self) -> None:
@@ -253,7 +253,7 @@ class Predictions:
             self._keys[asked] = memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
         return self._keys[asked]
 
-    def _verdict_key(self, trial: Trial, room: Room) -> str:
+    def _verdict_key(self, trial: Trial, room: MemoryLimit) -> str:
         subject = subject_of(trial)
         assert subject is not None, "a trial with a prediction has a subject"
         return f"{self._key(trial, subject)} in {room.bytes} with {cublas_workspace(room.device_name)}"

@@ -51,7 +51,7 @@ class Worker:
             folder = self._copy.enter_context(scratch_folder()) / "code"
             unpack(code, folder)
             self._code_folder = str(folder)
-        self._workers = max(1, gpus_on_node // len(gpu_ids)) if gpu_ids else 1
+        self._workers_on_node = max(1, gpus_on_node // len(gpu_ids)) if gpu_ids else 1
         # Without NVIDIA's driver, GPUs are known by number only.
         gpus = find_gpus() or [Gpu(names=(str(i),), numa_node=None) for i in range(gpus_on_node)]
         self._cores = cores_of(gpu_ids, gpus, find_cores())
@@ -134,7 +134,8 @@ class Worker:
             if one.compiles and (one.device_type, one.software) == (this.device_type, this.software)
         )
         cores = len(self._cores)
-        most = max(LEAST_AHEAD, cores) * self._workers if likely is None else cores  # of a search, many will not run
+        # A search may not run many of these, so it compiles no more than there are cores.
+        most = max(LEAST_AHEAD, cores) * self._workers_on_node if likely is None else cores
         ahead = tuple(islice(alike, most * TRIALS_PER_GRAPH))
         environment = self._trials[position].environment
-        return runner.precompile(ahead, environment=environment, sharers=self._workers, most=most).seconds
+        return runner.precompile(ahead, environment=environment, sharers=self._workers_on_node, most=most).seconds

@@ -100,7 +100,7 @@ def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> Reque
         line = first.text(source)
         if also := dict.fromkeys(str(one.line) for one in others if one.line not in (None, first.line)):
             line += f" (and on line{'s' * (len(also) > 1)} {', '.join(also)})"
-        if words := _LONG_LIST.search(line):
+        if words := _LONG_LIST.search(line):  # printed once
             line = line.replace(words[0], "") if words[0] in listed else line
             listed.add(words[0])
         lines.append(line)

@@ -24,7 +24,7 @@ _TYPES: dict[str, type] = {
 """Key of a file or of a grid -> the type that its value has."""
 
 _NUMBERS = {"int_type": "int", "float_type": "float", "bool_type": "bool", "finite_number": "float"}
-"""Pydantic's types of errors about numbers and truths -> what was expected."""
+"""Pydantic's types of errors about numbers and booleans -> what was expected."""
 
 
 def validate(
@@ -55,6 +55,7 @@ def correct_keys(document: Document) -> list[Problem]:
             meant = nearest(key, legal)
             if meant is None or meant in mapping:
                 continue
+            # A field is misplaced, not mistyped; a value of another type was not meant for that key.
             if noun == "key" and (_field_of(key) or not isinstance(mapping[key], _TYPES[meant])):
                 continue
             line = document.line((*path, key))
@@ -89,8 +90,8 @@ def _where(kind: str, path: KeyPath) -> KeyPath:
 
 
 def _unknown(noun: str, key: object, words: Iterable[str]) -> str:
-    ours = known_elsewhere(key, words)
-    return f"unknown {noun}; it is called {ours} here" if ours else f"unknown {noun}{choices(key, words)}"
+    our_name = known_elsewhere(key, words)
+    return f"unknown {noun}; it is called {our_name} here" if our_name else f"unknown {noun}{choices(key, words)}"
 
 
 def _field_of(key: object) -> str | None:
@@ -109,7 +110,7 @@ def _of_unknown_key(path: KeyPath, value: object) -> str:
         if isinstance(value, list):
             return f"is an axis{named}; move it below axes"
         return f"is a field{named}; move it below fixed, or with several values below axes"
-    if len(path) > 2 and above[-1] in VARYING and re.fullmatch(r"[\d.]+|.*\)", str(key)):
+    if len(path) > 2 and above[-1] in VARYING and re.fullmatch(r"[\d.]+|.*\)", str(key)):  # {1, 2} or range(1, 9)
         return "is not an axis; several values go in brackets, as in batch_size: [1, 2, 4]"
     names = [step for step in above if isinstance(step, str)]
     if not names or names[-1] == "grids":

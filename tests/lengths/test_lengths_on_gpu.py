@@ -13,7 +13,7 @@ from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.document_mask import documents_of
 from lmsweep.trials.model.transformer.flex_attention import banded_block_mask
-from lmsweep.trials.model.transformer.varlen_attention import borders_of_batch
+from lmsweep.trials.model.transformer.varlen_attention import cu_seqlens_of_batch
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
@@ -47,8 +47,8 @@ def test_the_blocks_of_each_row_are_those_that_pytorch_finds() -> None:
 
 
 def test_borders_are_padded_with_documents_without_tokens() -> None:
-    borders = borders_of_batch(Batch(rows=((3, 4), (10,)), width=10), "cpu").tolist()
-    assert borders == [0, 3, 7, 10, 20, *[20] * 12], "a multiple of 16 documents"
+    cu_seqlens = cu_seqlens_of_batch(Batch(rows=((3, 4), (10,)), width=10), "cpu").tolist()
+    assert cu_seqlens == [0, 3, 7, 10, 20, *[20] * 12], "a multiple of 16 documents"
 
 
 @needs_cuda

@@ -52,9 +52,9 @@ def by_name(rows: Iterable[Row]) -> dict[tuple[Any, Any], Any]:
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
 
 
-def one_after_the_other(q: Tensor, k: Tensor, v: Tensor, borders: Tensor, *_: Any, **__: Any) -> Tensor:
+def one_after_the_other(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, *_: Any, **__: Any) -> Tensor:
     """A stand-in for PyTorch's varlen_attn, which needs a GPU: attends to one document after the other."""
-    pieces = zip(*(one.split(borders.diff().tolist()) for one in (q, k, v)), strict=True)
+    pieces = zip(*(one.split(cu_seqlens.diff().tolist()) for one in (q, k, v)), strict=True)
     documents = [[one.transpose(0, 1) for one in piece] for piece in pieces if len(piece[0])]
     return torch.cat([naive(*document).transpose(0, 1) for document in documents])
 

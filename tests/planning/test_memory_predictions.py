@@ -20,7 +20,7 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of
 from lmsweep.trials.analytic.memory_prediction import upper_bound
-from lmsweep.trials.analytic.prediction_question import Question, Room
+from lmsweep.trials.analytic.prediction_question import MemoryLimit, Question
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import answer_to
@@ -198,7 +198,7 @@ def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
     questions = [
-        Question(config=tiny, wants=("largest",), rooms=(Room("NVIDIA H100", budget),))
+        Question(config=tiny, wants=("largest",), rooms=(MemoryLimit("NVIDIA H100", budget),))
         for budget in (no_such_budget, 10**9)
     ]
     found = [answer_to(question) for question in questions]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.planning.prediction_process import Answers
-from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
+from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -57,7 +57,7 @@ def test_one_process_answers_many_questions_each_at_its_place() -> None:
 
 
 def test_a_question_that_wants_everything_is_answered_by_one_record() -> None:
-    rooms = (Room("H100 SXM", 2**30), Room("a 24MB device", 24 * 2**20))
+    rooms = (MemoryLimit("H100 SXM", 2**30), MemoryLimit("a 24MB device", 24 * 2**20))
     wants = ("memory", "verdict", "largest", "operators")
     config = replace(TINY, device="cuda", causal=False)
     (found,) = Answers([Question(config=config, rooms=rooms, wants=wants, is_trial=False)], None).wait()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from lmsweep.trials.analytic.prediction_question import Room
+from lmsweep.trials.analytic.prediction_question import MemoryLimit
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
@@ -82,7 +82,7 @@ def test_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fiel
 
 
 ON_GPU = {"d_model": 64, "num_heads": 4, "device": "cuda", "context_length": 256, "vocab_size": 4000, "batch_size": 8}
-ROOM = Room("H100 SXM", 0)
+ROOM = MemoryLimit("H100 SXM", 0)
 
 
 def on_gpu(**fields: Any) -> TrialConfig:

@@ -11,7 +11,7 @@ import yaml
 
 from lmsweep import analysis
 from lmsweep.trials.analytic.memory_prediction import memory_id
-from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
+from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import answer_to
 from lmsweep.trials.spec.config import TrialConfig
@@ -25,11 +25,11 @@ CUDA_CONTEXT = 767 * 2**20
 """Bytes of a device that the allocator does not get."""
 
 
-def answered(config: TrialConfig, *rooms: Room, **asked: Any) -> Answer:
+def answered(config: TrialConfig, *rooms: MemoryLimit, **asked: Any) -> Answer:
     return answer_to(Question(config=config, rooms=rooms, **asked))
 
 
-def fits(config: TrialConfig, room: Room) -> bool | None:
+def fits(config: TrialConfig, room: MemoryLimit) -> bool | None:
     return answered(config, room, wants=("verdict",)).fits
 
 
@@ -74,8 +74,10 @@ def test_what_compiled_code_allocates_is_bounded_by_the_step_that_is_not_compile
 
 def test_what_is_at_the_frontier_fits_and_the_next_does_not() -> None:
     dimension, unit, budget = "context_length", 64, 3 * 10**8  # test_step_family.py has that of batches
-    config, room = named("tiny"), Room(A100, budget)
-    at, none_fits = answered(config, room, Room(A100, budget // 1000), wants=("largest",), dimension=dimension).largest
+    config, room = named("tiny"), MemoryLimit(A100, budget)
+    at, none_fits = answered(
+        config, room, MemoryLimit(A100, budget // 1000), wants=("largest",), dimension=dimension
+    ).largest
     assert at.sure % unit == at.possible % unit == 0
     around = [replace(config, **{dimension: value}) for value in (at.sure, at.possible + unit)]
     assert [fits(one, room) for one in around] == [True, False]
@@ -162,7 +164,7 @@ def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) 
     config = TrialConfig(**at["config"])
     assert config.batch_size == at["largest"] > 8
     assert at["budget_bytes"] == 40 * 10**9 - CUDA_CONTEXT
-    room = Room(at["device_name"], at["budget_bytes"])
+    room = MemoryLimit(at["device_name"], at["budget_bytes"])
     verdicts = [fits(replace(config, batch_size=batch), room) for batch in (at["largest"], at["possible"] + 1)]
     assert verdicts == [True, False]
     assert (none_fits["largest"], none_fits["reason"]) == (0, None)  # weights, gradients and moments need 54 GB

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmsweep.trials.analytic.prediction_question import Room
+from lmsweep.trials.analytic.prediction_question import MemoryLimit
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -26,7 +26,7 @@ STEP = five_layers(**SIZE, attention="sdpa", loss="cross_entropy", precision="bf
     ids=str,
 )
 def test_the_largest_batch_which_was_not_run_needs_and_computes_what_a_run_of_it_does(fields):
-    config, room = replace(STEP, **fields), Room("H200 SXM", 2**28)
+    config, room = replace(STEP, **fields), MemoryLimit("H200 SXM", 2**28)
     step = step_family(config)
     found = step.largest(room)
     around = [replace(config, batch_size=batch) for batch in (found.sure, found.sure + 1)]
@@ -41,6 +41,6 @@ def test_the_largest_batch_which_was_not_run_needs_and_computes_what_a_run_of_it
 def test_one_sequence_of_few_tokens_has_a_peak_where_not_even_it_fits():
     """Its small tensors take a block each, as those of two sequences do."""
     config = replace(STEP, context_length=16, batch_size=1)
-    found = step_family(config).largest(Room("H200 SXM", 2**20))
+    found = step_family(config).largest(MemoryLimit("H200 SXM", 2**20))
     assert found.sure == 0 and found.peak == pytest.approx(predict(config).on("H200 SXM").peak, rel=1e-2)
     assert 0 < found.lasting < found.peak

@@ -11,15 +11,15 @@ from lmsweep.trials.spec.config import StepFlops, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 Want = Literal["memory", "bounds", "verdict", "largest", "operators"]
-"""`bounds`: memory, or bounds where they decide whether the trial fits. `verdict`: whether it does despite gaps in the
-allocator. `largest`: what fits in each room; with `operators` those of it."""
+"""memory: the predicted peak. bounds: bounds if they decide whether the trial fits, else the peak. verdict: whether it
+fits despite fragmentation. largest: the largest `dimension` in each memory limit; operators are then of that size."""
 
 Rows = Sequence[Sequence[object]]
 """Operators without the names of their fields."""
 
 
-class Room(NamedTuple):
-    """A device, by our name or the driver's, and the bytes that the allocator may have of it."""
+class MemoryLimit(NamedTuple):
+    """A device, by our name or the driver's, and the bytes of it that PyTorch's caching allocator may use."""
 
     device_name: str
     bytes: int
@@ -32,20 +32,20 @@ class Question:
     config: TrialConfig
     subject: Subject = "model"
     """What is in memory: the model, or attention alone."""
-    rooms: tuple[Room, ...] = ()
+    rooms: tuple[MemoryLimit, ...] = ()
     wants: tuple[Want, ...] = ("memory",)
     dimension: Dimension = "batch_size"
     """Whose largest value is wanted."""
     is_trial: bool = True
     """Whether a process builds the whole model before it divides it, as a trial does; training tools load its parts."""
     kept: "Answer | None" = None
-    """The answer, if it is known already."""
+    """The cached answer, if there is one."""
     index: int = 0
     """Its place among the questions."""
 
 
 class Largest(NamedTuple):
-    """The largest value of a dimension that fits in a room; 0 if not even the smallest does."""
+    """The largest value of a dimension that fits a memory limit; 0 if not even the smallest does."""
 
     sure: int
     possible: int
@@ -58,14 +58,14 @@ class Largest(NamedTuple):
     """Operators of a step with the largest value that is sure."""
 
 
-class Beyond(NamedTuple):
-    """What happens beyond the largest batch with which memory lasts for many steps whose batches differ."""
+class NextSizeUp(NamedTuple):
+    """Simulated training at the next larger batch, with batches that differ: how many runs run out of memory."""
 
     size: int
     """The next larger batch_size or batch_tokens."""
     steps: int
     runs: int
-    """Runs of so many steps, each with another order of documents; with the largest size none ran out."""
+    """Runs of so many steps, each with another order of documents. At the largest size that fits, none runs out."""
     failed: float
     """Share of runs in which memory ran out with the next size."""
     failed_steps: float
@@ -102,7 +102,7 @@ class Answer:
     prediction: Prediction | None = None
     bounds: Bounds | None = None
     is_of_plan: bool = False
-    """Whether the bounds follow from other trials of the plan: another plan may know more."""
+    """Whether the bounds were deduced from other trials of this plan, so that another plan must not reuse them."""
     flops: StepFlops | None = None
     operators: Rows = ()
     shapes: tuple[tuple[int, int, Rows], ...] = ()
@@ -112,9 +112,9 @@ class Answer:
     many_steps: ManySteps | None = None
     """Of a trial whose batches differ, beside `fits`."""
     largest: tuple[Largest, ...] = ()
-    """The largest value in each room."""
-    beyond: tuple[Beyond, ...] = ()
-    """In each room, where batches differ."""
+    """The largest value within each memory limit."""
+    beyond: tuple[NextSizeUp, ...] = ()
+    """Within each memory limit, where batches differ."""
     reason: str | None = None
     """Why the memory is not known."""
     untimed: str | None = None
@@ -135,13 +135,13 @@ def as_text(record: object) -> str:
 
 
 def _said(record: Question | Answer) -> dict[str, Any]:
-    is_ours = isinstance(record, Question | Answer)
-    return {name: value for name, value in vars(record).items() if not is_ours or (value is not None and value != ())}
+    omits = isinstance(record, Question | Answer)  # other records keep all fields, because `**` rebuilds them
+    return {name: value for name, value in vars(record).items() if not omits or (value is not None and value != ())}
 
 
 def question_of(values: dict[str, Any], index: int = 0) -> Question:
     """Return the question that JSON has."""
-    rooms = tuple(Room(*one) for one in values.pop("rooms", ()))
+    rooms = tuple(MemoryLimit(*one) for one in values.pop("rooms", ()))
     kept = answer_of(values.pop("kept")) if "kept" in values else None
     records = {"config": TrialConfig(**values.pop("config")), "wants": tuple(values.pop("wants"))}
     return Question(**values | records | {"index": index}, rooms=rooms, kept=kept)
@@ -151,5 +151,5 @@ def answer_of(values: dict[str, Any]) -> Answer:
     """Return the answer that JSON has. Raises TypeError if it has another's fields."""
     records = {"prediction": Prediction, "bounds": Bounds, "flops": StepFlops, "many_steps": ManySteps}
     values = {name: records[name](**value) if name in records else value for name, value in values.items()}
-    tuples = {"largest": Largest, "beyond": Beyond}
+    tuples = {"largest": Largest, "beyond": NextSizeUp}
     return Answer(**values | {name: tuple(kind(*one) for one in values.get(name, ())) for name, kind in tuples.items()})

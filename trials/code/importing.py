@@ -43,7 +43,7 @@ class CodeFinder(MetaPathFinder):
         found = PathFinder.find_spec(fullname, self.folders)
         if (
             found is not None and found.origin is None and fullname not in _IN_CHECKOUT
-        ):  # a folder without __init__.py gives way to a real package
+        ):  # a folder without __init__.py gives way to an installed package, as in Python
             installed = PathFinder.find_spec(fullname)
             return found if installed is None or installed.origin is None else None
         return found
@@ -92,7 +92,7 @@ def load(text: str) -> object:
 
 @contextmanager
 def nothing_cached() -> Iterator[None]:
-    """A context that begins and ends with empty caches in the user's modules: their tensors are of one run."""
+    """A context that begins and ends with empty caches in the user's modules: cached tensors must not outlive a run."""
     _empty_caches()
     try:
         yield

@@ -49,7 +49,7 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
-    """Return whether a trial's graph is compiled before it runs: not a loss, and not what needs the device."""
+    """Return whether a trial's graph is compiled ahead: not if it needs a device that runs, or code of the user's."""
     compiles = config.compile != "none" or config.always_compiles_attention
     return (
         compiles
@@ -97,7 +97,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     """
     first = next(iter(graphs_of(request.configs[:1])), None)
     if first is None or mark_of(first, request.environment_id).exists():
-        return 0
+        return 0  # nothing to wait for
     marks = {graph: mark_of(graph, request.environment_id) for graph in graphs_of(request.configs)}
     missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
     if first not in missing:  # another server has just compiled it
@@ -116,7 +116,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
             graph = missing.pop(0)
             with claim(marks[graph]) as lock:
                 if lock:
-                    arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())
+                    arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())  # which the child closes
                     process = context.Process(target=_compile_one, args=arguments)
                     process.start()
                     running[process] = min(until, time.monotonic() + graph.timeout_seconds)

@@ -67,7 +67,7 @@ class SoftwareError(Exception):
 
 
 def folder_of(software: str) -> Path:
-    """Return the folder of the environment, made or not. It differs by the environment whose packages it shares."""
+    """Return the folder of the environment, made or not. Its digest includes the packages that it shares."""
     shared = [sys.prefix, sys.version, platform.machine(), *_shared_packages()]
     digest = hashlib.sha256("\n".join([software, *shared]).encode()).hexdigest()[:16]
     return cache_folder() / "software" / digest
@@ -191,7 +191,7 @@ def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:
 
 
 def _installed_releases(software: str) -> list[str]:
-    """Requirements, without what the software names and what belongs to a torch."""
+    """Requirements, without what the software names, what a torch release pins, and local versions (+cu128)."""
     named = pinned(software)
     found: dict[str, str] = {}
     for one in importlib.metadata.distributions():
@@ -228,7 +228,7 @@ def _check(software: str, python: Path) -> None:
     for name, version in wanted.items():
         if not SpecifierSet(f"=={version}").contains(found[name], prereleases=True):
             raise SoftwareError(
-                f"the environment {software} has {name} {found[name]}, which another package hides or keeps",
+                f"the environment {software} has {name} {found[name]}, which another package shadows or holds back",
                 Status.UNSUPPORTED,
             )
 

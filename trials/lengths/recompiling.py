@@ -5,7 +5,7 @@ from itertools import islice
 
 from lmsweep.trials.lengths.batches import Batch, batches
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.ways.attentions import ATTENTIONS, BORDERS_MULTIPLE
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS, CU_SEQLENS_MULTIPLE
 
 MOST_GRAPHS = 8
 """Graphs of one piece of code, after which PyTorch runs it uncompiled: `recompile_limit` of `torch._dynamo.config`."""
@@ -36,7 +36,7 @@ def runs_uncompiled(config: TrialConfig) -> bool:
 def _of_graph(config: TrialConfig, batch: Batch) -> tuple[int, ...]:
     """What a graph without dynamic shapes takes for constant."""
     documents = len(batch.document_lengths) if config.attention == "varlen" else 0
-    return *batch.shape, -(-documents // BORDERS_MULTIPLE)
+    return *batch.shape, -(-documents // CU_SEQLENS_MULTIPLE)
 
 
 def _of_dynamic_graph(config: TrialConfig, batch: Batch) -> tuple[bool, ...]:

@@ -27,9 +27,8 @@ _COMPILED = "the storage tracker does not see allocations of compiled code; step
 
 
 def value_rows(series: Sequence[Readings], *, alike: bool = True) -> Iterator[Measurement]:
-    """One sample for each repetition; `unsteady` if they should be `alike` and the requested bytes differ. The blocks
-    that CUDA's allocator hands out depend on its cache, so repetitions are compared by the bytes that were
-    requested."""
+    """One sample for each repetition; `unsteady` if they should be `alike` and the requested bytes differ. Allocated
+    bytes depend on the cache of CUDA's allocator, so they are not compared."""
     for phase, metric in series[0]:
         asked = (phase, re.sub("allocated|reserved", "requested", metric))
         judged = asked if asked in series[0] else (phase, metric)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
-from lmsweep.trials.analytic.prediction_question import Room
+from lmsweep.trials.analytic.prediction_question import MemoryLimit
 from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
 from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
 from lmsweep.trials.prediction.shared_runs import attention_trace, model_trace
@@ -87,10 +87,10 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
 def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> bool | None:
     """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it. None if the answer
     depends on less than the uncertainty of the prediction. Raises what `predict` raises."""
-    return fits_in(Room(device_name, budget), allocations(config, subject), config)
+    return fits_in(MemoryLimit(device_name, budget), allocations(config, subject), config)
 
 
-def fits_in(room: Room, trace: Trace, config: TrialConfig) -> bool | None:
+def fits_in(room: MemoryLimit, trace: Trace, config: TrialConfig) -> bool | None:
     """As `fits`, from a trace of what the trial allocates."""
     workspace = cublas_workspace(room.device_name)
     unsure = UNSURE_COMPILED_BYTES if config.compiles else UNSURE_BYTES

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, with_value
-from lmsweep.trials.analytic.prediction_question import Largest, Room
+from lmsweep.trials.analytic.prediction_question import Largest, MemoryLimit
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grown_trace
@@ -69,7 +69,7 @@ class StepFamily:
         """Return the memory of a step of so many sequences."""
         return summary(self.allocations(batch), self.config)
 
-    def largest(self, room: Room) -> Largest:
+    def largest(self, room: MemoryLimit) -> Largest:
         """Return the largest batch that certainly fits in this room, and what it needs."""
         sure, _ = largest_sure(self.allocations, self._requested.at, self.config, room)
         return Largest(sure, sure, self.predicted(max(sure, 1)).on(room.device_name).peak, self._lasting)
@@ -136,7 +136,7 @@ def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
                 list(pairs_of(one, 1))
 
 
-def largest_of_trial(config: TrialConfig, dimension: Dimension, room: Room) -> Largest:
+def largest_of_trial(config: TrialConfig, dimension: Dimension, room: MemoryLimit) -> Largest:
     """Return the largest batch size, or context length in multiples of CONTEXT_UNIT, with which the trial fits, by a
     run of each size that is tried. Raises what `predict` raises."""
     unit = CONTEXT_UNIT if dimension == "context_length" else 1
@@ -158,7 +158,7 @@ def largest_of_trial(config: TrialConfig, dimension: Dimension, room: Room) -> L
 
 
 def largest_sure(
-    trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, room: Room
+    trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, room: MemoryLimit
 ) -> tuple[int, int]:
     """Return the largest size that is sure to fit in a room, 0 if not even 1 does, and the largest whose peak alone
     would. trace, peak: functions of the size; the peak need not count gaps."""

@@ -39,7 +39,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
         raise UnpredictableError("the configuration has no whole model")
     if config.ddp == "none" and config.world_size > 1:
         raise UnpredictableError("how the ranks share the model is not known; ddp says it")
-    if config.references or config.ddp != "none" or ATTENTIONS[config.attention].masked_by == "borders":
+    if config.references or config.ddp != "none" or ATTENTIONS[config.attention].masked_by == "cu_seqlens":
         return operators_of_batch(config)
     return _of_its_phases(config, _of_any_batch)
 

@@ -13,11 +13,11 @@ ZeroGrad = Literal["after_step", "before_backward"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Values of `compile_mode` with which torch.compile records CUDA graphs."""
-Capture = Literal["none", "step"]
+Capture = Literal["none", "step"]  # step: each phase is one CUDA graph
 GPU_DEVICES = ("cuda", "xpu")
 """Kinds of device that Ray counts and assigns: NVIDIA's and AMD's GPUs, Intel's GPUs."""
 Batching = Literal["padded", "grouped", "packed", "token_budget"]
-Gather = Literal["fp32", "bf16"]
+Gather = Literal["fp32", "bf16"]  # type of the weights that sharding gathers
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     AdapterWord = str
     Offload = str
     Allocator = str
-else:
+else:  # type checkers cannot unpack a dict into Literal
     AdapterWord = Literal["none", *ADAPTERS]
     Offload = Literal[tuple(OFFLOADS)]
     Allocator = Literal[tuple(ALLOCATORS)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, computed_field
 
-from lmsweep.trials.analytic.prediction_question import Beyond
+from lmsweep.trials.analytic.prediction_question import NextSizeUp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Fit:
     """95 % interval."""
     padding: float | None = None
     """Share of tokens, where batches differ by their lengths."""
-    beyond: Beyond | None = None
+    beyond: NextSizeUp | None = None
     """What happens beyond this batch, where batches differ."""
     reason: str | None = None
     """Why something is not known."""

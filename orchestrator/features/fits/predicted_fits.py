@@ -12,7 +12,7 @@ from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
 from lmsweep.orchestrator.predicting.varied_times import SOME_BATCHES, padding_of, varied_times
 from lmsweep.trials.analytic.datasheets import capabilities_of
-from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
+from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
@@ -98,7 +98,7 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
 def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None) -> list[Answer]:
     """Ask about each candidate once, for all GPUs."""
     asked = [one for one in candidates if not why_not(one.config, one.workload)]
-    rooms = tuple(Room(device.name, budget_of(device)) for device in devices)
+    rooms = tuple(MemoryLimit(device.name, budget_of(device)) for device in devices)
     questions = [
         Question(config=one.config, rooms=rooms, wants=("largest", "operators"), is_trial=False) for one in asked
     ]

@@ -24,7 +24,7 @@ TOGETHER = 50
 SHARE_OF_MEMORY = 0.4
 """Share of the free memory that the operands of cases that are traced together may take."""
 LEAST_WORK = 5e-4
-"""Estimated seconds for which a case runs in a traced step; it repeats until then, at most MOST_REPEATS times."""
+"""A case repeats in a traced step until it takes these seconds by estimate, at most MOST_REPEATS times."""
 MOST_REPEATS = 20
 MOST_COPIES = 8
 """Sets of operands of a case, taken in turn so that the L2 cache does not hold them."""
@@ -88,7 +88,7 @@ def _timed(cases: Sequence[Case], device: str) -> list[OperatorTime]:
         calls.append(repeats)
         phases.append(Phase(name=str(i), run=partial(_repeat, made, repeats)))
     time_iteration(phases, clock_for(device))  # libraries load and choose their kernels
-    if activity(device) is None:
+    if activity(device) is None:  # no profiler for this device: use the clock
         taken = [time_iteration(phases, clock_for(device)).phases for _ in range(2)]
     else:
         traced = trace_device(partial(time_iteration, phases), device_type=device, trial_seconds=0.0)
@@ -108,7 +108,7 @@ def _timed(cases: Sequence[Case], device: str) -> list[OperatorTime]:
             seconds=tuple(one[i] / calls[i] for one in taken),
         )
         for i, case in enumerate(cases)
-        if taken and min(one[i] for one in taken) > 0
+        if taken and min(one[i] for one in taken) > 0  # the trace has a kernel of it
     ]
 
 
@@ -144,15 +144,15 @@ def launch_times(device: str) -> Iterator[tuple[str, float]]:
             for _ in range(LAUNCHES):
                 torch.mm(x, x)
 
-    def recorded() -> torch.Tensor:
+    def with_autograd() -> torch.Tensor:
         y = weight
         for _ in range(LAUNCHES):
             y = torch.mm(y, x)
         return y
 
     yield "plain", _seconds(plain, device) / LAUNCHES
-    yield "forward", _seconds(recorded, device) / LAUNCHES
-    outputs = [recorded() for _ in range(REPEATS + 1)]
+    yield "forward", _seconds(with_autograd, device) / LAUNCHES
+    outputs = [with_autograd() for _ in range(REPEATS + 1)]
     gradient = torch.ones_like(x)
     yield "backward", _seconds(lambda: outputs.pop().backward(gradient), device) / LAUNCHES
 

@@ -40,7 +40,7 @@ def product_cases(extent: Extent) -> Iterator[Case]:
     heads = [
         (vocabulary, width)
         for vocabulary in VOCABULARIES
-        for width in extent.widths[::3]  # heads are the dearest products, and their rate changes little with the width
+        for width in extent.widths[::3]  # every third: heads are the dearest products
         if vocabulary <= MOST_OUTPUTS * extent.width
     ]
     for outputs, inputs in (*layers, *heads):

@@ -41,16 +41,18 @@ QUESTIONS = {
 
 
 def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where: str) -> Iterator[View]:
-    """Yield the medians of each workload. where: the location in the command that prints the same table, if any."""
+    """Yield the medians of each workload. where: the store in the command that prints the
+    same table; without one, no command. numbers: each result's index in the data of the page."""
     order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
     several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):
         rows = frame[frame["workload"] == workload]
         condition = {"workload": workload} if several else {}
         name = QUESTIONS.get(workload, f"What did {workload} measure?")
-        with suppress(RequestError):  # several results would share a cell
+        with suppress(RequestError):  # no view of results that would share a cell
             if not known or set(default_layout(rows).values) <= {*known}:
                 views = [_of_workload(frame, name, condition, numbers, where)]
+                # A table too large for one view becomes one view for each grid of the sweep.
                 grids = {} if views[0].fits else named_grids(rows, f"{name} By")
                 parts = [
                     _of_workload(frame, one, condition | grid.where, numbers, where) for one, grid in grids.items()
@@ -70,9 +72,9 @@ def _of_workload(
     cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
     keys = [*layout["rows"], *(name for name in layout["cols"] if name not in layout["rows"])]
     charts: dict[str, JsonObject] = {}
-    together = set(found["workload"]) == {"profile"} and len(layout["values"]) > 1
-    for value in layout["values"][:1] if together else layout["values"]:
-        of_value = found if together else found[found["value"] == value]
+    stacked = set(found["workload"]) == {"profile"} and len(layout["values"]) > 1
+    for value in layout["values"][:1] if stacked else layout["values"]:
+        of_value = found if stacked else found[found["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
         medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
         has_limit = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna()
@@ -82,8 +84,8 @@ def _of_workload(
             limit=(of_value["device_memory"].astype(float) / unit.size).where(has_limit),
             text=[value_text(median, low, high, unit) for median, low, high in medians * unit.size],
         )  # fmt: skip
-        names_of = [*keys, "value"] if together else keys
-        title = "share of kernel time" if together else value
+        names_of = [*keys, "value"] if stacked else keys
+        title = "share of kernel time" if stacked else value
         if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
             charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
     caption, conditions, html = written(table)
@@ -103,4 +105,5 @@ def _of_workload(
 
 
 def _numbered(cell: float) -> str:
+    """Begin a table cell with its index, by which a click finds its samples. NaN: the cell is empty."""
     return "<td" if np.isnan(cell) else f'<td data-cell="{cell:.0f}"'

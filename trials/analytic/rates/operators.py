@@ -16,8 +16,8 @@ Shape = tuple[int, ...]
 class Operator:
     """An operator that launches a kernel. Views launch none and are not recorded.
 
-    The operators of a step are in the order in which the host launches them. All layers are alike, so those of one
-    layer stand for all: neighbours with the same `count` above 1 are one layer, which repeats as a whole.
+    The operators of a step are in the order in which the host launches them. Only one layer is
+    stored: neighbours with the same `count` above 1 form that layer. The whole group repeats `count` times.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Operator:
     layout: str = ""
     """Of a product's two operands: `n` for one that is row-major, `t` for a transposed view; x Wᵀ is `nt`. Of an
     element-wise operator `strided` where not all operands lie as the result does (heads of attention, what is
-    broadcast), `transposed` where one of them has its elements of a row of the result apart, `cast` and
-    `strided_cast` where it reads several types. Of a sum `columns` if few columns of many rows are summed."""
+    broadcast), `transposed` where neighbours in a row of the result are far apart in an operand, `cast` and
+    `strided_cast` where it reads several dtypes. Of a sum `columns` if few columns of many rows are summed."""
     is_again: bool = False
     """Whether backward computes again what forward did not keep (activation checkpointing)."""
     is_causal: bool = False
@@ -57,7 +57,7 @@ class Operator:
     is_compiled: bool = False
     """Whether compiled code launches it."""
     calls: int = 0
-    """Calls of compiled code that begin with it."""
+    """How often compiled code that begins with this operator is called; 0 for all its other operators."""
     stream: Stream = "compute"
     ranks: int = 1
     """For a collective: the size of its group; `bytes` is its message."""

@@ -30,8 +30,8 @@ class DataParallelStep(AlignedRank):
     training: TrainingStep
     synchronizer: Synchronizer
     alone: TrainingStep | None
-    """With the user's wrapper or optimizer, the same step in one process without either: their communication has no
-    known switch, and their results are compared with this one's."""
+    """The same step in one process, built only if the wrapper or the optimizer is the user's. Communication inside the
+    user's code cannot be disabled, so `local()` times this step. Results are compared with it, too."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, world: World | None = None) -> None:
         super().__init__(config.device_type)
@@ -62,7 +62,7 @@ class DataParallelStep(AlignedRank):
         return sum(weight.numel() for weight in trainable((self.alone or self.training).model))
 
     def take_slice(self, index: int, sequences: int | None = None) -> None:
-        """Train on a slice of the batch, or on the given number of sequences of it."""
+        """Train on this slice of the batch: on its first `sequences` sequences, if given."""
         self.training.inputs, self.training.targets = (whole[index][:sequences] for whole in self.batches)
 
     def step(self, synchronized: bool = True) -> Iteration:
@@ -76,7 +76,7 @@ class DataParallelStep(AlignedRank):
     def phases(self) -> list[Phase]:
         """The phases of one step in the configuration's mode, in order."""
         phases = list(self.training.phases())
-        passes = 2 * self.config.accumulate
+        passes = 2 * self.config.accumulate  # forward and backward of each micro-batch; only the last one synchronizes
         held = [replace(phase, run=partial(self._hold, phase.run)) for phase in phases[: passes - 2]]
         finish = Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish)
         return [*held, *phases[passes - 2 : passes], finish, *phases[passes:]]

@@ -26,7 +26,7 @@ from lmsweep.trials.model.transformer.document_mask import (
     may_attend,
 )
 from lmsweep.trials.model.transformer.flex_attention import Backend, banded_block_mask, block_mask_of, flex
-from lmsweep.trials.model.transformer.varlen_attention import borders_of, borders_of_batch, varlen, varlen_kernel
+from lmsweep.trials.model.transformer.varlen_attention import cu_seqlens_of, cu_seqlens_of_batch, varlen, varlen_kernel
 from lmsweep.trials.model.users.users_attention import users_attention
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -157,10 +157,10 @@ def attention_for(
         return Masked(partial(_with_shared_heads(config), **_options_of_any_batch(config, backend)), tensors)
     if masked_by == "block_mask":
         options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
-    elif masked_by == "borders":
+    elif masked_by == "cu_seqlens":
         lengths = lengths_of(config)
         options = {"kernel": varlen_kernel(config), "documents": len(lengths), "longest": max(lengths)}
-        tensors["borders"] = borders_of(config, device)
+        tensors["cu_seqlens"] = cu_seqlens_of(config, device)
     elif masked_by == "positions":
         options |= {} if config.window is None else {"window": config.window}
         documents = document_of_positions(config, device)
@@ -185,7 +185,7 @@ def _with_shared_heads(config: TrialConfig) -> Callable[..., Tensor]:
 def _options_of_any_batch(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
     """What attention is called with besides the masks of a batch."""
     masked_by = ATTENTIONS[config.attention].masked_by
-    if masked_by == "borders":
+    if masked_by == "cu_seqlens":
         return {"kernel": varlen_kernel(config)}
     options: dict[str, Any] = {"causal": config.causal}
     if masked_by == "block_mask":
@@ -201,8 +201,8 @@ def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtyp
     if masked_by == "block_mask":
         mask = banded_block_mask(width, device, causal=config.causal, window=config.window, documents=documents)
         return {"block_mask": mask}
-    if masked_by == "borders":
-        return {"borders": borders_of_batch(batch, device)}
+    if masked_by == "cu_seqlens":
+        return {"cu_seqlens": cu_seqlens_of_batch(batch, device)}
     if documents is None:
         return {}
     documents = documents[:, None]  # for all heads

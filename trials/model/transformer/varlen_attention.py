@@ -13,7 +13,7 @@ from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.transformer.document_mask import lengths_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.spec.ways.attentions import BORDERS_MULTIPLE
+from lmsweep.trials.spec.ways.attentions import CU_SEQLENS_MULTIPLE
 
 Kernel = Callable[..., Tensor]
 
@@ -24,19 +24,19 @@ def varlen(
     v: Tensor,
     *,
     kernel: Kernel,
-    borders: Tensor,
+    cu_seqlens: Tensor,
     documents: int | None = None,
     longest: int | None = None,
     grouped: bool = False,
 ) -> Tensor:
     """Attention within documents: q, k and v, (batch, [heads,] tokens, d_head), to the same shape. Each call copies q,
-    k and v unless they lie in memory as (batch · tokens, heads, d_head). `documents` are those of a sequence, None:
-    all that have borders, and `longest` has the most tokens of them, None: at most a row."""
-    if q.dim() == 3:
-        attend = partial(varlen, kernel=kernel, borders=borders, documents=documents, longest=longest)
+    k and v unless they lie in memory as (batch · tokens, heads, d_head). documents: their number in each sequence;
+    None: every entry of cu_seqlens. longest: FlashAttention's `max_seqlen`; None: the length of a row."""
+    if q.dim() == 3:  # one head, so no group shares keys
+        attend = partial(varlen, kernel=kernel, cu_seqlens=cu_seqlens, documents=documents, longest=longest)
         return attend(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
     batch, tokens = q.shape[0], q.shape[-2]
-    used = borders if documents is None else borders[: batch * documents + 1]
+    used = cu_seqlens if documents is None else cu_seqlens[: batch * documents + 1]
     longest = longest or tokens
     groups = {"enable_gqa": True} if grouped else {}
     with Range("fused_attention"):
@@ -45,17 +45,17 @@ def varlen(
     return mixed.view(batch, tokens, *mixed.shape[1:]).transpose(1, 2)
 
 
-def borders_of(config: TrialConfig, device: torch.device | str) -> Tensor:
-    """Start positions of the documents of a batch, then the end of the last one, int32 (batch · documents + 1,)."""
+def cu_seqlens_of(config: TrialConfig, device: torch.device | str) -> Tensor:
+    """FlashAttention's cumulative sequence lengths: the start of each document, then the end of the last one, int32."""
     ends = accumulate(lengths_of(config) * config.batch_size, initial=0)
     return torch.tensor(list(ends), dtype=torch.int32).to(device)
 
 
-def borders_of_batch(batch: Batch, device: torch.device | str) -> Tensor:
-    """The same of a batch whose lengths are its own. Documents without tokens follow, up to a multiple of
-    BORDERS_MULTIPLE, so that few batches differ in their number, for which compiled code is compiled again."""
+def cu_seqlens_of_batch(batch: Batch, device: torch.device | str) -> Tensor:
+    """The same of a batch with its own lengths, padded with empty documents to a multiple of CU_SEQLENS_MULTIPLE:
+    torch.compile recompiles for each new number of entries, and padding leaves few."""
     ends = list(accumulate(batch.document_lengths, initial=0))
-    ends += [ends[-1]] * (-(len(ends) - 1) % BORDERS_MULTIPLE)
+    ends += [ends[-1]] * (-(len(ends) - 1) % CU_SEQLENS_MULTIPLE)
     return torch.tensor(ends, dtype=torch.int32).to(device)
 
 

@@ -1,8 +1,7 @@
-"""The allocations of a step at any shape: each size follows one law of the number of rows and of their width.
+"""Predicts the size of every allocation of a step at any shape of the batch: rows and width.
 
-Three recorded shapes give the law of each allocation: a multiple of rows, of width, of their products, or of the width
-rounded up as a kernel does it; a sum of two of these; or the scratch of a long sum, whose rule is known. The shapes are
-such that no two laws agree by chance, and a further one checks them.
+For each allocation, `fit_formula` tries in this order: a multiple of one term (`TERMS`), a sum of two terms (`PLAIN`),
+the workspace of a CUDA reduction (`partial_sums`). The formula must give the sizes at all recorded shapes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,14 +34,14 @@ class Shape(NamedTuple):
 
 
 FITTED = (Shape(512, 421), Shape(1024, 331), Shape(1536, 173), Shape(4, 421))
-"""Shapes that are recorded. Their widths have no common divisors, and each multiple of 8 to 128 to which a kernel
-rounds differs in at least one of them. With so many rows, the allocator rounds no size that depends on them; with as
-few as in the last one, long sums take fewer blocks than the device has."""
+"""Shapes that are recorded. The widths are coprime, so that two formulas do not agree by chance. Rounding up to 8, 16,
+32, 64 and 128 differs for at least one of them. With so many rows, the allocator rounds no size that depends on them.
+With as few rows as in the last shape, a reduction takes fewer blocks than the device has."""
 
 ALONE = (Shape(1, 215552), Shape(1, 169472), Shape(1, 88576), Shape(1, 421), Shape(1, 331))
-"""The same of a batch of one row, for which PyTorch makes fewer copies. The long ones are multiples of 512."""
+"""Batches of one row, for which PyTorch makes fewer copies. The first three widths are 512 times 421, 331 and 173."""
 
-Law = Callable[[Shape], int]
+SizeFormula = Callable[[Shape], int]
 Term = Callable[[Shape], int]
 
 _ROUNDED = (1, 8, 16, 32, 64, 128)
@@ -75,29 +74,30 @@ PLAIN: tuple[Term, ...] = (
 
 
 @lru_cache(maxsize=4096)
-def law_of(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -> Law | None:
-    """Return the law that gives these sizes at these shapes, rounded up to blocks; None if none does."""
+def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -> SizeFormula | None:
+    """Return the first formula that gives these sizes at these shapes, rounded up to blocks; None if none does."""
     for term in TERMS:
-        if (law := _multiple(term, shapes, sizes, block)) is not None:
-            return law
+        if (formula := _multiple(term, shapes, sizes, block)) is not None:
+            return formula
     for one, other in combinations(PLAIN, 2):
-        if (law := _sum_of_two(one, other, shapes, sizes, block)) is not None:
-            return law
+        if (formula := _sum_of_two(one, other, shapes, sizes, block)) is not None:
+            return formula
     return _sums(shapes, sizes, block)
 
 
-def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Law | None:
-    """Return the law `factor * term`. Of several factors that round to these sizes, it is that of the largest items."""
+def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
+    """Return the formula `factor * term`. If several factors fit, take the one that the largest power of two divides: a
+    factor usually contains the size of an item. A constant fits a whole block of factors: take the largest."""
     most = min(size // term(shape) for shape, size in zip(shapes, sizes, strict=True))
     least = max(-(-(size - block + 1) // term(shape)) for shape, size in zip(shapes, sizes, strict=True))
     if not 0 < least <= most:
         return None
-    factor = max(range(least, most + 1), key=lambda one: one & -one) if most - least < block else most
+    factor = max(range(least, most + 1), key=lambda one: one & -one) if most - least < block else most  # lowest set bit
     return lambda shape: factor * term(shape)
 
 
-def _sum_of_two(one: Term, other: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Law | None:
-    (a, b), (c, d) = ((one(shape), other(shape)) for shape in shapes[:2])
+def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
+    (a, b), (c, d) = ((one(shape), two(shape)) for shape in shapes[:2])
     determinant = a * d - b * c
     if not determinant:
         return None
@@ -106,28 +106,28 @@ def _sum_of_two(one: Term, other: Term, shapes: Sequence[Shape], sizes: Sequence
     if rest or other_rest or min(first, second) <= 0:
         return None
 
-    def law(shape: Shape) -> int:
-        return first * one(shape) + second * other(shape)
+    def formula(shape: Shape) -> int:
+        return first * one(shape) + second * two(shape)
 
-    return law if _agrees(law, shapes, sizes, block) else None
+    return formula if _agrees(formula, shapes, sizes, block) else None
 
 
-def _sums(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Law | None:
-    """The scratch of a sum over all tokens, whose width is the one that gives all sizes."""
-    quarter = sizes[-1] // 4
-    for divisor in range(1, isqrt(quarter) + 1):
-        for outputs in () if quarter % divisor else (divisor, quarter // divisor):
+def _sums(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
+    """Try each number of outputs that divides the float32 numbers of the last shape, until one gives all sizes."""
+    float32_count = sizes[-1] // 4
+    for divisor in range(1, isqrt(float32_count) + 1):
+        for outputs in () if float32_count % divisor else (divisor, float32_count // divisor):
 
-            def law(shape: Shape, outputs: int = outputs) -> int:
+            def formula(shape: Shape, outputs: int = outputs) -> int:
                 return partial_sums(shape.tokens, outputs)
 
-            if _agrees(law, shapes, sizes, block):
-                return law
+            if _agrees(formula, shapes, sizes, block):
+                return formula
     return None
 
 
-def _agrees(law: Law, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:
-    return all(round_up(law(shape), block) == round_up(size, block) for shape, size in zip(shapes, sizes, strict=True))
+def _agrees(formula: SizeFormula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:
+    return all(round_up(formula(at), block) == round_up(size, block) for at, size in zip(shapes, sizes, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,19 +140,19 @@ class ShapeGrowth:
     """Those that were recorded."""
     form: Trace
     """Of the first recorded shape: which pieces are allocated and freed in which order."""
-    laws: tuple[Law, ...]
-    """The laws that differ."""
-    law: Sizes
-    """Of each piece: which law it follows."""
+    formulas: tuple[SizeFormula, ...]
+    """Each distinct formula once."""
+    formula_index: Sizes
+    """Of each piece: the index of its formula."""
 
     @lru_cache(maxsize=4096)  # noqa: B019 - as long as the growth
     def values(self, shape: Shape) -> Sizes:
-        """Return the sizes that differ. A step needs at most what another does if none of them is larger."""
-        return np.array([law(shape) for law in self.laws], dtype=np.int64)
+        """Return the size by each formula. If none is larger than at another shape, the step needs no more memory."""
+        return np.array([formula(shape) for formula in self.formulas], dtype=np.int64)
 
     def sizes(self, shape: Shape) -> Sizes:
         """Return the bytes of each piece; 0 where a kernel needs no scratch with this shape."""
-        found: Sizes = self.values(shape)[self.law]
+        found: Sizes = self.values(shape)[self.formula_index]
         return found
 
     def trace(self, shape: Shape) -> Trace:
@@ -172,7 +172,7 @@ class ShapeGrowth:
 
 
 def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | None:
-    """Return the law of steps recorded at these shapes; None if they differ by more than sizes that follow a law."""
+    """Return the formulas of steps recorded at these shapes; None if the steps differ by more, or a size has none."""
     shapes, (first, *others) = tuple(traces), traces.values()
     if not all(are_alike(first, other) for other in others):
         return None
@@ -181,8 +181,9 @@ def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | Non
     events = [[event for one in trace for event in one.events if event[1] > 0] for trace in traces.values()]
     for alike in zip(*events, strict=True):
         places[alike[0][0]] = numbers.setdefault(tuple(size for _, size in alike), len(numbers))
-    laws = [law_of(shapes, sizes, block) for sizes in numbers]
-    if None in laws:
+    formulas = [fit_formula(shapes, sizes, block) for sizes in numbers]
+    if None in formulas:
         return None
-    law = np.array([places.get(piece, 0) for piece in range(max(places) + 1)], dtype=np.int64)
-    return ShapeGrowth(block=block, shapes=shapes, form=first, laws=tuple(one for one in laws if one), law=law)
+    index = np.array([places.get(piece, 0) for piece in range(max(places) + 1)], dtype=np.int64)
+    found = tuple(one for one in formulas if one)
+    return ShapeGrowth(block=block, shapes=shapes, form=first, formulas=found, formula_index=index)

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
-from lmsweep.trials.analytic.prediction_question import Beyond, Largest, ManySteps, Room
+from lmsweep.trials.analytic.prediction_question import Largest, ManySteps, MemoryLimit, NextSizeUp
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.lengths.drawing import draw
 from lmsweep.trials.lengths.length_forms import read_lengths
@@ -59,13 +59,13 @@ class VariedMemory:
         return with_size(self.config, units * self.unit)
 
     def growth_of(self, shape: Shape) -> ShapeGrowth:
-        """Return the laws of steps with so many rows."""
+        """Return the formulas of steps with so many rows."""
         return _alone(self._recorded_as) if shape.rows == 1 else _growth(self._recorded_as)
 
     @property
     def _recorded_as(self) -> TrialConfig:
         """Return the configuration whose steps are recorded: with masks of documents, those of its own lengths."""
-        masked = self.config.model_code is None and ATTENTIONS[self.config.attention].masked_by != "borders"
+        masked = self.config.model_code is None and ATTENTIONS[self.config.attention].masked_by != "cu_seqlens"
         return fixed(self.config, keeps_lengths=masked and self.config.batching == "packed")
 
     def run(
@@ -123,8 +123,8 @@ def some_shapes(config: TrialConfig) -> list[SomeShape]:
 
 @lru_cache(maxsize=4)
 def _growth(config: TrialConfig) -> ShapeGrowth:
-    """Return the laws of batches of several rows. Raises UnpredictableError if their memory does not follow from their
-    shapes, and what the user's code raises."""
+    """Return the formulas of batches of several rows. Raises UnpredictableError if their memory does not follow from
+    their shapes, and what the user's code raises."""
     if config.accumulate > 1 or config.ddp != "none":
         raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
     if config.compile != "none" and (config.lengths is None or config.varies):
@@ -136,7 +136,7 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
 
 @lru_cache(maxsize=4)
 def _alone(config: TrialConfig) -> ShapeGrowth:
-    """Return the laws of batches of one row, which are recorded if a check shows that they differ from others."""
+    """Return the formulas of batches of one row, which are recorded if a check shows that they differ from others."""
     shape = Shape(1, config.context_length if config.lengths else ALONE[-1].width)
     general, checked = _growth(config), _allocations(config, shape)
     if are_alike(general.trace(shape), checked):
@@ -178,7 +178,7 @@ def run_memory(config: TrialConfig) -> Prediction:
     return replace(step, peak=run.peak_allocated - workspaces, reserved=run.peak_reserved - workspaces)
 
 
-def run_fits(config: TrialConfig, room: Room) -> bool | None:
+def run_fits(config: TrialConfig, room: MemoryLimit) -> bool | None:
     """Return whether memory lasts for the steps that a trial runs; None if that depends on less than is known."""
     family, workspace = varied_memory(config), cublas_workspace(room.device_name)
     for unsure, answer in ((-UNSURE_BYTES, True), (UNSURE_BYTES, None)):
@@ -187,17 +187,17 @@ def run_fits(config: TrialConfig, room: Room) -> bool | None:
     return False
 
 
-def beyond(config: TrialConfig, room: Room, largest: Largest) -> Beyond:
+def beyond(config: TrialConfig, room: MemoryLimit, largest: Largest) -> NextSizeUp:
     """Return what happens with the next size, and the largest one with expandable segments."""
     family = varied_memory(config)
     units = max(largest.sure // family.unit + 1, family.least)
     found = many_steps(family.sized(units), room)
     other = config.allocator != "expandable_segments"
     expandable = largest_lasting(replace(config, allocator="expandable_segments"), room).sure if other else None
-    return Beyond(units * family.unit, STEPS, RUNS, found.failed / found.runs, found.failed_steps, expandable)
+    return NextSizeUp(units * family.unit, STEPS, RUNS, found.failed / found.runs, found.failed_steps, expandable)
 
 
-def many_steps(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
+def many_steps(config: TrialConfig, room: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
     """Return whether memory lasts for runs of so many steps: of some, if they show whether it does, else of all."""
     family, workspace = varied_memory(config), cublas_workspace(room.device_name)
     found: list[SimulatedRun] = []
@@ -217,12 +217,12 @@ def many_steps(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = 
     )
 
 
-def _is_clear(found: Sequence[SimulatedRun], room: Room) -> bool:
+def _is_clear(found: Sequence[SimulatedRun], room: MemoryLimit) -> bool:
     peaks = [one.peak_reserved for one in found]
     return any(one.failed for one in found) or fmean(peaks) + AMPLE * stdev(peaks) <= room.bytes
 
 
-def largest_lasting(config: TrialConfig, room: Room, steps: int = STEPS, runs: int = RUNS) -> Largest:
+def largest_lasting(config: TrialConfig, room: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> Largest:
     """Return the largest batch_size, or batch_tokens, with which memory surely lasts in all runs, and the largest with
     which it may; 0 if none does."""
     family, workspace = varied_memory(config), cublas_workspace(room.device_name)

@@ -82,7 +82,7 @@ class _Run:
 
     def _forget(self) -> None:
         self._largest = {
-            alone: np.empty((0, len(one.growth.laws)), dtype=np.int64) for alone, one in self._programs.items()
+            alone: np.empty((0, len(one.growth.formulas)), dtype=np.int64) for alone, one in self._programs.items()
         }
         """Sizes of the steps that found room, less those that are nowhere larger than another."""
 

@@ -59,7 +59,7 @@ class StepProgram:
 
     @cached_property
     def pieces(self) -> int:
-        return len(self.growth.law) + len(self._workspaces)
+        return len(self.growth.formula_index) + len(self._workspaces)
 
     @cached_property
     def _init(self) -> list[Stretch]:
@@ -84,7 +84,7 @@ class StepProgram:
         for one in self.growth.form:
             if one.first_product is not None:
                 first.setdefault(one.phase, id(one))
-        return {one: len(self.growth.law) + index for index, one in enumerate(first.values())}
+        return {one: len(self.growth.formula_index) + index for index, one in enumerate(first.values())}
 
     @cached_property
     def _steps(self) -> list[list[int]]:

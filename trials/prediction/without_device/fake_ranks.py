@@ -110,9 +110,9 @@ class FakeWorld(World):
 
     synchronizers: Mapping[str, MakeSynchronizer] = {**SYNCHRONIZERS, "torch": TorchBuckets}
 
-    def __init__(self, layers_divided: Callable[[], object] = lambda: None) -> None:
-        """`layers_divided` is called once this rank has its part of each layer."""
-        self._layers_divided = layers_divided
+    def __init__(self, on_layers_sharded: Callable[[], object] = lambda: None) -> None:
+        """on_layers_sharded: called once this rank has its shard of each layer."""
+        self._on_layers_sharded = on_layers_sharded
 
     def mesh(self, config: TrialConfig) -> Mesh:
         made: Mesh = without_fakes(super().mesh)(config)
@@ -120,7 +120,7 @@ class FakeWorld(World):
 
     def divide_layers(self, training: TrainingStep, mesh: Mesh) -> None:
         super().divide_layers(training, mesh)
-        self._layers_divided()
+        self._on_layers_sharded()
 
 
 @contextmanager
@@ -132,18 +132,18 @@ def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, F
         yield tracker, fake
 
 
-def fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambda: None) -> DataParallelStep:
+def fake_step(config: TrialConfig, on_layers_sharded: Callable[[], object] = lambda: None) -> DataParallelStep:
     """The step of the rank that this process is, not built yet."""
-    return DataParallelStep(eager_on_fakes(config), fake_math_mode(config), FakeWorld(layers_divided))
+    return DataParallelStep(eager_on_fakes(config), fake_math_mode(config), FakeWorld(on_layers_sharded))
 
 
 def divide_stretches(recorder: Recorder) -> None:
-    """Divide a phase into stretches in which each layer is visited once: begin a new stretch when the layers are
-    visited again. Rank 0 sends its weights after it has built the layers. The fused optimizer visits first the layers'
-    weights that are whole in each rank, then those that ranks share."""
+    """Divide a phase into segments that visit each layer once. In init a new segment begins when rank 0 broadcasts the
+    weights of the layers that it has built. In the optimizer each `_fused_adamw_` begins one: the first updates the
+    weights that are replicated, the second those that are sharded."""
 
     def operated(name: str) -> None:
-        if len(recorder.trace) == 1 and "broadcast" in name:
+        if len(recorder.trace) == 1 and "broadcast" in name:  # init is one segment so far
             recorder.begin("init")
         elif "_fused_adamw_" in name:
             recorder.begin("optimizer")
@@ -152,7 +152,7 @@ def divide_stretches(recorder: Recorder) -> None:
 
 
 def largest_rank(config: TrialConfig) -> int:
-    """The rank whose share of the weights is the largest."""
+    """The rank with the largest shard of the optimizer. Only those of ZeRO-1 differ; else rank 0 stands for all."""
     if config.ddp != "zero1":
         return 0
     with one_rank(config, 0) as (_, fake), fake:

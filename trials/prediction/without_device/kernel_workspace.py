@@ -59,8 +59,8 @@ def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> 
 
 
 def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for cuDNN's attention in place of FlashAttention, which represents it on the meta device. It
-    takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward."""
+    """As `scratch_bytes`, for cuDNN's attention: the meta device runs FlashAttention in its place. cuDNN's workspace
+    has the same size (measured on an H100), but cuDNN takes any layout and makes no copies."""
     if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result))
     return scratch_bytes(func, args, result)
@@ -81,12 +81,12 @@ def partial_sums(rows: int, outputs: int) -> int:
     if outputs < 128:
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
-    threads = 512 // vector
+    threads = 512 // vector  # MAX_NUM_THREADS
     width, height = 32, min(1 << (rows.bit_length() - 1), threads // 32)  # powers of two
     per_thread = -(-rows // height)
     grid = -(-(outputs // vector) // width)
-    most = MULTIPROCESSORS * (2048 // (width * height))
-    if per_thread < 16 or grid > most:
+    most = MULTIPROCESSORS * (2048 // (width * height))  # 2048 threads on each
+    if per_thread < 16 or grid > most:  # min_values_per_thread; below, 256 is max_values_per_thread
         return 0
     blocks = max(min(-(-most // grid), -(-per_thread // 16)), -(-per_thread // 256))
     return 4 * outputs * blocks * width * vector if blocks > 1 else 0

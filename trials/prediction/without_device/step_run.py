@@ -231,7 +231,7 @@ def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
 
     with fake, visits_divided(config, recorder):
         # `fully_shard` visits the layers again once they are divided.
-        step = fake_step(config, layers_divided=lambda: recorder.begin("init"))
+        step = fake_step(config, on_layers_sharded=lambda: recorder.begin("init"))
     divide_stretches(recorder)
     with fake, visits_divided(config, recorder):
         step.build()

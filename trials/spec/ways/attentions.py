@@ -12,7 +12,7 @@ from typing import Literal
 class Attention:
     """What is known of an implementation without running it."""
 
-    masked_by: Literal["positions", "mask", "block_mask", "borders"] = "positions"
+    masked_by: Literal["positions", "mask", "block_mask", "cu_seqlens"] = "positions"
     """What its function takes: a window and the document of each position, a tensor added to the scores (no window),
     FlexAttention's blocks, or where documents begin."""
     stores_scores: bool = False
@@ -44,14 +44,14 @@ ATTENTIONS: dict[str, Attention] = {
     "sdpa_efficient": _sdpa(kernel="EFFICIENT_ATTENTION", devices=("cuda",), shares_heads=False),
     "sdpa_cudnn": _sdpa(kernel="CUDNN_ATTENTION", devices=("cuda",), is_16_bit=True, uses_cudnn=True),
     "flex": Attention(masked_by="block_mask", shares_heads=True, always_compiled=True, hugging_face="flex_attention"),
-    "varlen": Attention(masked_by="borders", shares_heads=True, devices=("cuda",), is_16_bit=True),
+    "varlen": Attention(masked_by="cu_seqlens", shares_heads=True, devices=("cuda",), is_16_bit=True),
 }
 """Word of the field `attention` -> the implementation."""
 
 FUSED_ATTENTION = tuple(name for name, one in ATTENTIONS.items() if not one.stores_scores)
 """Implementations that do not store the score matrix."""
 
-BORDERS_MULTIPLE = 16
+CU_SEQLENS_MULTIPLE = 16
 """`varlen` gets a multiple of so many documents, so that few batches differ in their number."""
 
 WIDEST_HEAD = 128

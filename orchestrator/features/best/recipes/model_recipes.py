@@ -1,6 +1,6 @@
-"""The plain PyTorch that changes a model as the ways do, which are tables in `lmsweep.trials.spec.ways`.
+"""Writes the plain PyTorch code of a configuration's attention, precision, adapter, compilation and checkpointing.
 
-It follows from the rows; a new attention also needs a row in ATTENTION_CALLS.
+The code follows from the tables in `lmsweep.trials.spec.ways`; a new attention also needs a row in ATTENTION_CALLS.
 """
 
 from lmsweep.orchestrator.features.best.recipes.step_recipes import Recipe, when
@@ -17,9 +17,9 @@ ATTENTION_CALLS: dict[str, str | None] = {
     "naive_softmax": None,
     **dict.fromkeys(("sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn"), _SDPA),
     "flex": "torch.compile(torch.nn.attention.flex_attention.flex_attention)",
-    "varlen": "torch.nn.attention.varlen.varlen_attn(q, k, v, borders, borders, longest, longest)",
+    "varlen": "torch.nn.attention.varlen.varlen_attn(q, k, v, cu_seqlens, cu_seqlens, longest, longest)",
 }
-"""Word of the field `attention` -> the PyTorch call; None: written out in the model."""
+"""Value of the field `attention` -> the PyTorch call; None: written out in the model."""
 
 
 def of_attention(config: TrialConfig) -> Recipe:
@@ -39,7 +39,7 @@ def of_attention(config: TrialConfig) -> Recipe:
 
 def of_precision(config: TrialConfig, *, has_gradients: bool) -> Recipe:
     formats, device, float8 = PRECISIONS[config.precision], config.device_type, "Float8LinearConfig"
-    converts = formats.weights != "float32" and config.adapter not in ADAPTERS  # which stores the weights itself
+    converts = formats.weights != "float32" and config.adapter not in ADAPTERS  # an adapter casts them itself
     return Recipe(
         imports=when(formats.float8_recipe, f"from torchao.float8 import {float8}, convert_to_float8_training"),
         lines=(
