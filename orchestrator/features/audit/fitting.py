@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
-from lmsweep.trials.analytic.prediction_question import Answer, Largest, Question, Room
+from lmsweep.trials.analytic.prediction_question import Answer, Largest, MemoryLimit, Question
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
@@ -29,7 +29,7 @@ def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
         return None
     room = claim.device.memory - CUDA_RESERVE
     most = round(room * 100 / peak_of_others(100)[1])  # what the leanest of other trainers would fit into the room
-    rooms = (Room(claim.device.name, room), Room(claim.device.name, most))
+    rooms = (MemoryLimit(claim.device.name, room), MemoryLimit(claim.device.name, most))
     asked = replace(config, batch_size=1, accumulate=1, compile="none")  # as `fits` asks
     return Question(config=asked, rooms=rooms, wants=("largest",), is_trial=False)
 
