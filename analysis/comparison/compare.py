@@ -47,12 +47,11 @@ VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
 counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed, fixed: only
 the baseline, only the contrast has a result. host-limited: wall times differ, but device times agree or are unknown
-with a slow or busy host.
-"""
+with a slow or busy host."""
 UNDECIDED = (HOST_LIMITED, "ambiguous", "no result")
 
-NOTE = 79
-"""Characters of a line of the summary."""
+TWO_CLOCKS = "Device time is the GPU's alone; wall time, for which you wait and pay, has the host's in it."
+NOTE = 79  # characters of a line of the summary
 MOST_FLAGS = 5  # that have a line under the summary; the table of all numbers has each
 MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 
@@ -124,7 +123,7 @@ class Comparison:
         if self.differences:
             notes.append(f"The sides differ in {self.differences}.")
         if self.claim and self.claim.clock == "device" and not self.claim.scope.one_host:
-            notes.append("Device time is the GPU's alone; wall time, for which you wait and pay, has the host's in it.")
+            notes.append(TWO_CLOCKS)
         capped = self.cells["kind"].isin(CAPPED) & self.cells["verdict"].eq("ambiguous")
         if capped.any():
             notes.append(f"{capped.sum()} ambiguous at the GPU's power limit: --set processes=3 decides.")
@@ -167,7 +166,8 @@ class Comparison:
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
-        flags, whole = Counter(flag for words in frame["flags"] for flag in {*words}), self.listing().notes
+        flags = Counter(flag for words in frame["flags"] for flag in {*words})
+        whole = [one for one in self.listing().notes if one != TWO_CLOCKS]  # the title says what the host adds
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),
             frame=lines.rename(columns={"change": word}),

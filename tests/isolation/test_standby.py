@@ -27,6 +27,8 @@ from lmsweep.trials.spec.config import RequestError, Trial
 from tests.support.command import PYTHONPATH, program, write_sweep
 from tests.support.made_up_results import TINY, config
 
+pytestmark = pytest.mark.usefixtures("no_servers")  # tests count processes
+
 ON_STANDBY = """
 import time
 from lmsweep.trials.isolation.standby import Standby

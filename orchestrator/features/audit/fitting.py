@@ -79,7 +79,7 @@ def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[
 
 def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Largest, ...]]) -> str:
     ours = ways[config.checkpointing][0]
-    how = "with activation checkpointing" if config.checkpointing == "block" else "without activation checkpointing"
+    how = "with activation checkpointing" if config.checkpointing != "none" else "without activation checkpointing"
     even = "" if claim.checkpointing else "even "
     if ours.sure:
         return f"{even}{how} at most {_sequences(ours.sure)} fit a GPU, not {config.micro_batch_size}"

@@ -84,7 +84,7 @@ class Predicted:
 
     @property
     def is_recomputed(self) -> bool:
-        return all(one.config.checkpointing == "block" for one in self.runs)
+        return all(one.config.checkpointing != "none" for one in self.runs)
 
     @property
     def low(self) -> float:

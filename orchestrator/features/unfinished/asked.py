@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -49,13 +50,7 @@ def lines_about(store: str) -> Iterator[str]:
             request = json.loads(path.read_text("utf-8"))
             what = What(**request["what"])
             count = _count(what, Path(request["folder"]), store)
-        except (
-            OSError,
-            RequestError,
-            ValueError,
-            KeyError,
-            TypeError,
-        ):  # the sweep file is gone, or of a newer version
+        except (OSError, RequestError, ValueError, KeyError, TypeError):  # the sweep file is gone, or a newer version's
             count = None
         if count and 0 < count.have < count.planned:
             there = request["folder"]
@@ -97,4 +92,4 @@ def _folder_of(store: str) -> Path:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
