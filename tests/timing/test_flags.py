@@ -201,7 +201,7 @@ def test_no_violation_is_claimed_where_the_peak_or_the_work_is_not_known():
     assert t4 is not None and peak_flops(t4, "bf16") is None and not exceeds_peak(BIG, "step", 1e-9, t4)
 
 
-PRECISION = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8_tensorwise", "float32": "fp32", "tf32": "tf32"}
+PRECISION = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8_rowwise", "float32": "fp32", "tf32": "tf32"}
 
 
 @pytest.mark.parametrize("row", fastest_products(), ids=lambda row: f"{row.device_name}-{row.dtype}-{row.teraflops}")
