@@ -103,7 +103,7 @@ def counted(text: str) -> tuple[int, str]:
 
 def devices_meant(text: str, option: str = "--for") -> list[Device]:
     """Return every device in the table whose name has all of these words. Raises RequestError if there is none."""
-    words = set(re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip()))
+    words = set(re.split(r"[\s_-]+|(?<=RTX)(?=\w)", text.upper().removeprefix("NVIDIA ").strip()))
     names = {one.name: {*f"{one.name} {one.name.replace('GB', 'G')}".upper().split()} for one in DEVICES}
     if meant := [one for one in DEVICES if words <= names[one.name]]:
         return meant

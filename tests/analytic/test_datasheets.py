@@ -148,6 +148,7 @@ def test_rates_are_in_si_units_and_rise_as_numbers_get_narrower() -> None:
         ("nvidia a100", "A100 SXM 40GB", ["A100 SXM 80GB", "A100 PCIe 40GB", "A100 PCIe 80GB"]),
         ("A100-80G", "A100 SXM 80GB", ["A100 PCIe 80GB"]),
         ("H100 SXM", "H100 SXM", []),
+        ("RTX4090", "RTX 4090", []),
     ],
 )
 def test_a_name_that_several_devices_have_is_the_first_and_the_others_are_known(
