@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_natural_ord
 from lmsweep.analysis.data.pooled_rows import RESULT, rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.metrics import DERIVED, metric_of
+from lmsweep.trials.results.metrics import DERIVED, TOKEN_TIME, metric_of
 from lmsweep.trials.results.roles import OF_STEP, determines
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
@@ -60,11 +60,11 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     for value in values or ():
         if metric_of(value) in DERIVED:
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
-    chosen = values or usual_values(whole)
+    of_sides = [usual_values(rows) for _, rows in whole.groupby("side")]  # one may also hold steps of full sequences
+    chosen = values or ([TOKEN_TIME] if [TOKEN_TIME] in of_sides else usual_values(whole))
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
-    for name in UNKNOWN:
-        default: Any = CONFIG_FIELDS[name].default
-        cells[name] = cells[name].fillna(default)
+    defaults: dict[str, object] = {name: CONFIG_FIELDS[name].default for name in UNKNOWN}
+    cells = cells.fillna(defaults)
     return rows_that_count(cells, within=("side", "value"))
 
 

@@ -62,6 +62,12 @@ def test_steps_of_one_shape_are_compared_by_their_own_time(store: str) -> None:
     assert "step.time" in lmsweep_here("table", store, "--rows", "batching,lengths")
 
 
+def test_batchings_are_compared_by_tokens_beside_steps_of_one_shape_too(store: str) -> None:
+    Attempts(Path(store)).ok(config(context_length=512), {"step.time": samples(1.0, 0.01)})
+    shown = lmsweep_here("compare", store, "--baseline", "batching=padded", "--contrast", "batching=packed")
+    assert "step.token_time" in shown and "time 2 times as fast" in shown, shown
+
+
 def test_the_best_batching_has_the_cheapest_real_tokens_and_the_peak_of_its_run(store: str) -> None:
     for batching, peak in (("padded", 5e9), ("packed", 3e9)):
         values = {"step.peak_allocated": (1e9, 2e9), "run.peak_allocated": (peak,)}
