@@ -21,7 +21,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.features.audit.asking import asked_of, configs_of, why_unpredicted
+from lmsweep.orchestrator.features.audit.asking import asked_of, configs_of, operators_question, why_unpredicted
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.causes.other_step import SLOWER
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, other_peaks, peak_of, precision_of
@@ -29,8 +29,7 @@ from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, judged
-from lmsweep.trials.analytic.prediction_question import Answer
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.analytic.prediction_question import Answer, Question
 from lmsweep.trials.spec.errors import RequestError
 
 LARGE = 1.8
@@ -196,9 +195,9 @@ def read(paths: Sequence[Path]) -> list[Claim]:
     return found
 
 
-def answers(claims: Sequence[Claim], cache: Path | None) -> dict[TrialConfig, Answer]:
-    known: dict[TrialConfig, Answer] = pickle.loads(cache.read_bytes()) if cache and cache.exists() else {}
-    missing = [claim for claim in claims if any(one not in known for one in configs_of(claim))]
+def answers(claims: Sequence[Claim], cache: Path | None) -> dict[Question, Answer]:
+    known: dict[Question, Answer] = pickle.loads(cache.read_bytes()) if cache and cache.exists() else {}
+    missing = [claim for claim in claims if any(operators_question(one) not in known for one in configs_of(claim))]
     for start in range(0, len(missing), 8):
         known |= asked_of(missing[start : start + 8])
         if cache:
@@ -206,7 +205,7 @@ def answers(claims: Sequence[Claim], cache: Path | None) -> dict[TrialConfig, An
     return known
 
 
-def cases_of(claims: Sequence[Claim], known: dict[TrialConfig, Answer]) -> Iterator[Case]:
+def cases_of(claims: Sequence[Claim], known: dict[Question, Answer]) -> Iterator[Case]:
     for claim in claims:
         said = predicted(claim, known)
         if isinstance(said, Refusal):
