@@ -118,7 +118,7 @@ def test_terminal_page_and_json_say_one_claim_of_published_numbers_in_forty_line
     lmsweep_here("report", "h200-end-to-end", "--with", "published", "-o", tmp_path / "page.html")
     page = unescape((tmp_path / "page.html").read_text("utf-8"))
     claim = " ".join(json.loads(as_json)["title"].splitlines()[:-1])
-    assert claim.startswith("NVIDIA H200 is ") and " faster than published on RTX PRO 6000 WK (" in claim
+    assert claim.startswith("NVIDIA H200 is ") and " faster than published on RTX PRO 6000 WK [" in claim
     assert claim in " ".join(printed.splitlines()) and claim in page
     lmsweep_here("report", "h200-end-to-end", "-o", tmp_path / "alone.html")
     alone = unescape((tmp_path / "alone.html").read_text("utf-8"))
