@@ -39,7 +39,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
@@ -136,9 +136,9 @@ def alternate(rank: int, chosen: argparse.Namespace, variant: str) -> None:
         )
 
 
-def rank_step_of(chosen: argparse.Namespace, variant: str) -> DataParallelStep:
+def rank_step_of(chosen: argparse.Namespace, variant: str) -> ComparedStep:
     config = trial_config(chosen, variant)
-    step = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
+    step = ComparedStep(config, set_math_mode(config.precision, config.device_type))
     step.build()
     return step
 

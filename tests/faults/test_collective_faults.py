@@ -13,8 +13,8 @@ import psutil
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -51,7 +51,7 @@ class DiesIn(TorchDispatchMode):
 
 def train_until_death(name: str, config: TrialConfig, rank: Rank, emit: Emit) -> bool:
     bench = Workbench(config, requested_at=time.monotonic(), rank=rank)
-    parallel = DataParallelStep(config, bench.math_mode)
+    parallel = ComparedStep(config, bench.math_mode)
     parallel.build()
     parallel.step(synchronized=True)
     if rank.index == 1:

@@ -2,8 +2,9 @@
 
 import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from lmsweep.orchestrator.features.check.finding import Finding, Question
@@ -11,10 +12,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import as_unsupported, describe, status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import code_in_use, load
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.parallel.users_wrapper import FINISH
-from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -26,6 +24,7 @@ from lmsweep.trials.results.roles import PARTITION, arguments_for
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.workloads import workloads
 
 MOST_RANKS = 2
 
@@ -40,11 +39,15 @@ _MISUSED = ("RequestError: ", "CodeError: ")
 
 
 def check_in_ranks(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a wrapper or a sharded optimizer, by the code that measures it."""
+    """Yield the findings about a wrapper or a sharded optimizer, by the workload that measures it."""
+    if "ddp" not in workloads():
+        yield Finding(what="ranks", found="the workload ddp is not here", kind="cannot")
+        return
+    checks = import_module(workloads()["ddp"].module).checks
     config = _tiny(question.config)
     attempt = Attempt.begin(Trial(config=config, workloads=("ddp",), sweep="check", code=code_in_use()))
     (part,) = parts_of(config)
-    body = partial(_run_rank, attempt=attempt, met=fingerprint("cpu"))
+    body = partial(_run_rank, attempt=attempt, met=fingerprint("cpu"), checks=checks)
     try:
         rows = run_ranks(part, body, cores=tuple(usable_cores()), start="fork")
     except RankDiedError as error:
@@ -62,13 +65,20 @@ def check_in_ranks(question: Question) -> Iterator[Finding]:
         yield Finding(what=FINISH, found=words)
 
 
-def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> bool:
+def _run_rank(
+    rank: Rank,
+    emit: Emit,
+    *,
+    attempt: Attempt,
+    met: Fingerprint,
+    checks: Callable[[Workbench], Iterator[Measurement]],
+) -> bool:
     config, code = attempt.trial.config, attempt.trial.code
     try:
         if reason := why_not(config, "ddp"):
             raise UnsupportedError(reason)
         bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
-        found = list(Team(DataParallelStep(config, bench.math_mode), rank).led(partial(_verify, config)))
+        found = list(checks(bench))
         if rank.index == 0:
             emit(attempt.rows("ddp", found, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
@@ -77,11 +87,6 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
         return False
     leave()
     return True
-
-
-def _verify(config: TrialConfig, team: Team[DataParallelStep]) -> Iterator[Measurement]:
-    team.all(DataParallelStep.build)
-    yield from verify(team, config)
 
 
 def _tiny(config: TrialConfig) -> TrialConfig:

@@ -6,10 +6,10 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.timed_rank import WatchedRank, take_series_of_ranks
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError

@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
+from lmsweep.orchestrator.features.ddp.checked.step_checks import verify
 from lmsweep.orchestrator.features.ddp.collective_times import bandwidth_rows
 from lmsweep.orchestrator.features.ddp.comm_trace import (
     FILE_NAME,
@@ -18,8 +21,6 @@ from lmsweep.orchestrator.features.ddp.timed_rank import RankMemory, TimedRank, 
 from lmsweep.trials.bench.iterations import host_bound_flags
 from lmsweep.trials.bench.varied_steps import token_rows
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.step_checks import verify
-from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
@@ -42,6 +43,17 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         step = TimedRank(config, bench.math_mode)
         yield from Team(step, bench.rank).led(partial(lead, bench))
         bench.repeated_layers = step.training.repeated_layers
+
+
+def checks(bench: Workbench) -> Iterator[Measurement]:
+    """Check gradients and weights, and time nothing: what `lmsweep check` asks of the workload. Rank 0 yields."""
+    assert bench.rank is not None, "the workload runs in ranks"
+    yield from Team(ComparedStep(bench.config, bench.math_mode), bench.rank).led(partial(_verified, bench))
+
+
+def _verified(bench: Workbench, team: Team[ComparedStep]) -> Iterator[Measurement]:
+    team.all(ComparedStep.build)
+    yield from verify(team, bench.config)
 
 
 def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.machine.gpu.accelerator import free_bytes
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.torch_private import functional_collectives, replaced

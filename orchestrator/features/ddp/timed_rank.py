@@ -9,13 +9,12 @@ from itertools import chain
 
 import torch
 
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep, local_optimizer
+from lmsweep.orchestrator.features.ddp.checked.coordinator import AlignedRank, Team
 from lmsweep.orchestrator.features.ddp.memory_stages import Held, MemoryWatch, peak_allocated, reset_peak
 from lmsweep.trials.bench.iterations import Series, Taken, take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
-from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimizer
-from lmsweep.trials.distributed.ranks.coordinator import AlignedRank, Team
 from lmsweep.trials.distributed.ranks.process_group import Mean
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
@@ -70,7 +69,7 @@ class RankMemory:
     """None if the user's class keeps its state where it cannot be found."""
 
 
-class TimedRank(WatchedRank, DataParallelStep):
+class TimedRank(WatchedRank, ComparedStep):
     """Every method contains collectives or is timed against them, so all ranks must call it at the same time."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:

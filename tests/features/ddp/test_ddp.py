@@ -18,18 +18,17 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gathered, gradients_alone
+from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
 from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, kind_of, on_gpu
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, exposed_flags, local_step
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.run_trial import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.fully_sharded import gathered
-from lmsweep.trials.distributed.parallel.gradient_check import gradients_alone
 from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
-from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
 from lmsweep.trials.distributed.parallel.world import World
-from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.gpu.nvml_sampler import Reading
@@ -482,7 +481,7 @@ def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, envir
     rows = run(runner, environment, replace(ENDLESS, timeout_seconds=5.0))
     thread.join()
     assert [row.status for row in rows] == [Status.TIMEOUT]
-    assert re.search("trials/distributed/ranks/coordinator.py|data_parallel_step.py", rows[0].error or "")
+    assert re.search("ddp/checked/coordinator.py|data_parallel_step.py", rows[0].error or "")
     assert no_process_left()
 
 

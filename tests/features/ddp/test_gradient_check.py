@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gathered, gradient_error, part_like
+from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
 from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, part_like
-from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
-from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.features.ddp.test_sharding import SMALL, in_ranks
 

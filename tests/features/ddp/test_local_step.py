@@ -10,6 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.step_pairs import (
     DoesNotFit,
@@ -22,8 +24,6 @@ from lmsweep.orchestrator.features.ddp.step_pairs import (
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
-from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase

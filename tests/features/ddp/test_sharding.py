@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gathered, gradient_error, largest_error, largest_of
 from lmsweep.orchestrator.features.ddp.comm_trace import merge_traces, trace_step
 from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
@@ -21,9 +23,6 @@ from lmsweep.orchestrator.features.ddp.step_pairs import DoesNotFit, local_step
 from lmsweep.orchestrator.features.ddp.step_report import StepReport, report_step
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.fully_sharded import gathered
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, largest_error, largest_of
-from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores

@@ -1,77 +1,81 @@
-"""One rank's share of data-parallel training: a step with or without synchronization."""
+"""One rank's share of data-parallel training: its model, its slice of the batch, and where ranks synchronize."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from torch import nn
+import torch
+import torch.distributed as dist
+from torch import Tensor
 
-from lmsweep.trials.distributed.parallel.rank_model import build_rank_model, build_whole_step, compares_users_code
-from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimizer
-from lmsweep.trials.distributed.parallel.world import World
-from lmsweep.trials.distributed.ranks.coordinator import AlignedRank
+from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
+from lmsweep.trials.distributed.parallel.sharded_optimizer import (
+    sharded_optimizer,
+    shards_state,
+    users_sharded_optimizer,
+)
+from lmsweep.trials.distributed.parallel.tensor_parallel import DividedNaive
+from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
+from lmsweep.trials.distributed.parallel.world import Mesh, World
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
-from lmsweep.trials.machine.gpu.accelerator import synchronize
-from lmsweep.trials.model.adapted_layers import trainable
+from lmsweep.trials.model.adapted_layers import scales_of_stored
+from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, time_iteration
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.timing.clock import Phase
 
 SYNCHRONIZATION = "synchronization"
 """Name of the phase between backward and the optimizer."""
 
 
-class DataParallelStep(AlignedRank):
-    """A data-parallel training step in one rank. Every method contains collectives or is timed against them, so all
-    ranks must call it at the same time."""
+class DataParallelStep:
+    """A data-parallel training step in one rank. Its methods contain collectives, so all ranks must call them."""
 
     training: TrainingStep
     synchronizer: Synchronizer
-    alone: TrainingStep | None
-    """The same step in one process, built only if the wrapper or the optimizer is the user's. Communication inside the
-    user's code cannot be disabled, so `local()` times this step. Results are compared with it, too."""
+    batches: list[Tensor]
+    """Inputs and targets of all slices, equal on all ranks: (slices, batch, tokens) each."""
+    slices: int
+    slice: int
+    """Index of this rank's slice."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, world: World | None = None) -> None:
-        super().__init__(config.device_type)
         self.config = config
         self.math_mode = math_mode
-        self.clock = clock_for(config.device_type)
         self._world = world or World()
 
-    def build(self) -> int:
-        """Build the model and the whole batch; return the elements of all gradients of the whole model."""
-        self.build_model()
-        if compares_users_code(self.config):
-            self.alone = build_whole_step(self.config, self.math_mode, self._first_weights)
-        return self.gradient_count()
-
     def build_model(self) -> None:
-        """Build the model, its optimizer and the whole batch."""
-        built = build_rank_model(self.config, self.math_mode, self._world)
-        self.training, self.synchronizer, self.batches = built.training, built.synchronizer, built.batches
-        self.slices, self.slice = built.slices, built.slice
-        self.alone, self._first_weights = None, built.first_weights
+        """Build model and batch, equal on all ranks; take this rank's slice; attach the variant; make the optimizer."""
+        config, world = self.config, self._world
+        mesh = world.mesh(config) if config.fully_shards or config.tp > 1 else None
+        self.slices = mesh.data.size() if mesh else dist.get_world_size()
+        self.slice = dist.get_rank() // config.tp
+        self.training = training = TrainingStep(with_whole_state(config), self.math_mode)
+        model = training.model
+        for tensor in (*model.parameters(), *scales_of_stored(model)):
+            dist.broadcast(tensor.detach(), src=0)
+        self.note_whole()
+        shape = (self.slices, config.batch_size, config.context_length)  # (slices, batch, tokens)
+        self.batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
+        for whole in self.batches:
+            dist.broadcast(whole, src=0)
+        training.inputs, training.targets = (whole[self.slice] for whole in self.batches)
+        if mesh and config.tp > 1:
+            world.divide_layers(training, mesh)
+        self.synchronizer = _synchronizer(training, config, world, mesh)
+        training.model = self.synchronizer.model
+        if config.mode == "train_step":
+            if config.ddp == "zero1":
+                training.optimizer = sharded_optimizer(model, config)
+            elif shards_state(config):
+                training.optimizer = users_sharded_optimizer(training.model, config)
+            elif is_reference(config.ddp) or mesh:  # the weights may be other parameters than the module's
+                training.optimizer = make_optimizer(training.model, config)
 
-    def parameters(self) -> list[nn.Parameter]:
-        """The weights that are trained."""
-        return trainable(self.training.model)
-
-    def gradient_count(self) -> int:
-        return sum(weight.numel() for weight in trainable((self.alone or self.training).model))
-
-    def take_slice(self, index: int, sequences: int | None = None) -> None:
-        """Train on this slice of the batch: on its first `sequences` sequences, if given."""
-        self.training.inputs, self.training.targets = (whole[index][:sequences] for whole in self.batches)
-
-    def step(self, synchronized: bool = True) -> Iteration:
-        """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""
-        with nullcontext() if synchronized else self.local():
-            self.align()
-            iteration = time_iteration(self.phases(), self.clock)
-            self.forget_gradients()
-        return iteration
+    def note_whole(self) -> None:
+        """Called while each rank has the whole model with the same weights, before it is wrapped or divided."""
 
     def phases(self) -> list[Phase]:
         """The phases of one step in the configuration's mode, in order."""
@@ -81,32 +85,31 @@ class DataParallelStep(AlignedRank):
         finish = Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish)
         return [*held, *phases[passes - 2 : passes], finish, *phases[passes:]]
 
-    def run(self) -> None:
-        """Run the phases, untimed, and wait for the device."""
-        for phase in self.phases():
-            phase.run()
-        synchronize(self.config.device_type)
-
     def _hold(self, run: Callable[[], object]) -> None:
         with self.synchronizer.hold():
             run()
-
-    @contextmanager
-    def local(self) -> Iterator[None]:
-        """A context in which this rank neither sends anything nor waits for another rank."""
-        training, synchronizer, optimizer = self.training, self.synchronizer, self.training.optimizer
-        if self.alone:
-            self.training, self.synchronizer = self.alone, Synchronizer(self.alone.model)
-        else:
-            self.training.optimizer = local_optimizer(optimizer)
-        try:
-            with self.synchronizer.local():
-                yield
-        finally:
-            self.training, self.synchronizer = training, synchronizer
-            self.training.optimizer = optimizer
 
     def forget_gradients(self) -> None:
         """Release the graph and the gradients."""
         self.training.drop()
         self.training.model.zero_grad(set_to_none=True)
+
+
+def _synchronizer(training: TrainingStep, config: TrialConfig, world: World, mesh: Mesh | None) -> Synchronizer:
+    if is_reference(config.ddp):
+        return UsersWrapper(training.model, config)
+    if mesh and config.fully_shards:
+        return FullyShard(training.model, training.blocks, config, mesh.data)
+    if mesh:
+        return DividedNaive(training.model, mesh.data, mesh.tensor)
+    return world.synchronizers[config.ddp](training.model, config.bucket_bytes)
+
+
+def compares_users_code(config: TrialConfig) -> bool:
+    """Whether the wrapper or the optimizer is the user's: its results are compared with those of one process."""
+    return is_reference(config.ddp) or is_reference(config.optimizer)
+
+
+def with_whole_state(config: TrialConfig) -> TrialConfig:
+    """The configuration with AdamW, which has no state before its step, in place of the user's sharded optimizer."""
+    return replace(config, optimizer="adamw_foreach", optimizer_args=None) if shards_state(config) else config

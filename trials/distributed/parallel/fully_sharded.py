@@ -91,11 +91,6 @@ class FullyShard(Synchronizer):
                 shard.grad = zero
 
 
-def gathered(tensor: Tensor) -> Tensor:
-    """The whole of a tensor that ranks share; all of them must call it. Any other tensor as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
 def part_of(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor that ranks share. Any other tensor as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,7 +1,7 @@
 """AdamW with its state sharded over the ranks (ZeRO stage 1)."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -28,11 +28,6 @@ def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOp
     )
 
 
-def local_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
-    """The optimizer that updates only this rank's share, without broadcasting; an unsharded one itself."""
-    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
-
-
 SHARDED_CLASS = torch.optim.AdamW
 """The class of optimizer that is passed to the user's class, which shards its state."""
 
@@ -50,21 +45,10 @@ def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.opti
     make = partial(own, trainable(model))
     arguments: dict[str, Any] = {name: SHARDED_CLASS, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
     parameters = inspect.signature(make).parameters
-    if "lr" not in parameters and not _takes_any(parameters):
+    if "lr" not in parameters and not takes_any(parameters):
         del arguments["lr"]
     return as_optimizer(call(make, {}, arguments, config.optimizer), config)
 
 
-def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """The unsharded optimizer that the user's is compared with: SHARDED_CLASS, with those arguments that the user's
-    class passes on to it."""
-    parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
-    given = arguments_of(config.optimizer_args)
-    passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}
-    if "lr" in parameters or _takes_any(parameters):
-        passed_on = {"lr": LEARNING_RATE} | passed_on
-    return SHARDED_CLASS(trainable(model), **cast(dict[str, Any], passed_on))
-
-
-def _takes_any(parameters: Any) -> bool:
+def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())

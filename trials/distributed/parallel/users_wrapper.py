@@ -6,7 +6,7 @@ from functools import partial
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
@@ -35,7 +35,7 @@ class UsersWrapper(Synchronizer):
         )
         if not callable(made) and not hasattr(made, "forward"):
             raise code_error(config.ddp, f"returned a {type(made).__name__}; a wrapper is called as the module is")
-        self._made = made
+        self.made = made
         super().__init__(made if isinstance(made, nn.Module) else _AsModule(made, module))
         self.is_sharded = [parameter.shape for parameter in self.model.parameters()] != list(before.values())
         if self.is_sharded and not hasattr(made, GATHER):
@@ -43,27 +43,14 @@ class UsersWrapper(Synchronizer):
                 f"{config.ddp} changes the shapes of the module's parameters, as FSDP does, and has no {GATHER}() that "
                 "returns the whole weights by name, so it cannot be compared with one process"
             )
-        self._name = config.ddp
-        self._trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-        self._shapes = before
-
-    def whole_weights(self) -> list[Tensor]:
-        """The weights that are trained, each in its whole shape; all ranks call it. Raises ValueError for others."""
-        if not self.is_sharded:
-            return [parameter.detach() for parameter in self.model.parameters() if parameter.requires_grad]
-        gathered = getattr(self._made, GATHER)()
-        found = {str(name).removeprefix("module."): weight for name, weight in gathered.items()}
-        for name in self._trained:
-            if name not in found or found[name].shape != self._shapes[name]:
-                shape = tuple(found[name].shape) if name in found else "missing"
-                raise ValueError(f"{self._name}: in {GATHER}() {name} is {shape}, not {tuple(self._shapes[name])}")
-        return [found[name].detach() for name in self._trained]
+        self.trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        self.shapes = before
 
     # It offers no known way to disable communication (see `DataParallelStep.alone`), and is given no micro-batches, so
     # `local` and `hold` do nothing.
 
     def finish(self) -> None:
-        finish = getattr(self._made, FINISH, None)
+        finish = getattr(self.made, FINISH, None)
         if finish is not None:
             finish()
 

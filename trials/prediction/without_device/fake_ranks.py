@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, compares_users_code
 from lmsweep.trials.distributed.parallel.gradient_sync import (
     DEFAULT_BUCKET_BYTES,
     SYNCHRONIZERS,
@@ -22,7 +22,6 @@ from lmsweep.trials.distributed.parallel.gradient_sync import (
     MakeSynchronizer,
     gradient_of,
 )
-from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
 from lmsweep.trials.distributed.parallel.world import Mesh, World
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.torch_private import (
@@ -157,7 +156,7 @@ def largest_rank(config: TrialConfig) -> int:
         return 0
     with one_rank(config, 0) as (_, fake), fake:
         step = fake_step(config)
-        step.build()
+        step.build_model()
         optimizer = step.training.optimizer
         assert isinstance(optimizer, ZeroRedundancyOptimizer), "zero1 shards its optimizer"
         shares = shares_of(optimizer)

@@ -234,7 +234,7 @@ def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
         step = fake_step(config, on_layers_sharded=lambda: recorder.begin("init"))
     divide_stretches(recorder)
     with fake, visits_divided(config, recorder):
-        step.build()
+        step.build_model()
 
     def run(phase: Phase) -> None:
         with fake:

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lmsweep.orchestrator.features.ddp.checked.coordinator import ADDRESS, Team
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.ranks.coordinator import ADDRESS, Team
 from lmsweep.trials.distributed.ranks.process_group import StrangerError, refuse_others
 from lmsweep.trials.machine.torch_private import default_store
 from lmsweep.trials.spec.config import TrialConfig

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, weights_digest, weights_error
-from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
-from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
+from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error, weights_digest, weights_error
+from lmsweep.trials.distributed.parallel.data_parallel_step import compares_users_code
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -17,7 +17,7 @@ class RanksDisagreeError(Exception):
     """The ranks have wrong gradients or different weights, so the trial is not worth timing."""
 
 
-def verify(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
+def verify(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measurement]:
     """Compare the ranks' results with one process. Flags the user's code; raises RanksDisagreeError for any other."""
     return _checks_of_users_code(team, config) if compares_users_code(config) else _checks(team, config)
 
@@ -38,7 +38,7 @@ def _allowed_error(config: TrialConfig) -> float:
     return rounded * math.sqrt(max(1.0, (config.num_layers or 1) / 4))
 
 
-def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
+def _checks(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measurement]:
     errors = [found for found in team.all(gradient_error) if found is not None]
     error, allowed = max(errors), _allowed_error(config)
     wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]
@@ -47,7 +47,7 @@ def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measu
             f"gradients{_of_ranks(wrong, config)} are off by {error:.2g} of their norm from those of a single process "
             f"on the whole batch; {allowed:g} is allowed"
         )
-    team.all(DataParallelStep.step)
+    team.all(ComparedStep.step)
     if len(set(team.all(weights_digest))) > 1:
         raise RanksDisagreeError("the ranks have different weights after one synchronized step")
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
@@ -64,7 +64,7 @@ def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
     return f"{ranks} (replica{'s' * (len(replicas) > 1)} {', '.join(map(str, replicas))})"
 
 
-def _checks_of_users_code(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
+def _checks_of_users_code(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measurement]:
     def row(phase: str, metric: str, error: float, allowed: float) -> Measurement:
         flags = () if error <= allowed else (Flag.DISAGREES,)
         return Measurement(phase=phase, metric=metric, unit="1", samples=(error,), flags=flags)

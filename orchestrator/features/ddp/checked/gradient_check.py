@@ -10,11 +10,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
+from lmsweep.trials.distributed.parallel.data_parallel_step import compares_users_code
+from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.parallel.gradient_sync import gradient_of
-from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
-from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
+from lmsweep.trials.distributed.parallel.users_wrapper import GATHER, UsersWrapper
 from lmsweep.trials.machine.gpu.accelerator import device_module
 from lmsweep.trials.model.adapted_layers import scales_of_stored, trainable
 from lmsweep.trials.model.training_step import TrainingStep
@@ -26,7 +26,7 @@ CHECKED_STEPS = 2
 """Steps after which the weights of the user's code are compared: the second shows the state that the first has set."""
 
 
-def gradient_error(step: DataParallelStep) -> float | None:
+def gradient_error(step: ComparedStep) -> float | None:
     """Largest relative error, over parameters, of synchronized gradients: ||difference|| / ||expected||. None if the
     wrapper is the user's and each rank has only shards of them. All ranks must call it at the same time."""
     config = step.config
@@ -43,7 +43,7 @@ def gradient_error(step: DataParallelStep) -> float | None:
     return error
 
 
-def weights_error(step: DataParallelStep) -> float:
+def weights_error(step: ComparedStep) -> float:
     """Largest relative error, over parameters, of what CHECKED_STEPS steps of the user's code add to the weights. The
     reference is one process on the whole batch with all of the optimizer's state. All ranks must call it."""
     before = [weight.clone() for weight in _whole_weights(step)]
@@ -61,7 +61,7 @@ def weights_error(step: DataParallelStep) -> float:
     return largest_error(*changes)
 
 
-def weights_digest(step: DataParallelStep) -> tuple[float, ...]:
+def weights_digest(step: ComparedStep) -> tuple[float, ...]:
     """The sums of all trained weights and of their squares, and those of the bits of frozen ones, in float64, which
     differ between ranks whose weights differ; all ranks must call it at the same time."""
     total = torch.zeros(2, 2, dtype=torch.float64, device=step.config.device_type)
@@ -74,7 +74,7 @@ def weights_digest(step: DataParallelStep) -> tuple[float, ...]:
     return tuple(total.flatten().tolist())
 
 
-def gradients_alone(step: DataParallelStep) -> list[Tensor]:
+def gradients_alone(step: ComparedStep) -> list[Tensor]:
     """Each parameter's gradient, averaged over the whole batch by this process without communication."""
     with step.local():
         _backward_alone(step)
@@ -83,7 +83,7 @@ def gradients_alone(step: DataParallelStep) -> list[Tensor]:
     return gradients
 
 
-def _backward_alone(step: DataParallelStep, sequences: int | None = None) -> None:
+def _backward_alone(step: ComparedStep, sequences: int | None = None) -> None:
     """Add up the gradients of all slices, one after the other: the whole batch at once may not fit in memory."""
     for index in range(step.slices):
         step.take_slice(index, sequences)
@@ -91,7 +91,7 @@ def _backward_alone(step: DataParallelStep, sequences: int | None = None) -> Non
     step.take_slice(step.slice)
 
 
-def _synchronized_backward(step: DataParallelStep, sequences: int | None = None) -> None:
+def _synchronized_backward(step: ComparedStep, sequences: int | None = None) -> None:
     """Compute the synchronized gradients of this rank's slice, or of some of its sequences."""
     step.forget_gradients()
     step.take_slice(step.slice, sequences)
@@ -100,7 +100,7 @@ def _synchronized_backward(step: DataParallelStep, sequences: int | None = None)
     step.synchronizer.finish()
 
 
-def _unscaled_backward(step: DataParallelStep, index: int) -> None:
+def _unscaled_backward(step: ComparedStep, index: int) -> None:
     """Compute the gradients of a slice, with the same dropout in whichever process does."""
     device = step.config.device_type
     generator = torch.default_generator if device == "cpu" else device_module(device)
@@ -112,20 +112,27 @@ def _unscaled_backward(step: DataParallelStep, index: int) -> None:
             step.training.mean_loss().backward()
 
 
-def _update(step: DataParallelStep) -> None:
+def _update(step: ComparedStep) -> None:
     assert step.training.optimizer is not None, "the mode has an optimizer"
     step.training.optimizer.step()
     step.forget_gradients()
 
 
-def _whole_weights(step: DataParallelStep) -> list[Tensor]:
-    """The weights that are trained, each in its whole shape."""
-    if isinstance(step.synchronizer, UsersWrapper):
-        return step.synchronizer.whole_weights()
-    return [parameter.detach() for parameter in step.parameters()]
+def _whole_weights(step: ComparedStep) -> list[Tensor]:
+    """The weights that are trained, each in its whole shape; all ranks call it. Raises ValueError if the user's wrapper
+    gathers others."""
+    wrapper = step.synchronizer
+    if not (isinstance(wrapper, UsersWrapper) and wrapper.is_sharded):
+        return [parameter.detach() for parameter in step.parameters()]
+    found = {str(name).removeprefix("module."): one for name, one in getattr(wrapper.made, GATHER)().items()}
+    for name in wrapper.trained:
+        if name not in found or found[name].shape != wrapper.shapes[name]:
+            shape = tuple(found[name].shape) if name in found else "missing"
+            raise ValueError(f"{step.config.ddp}: in {GATHER}() {name} is {shape}, not {tuple(wrapper.shapes[name])}")
+    return [found[name].detach() for name in wrapper.trained]
 
 
-def _error_of_parts(step: DataParallelStep) -> float:
+def _error_of_parts(step: ComparedStep) -> float:
     """The error of weights that ranks share, which one rank need not be able to hold with whole gradients. Besides what
     it trains a rank holds a whole model, and its parts of the expected gradients. With hsdp the result is that of this
     rank's replica."""
@@ -140,7 +147,7 @@ def _error_of_parts(step: DataParallelStep) -> float:
     return largest_of(squares)
 
 
-def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tensor]:
+def _expected_parts(step: ComparedStep, sequences: int | None) -> list[Tensor]:
     """This rank's part of each gradient, averaged over the slices by a whole copy that is gone afterwards."""
     weights = step.parameters()
     expected = [torch.zeros_like(part_of(weight.detach())) for weight in weights]
@@ -152,6 +159,11 @@ def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tenso
     step.alone = None
     gc.collect()  # a model whose methods were replaced is a cycle, as large as all weights
     return [total.div_(step.slices) for total in expected]
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """The whole of a tensor that ranks share; all of them must call it. Any other tensor as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _add_parts(squares: Tensor, weights: Sequence[Tensor]) -> None:
@@ -190,7 +202,7 @@ def part_like(weight: Tensor, whole: Tensor) -> Tensor:
     return whole
 
 
-def _whole_copy(step: DataParallelStep) -> TrainingStep:
+def _whole_copy(step: ComparedStep) -> TrainingStep:
     """The same step with whole weights, in this process alone."""
     copy = TrainingStep(step.config, step.math_mode)
     for mine, theirs in zip(copy.model.parameters(), step.training.model.parameters(), strict=True):

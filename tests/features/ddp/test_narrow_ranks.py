@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error, weights_digest
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, weights_digest
 from lmsweep.trials.model.adapted_layers import FourBitLinear
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.prediction.peak_memory import predict
@@ -54,7 +54,7 @@ def sums(bench: Workbench, config: TrialConfig, precision: str = "fp32") -> list
     found = []
     for way in ("naive", "torch", "fsdp", "zero2"):
         torch.manual_seed(bench.rank.index if bench.rank else 0)  # ranks quantize other weights
-        parallel = DataParallelStep(replace(config, ddp=way, precision=precision), MATH_MODES[precision])
+        parallel = ComparedStep(replace(config, ddp=way, precision=precision), MATH_MODES[precision])
         parallel.build()
         before = weights_digest(parallel)
         assert weights_digest(parallel) == before, "also of bits that are no number"

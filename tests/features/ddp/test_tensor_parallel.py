@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
 from lmsweep.trials.distributed.ranks.comm_count import message_of
 from lmsweep.trials.machine.torch_private import TorchDispatchMode
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -69,7 +69,7 @@ class Messages(TorchDispatchMode):
 def messages(bench: Workbench, config: TrialConfig, cases: Sequence[dict[str, Any]]) -> list[Sent]:
     found = []
     for fields in cases:
-        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel = ComparedStep(replace(config, **fields), bench.math_mode)
         parallel.build()
         parallel.step(synchronized=True)
         with Messages() as watched:
@@ -126,7 +126,7 @@ def test_a_checkpointed_block_gathers_again_and_sums_are_not_scattered_in_anothe
 
 
 def parts(bench: Workbench, config: TrialConfig) -> list[dict[str, Any]]:
-    parallel = DataParallelStep(config, bench.math_mode)
+    parallel = ComparedStep(config, bench.math_mode)
     parallel.build()
     residual: list[tuple[int, ...]] = []
     for block in parallel.training.blocks:
