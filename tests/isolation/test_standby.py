@@ -109,7 +109,7 @@ PRELOADED = """
 import multiprocessing, os, sys
 import torch
 from lmsweep.trials.isolation.server import preload
-from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
+from lmsweep.trials.machine.gpu.nvml import why_no_nvml
 class Notes:
     asked = []
     def find_spec(self, name, path, target=None):
@@ -121,7 +121,7 @@ sys.meta_path.insert(0, Notes())
 if "cuda" in sys.argv:
     torch.backends.cuda.is_built = lambda: True
 preload(compiles=True)
-may_import = not torch.backends.cuda.is_built() or gpu_states().reason is None
+may_import = not torch.backends.cuda.is_built() or why_no_nvml() is None
 assert Notes.asked == ["1"] * may_import, Notes.asked
 assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
 process = multiprocessing.get_context("fork").Process(target=child)

@@ -101,6 +101,7 @@ def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Pa
         *(ROOT / "orchestrator" / "features" / "audit").rglob("*.csv"),
         *(ROOT / "orchestrator" / "features" / "audit").rglob("*.toml"),
         *(ROOT / "trials" / "analytic").glob("*.csv"),
+        *(ROOT / "trials" / "spec").glob("*.csv"),
         *(ROOT / "trials" / "analytic" / "rates" / "data").iterdir(),
         *(ROOT / "trials" / "code" / "configurations").iterdir(),
         *(ROOT / "analysis" / "tables").glob("page.*"),

@@ -97,7 +97,8 @@ def _device(row: dict[str, str]) -> Device:
 # the smallest of several readings, as drivers differ by some tenths of a per cent; a repository of its source is named
 # for an issue or a file of it on GitHub.
 with (Path(__file__).parent / "devices.csv").open(newline="", encoding="utf-8") as _file:
-    DEVICES: tuple[Device, ...] = tuple(map(_device, csv.DictReader(_file)))
+    _ROWS = list(csv.DictReader(_file))
+DEVICES: tuple[Device, ...] = tuple(map(_device, _ROWS))
 
 
 def find_device(full_name: str, memory: int | None = None) -> Device | None:
@@ -137,20 +138,13 @@ def boost_of(device: Device) -> float:
     return BOOST if device.name.startswith("RTX") else 1.0
 
 
-LINKS: dict[str, float] = {
-    **dict.fromkeys(("A100 SXM 40GB", "A100 SXM 80GB"), 300e9),
-    **dict.fromkeys(("H100 SXM", "H200 SXM", "H20", "GH200 96GB", "GH200 144GB"), 450e9),
-    **dict.fromkeys(("B200 SXM", "B300 SXM", "GB200", "GB300"), 900e9),
-    **dict.fromkeys(("V100 SXM 16GB", "V100 SXM 32GB"), 150e9),
-    **dict.fromkeys(("MI300X", "MI325X"), 448e9),
-    **dict.fromkeys(("MI350X", "MI355X"), 537.6e9),
-    "MI100": 138e9,
-    "MI210": 150e9,
-    "MI250": 200e9,
-}
+LINKS: dict[str, float] = {row["name"]: float(row["link_gb"]) * 1e9 for row in _ROWS if row["link_gb"]}
 """Name of a device -> B/s in one direction over all its links to the GPUs of a node; datasheets state both directions:
 NVLink 300, 600, 900 and 1800 GB/s; AMD's Infinity Fabric 896 GB/s, of MI350X 1075, MI100 276, MI210 300, and of a die
 of an MI250 400 GB/s."""
+
+NETWORKS: dict[str, float] = {row["name"]: float(row["network_gb"]) * 1e9 for row in _ROWS if row["network_gb"]}
+"""Name of a device -> B/s in one direction between nodes, with one InfiniBand adapter per GPU as in NVIDIA's DGX."""
 
 _PCIE = {3: 15.75e9, 4: 31.5e9, 5: 63e9}
 """Generation -> B/s of sixteen lanes in one direction."""
@@ -162,11 +156,3 @@ def host_link(device: Device) -> float:
     if device.name.startswith(_SUPERCHIPS):
         return 450e9  # NVLink-C2C
     return _PCIE[device.chip.pcie]
-
-
-NETWORKS: dict[str, float] = {
-    **dict.fromkeys(("A100 SXM 40GB", "A100 SXM 80GB"), 25e9),
-    **dict.fromkeys(("H100 SXM", "H200 SXM", "B200 SXM", "GB200"), 50e9),
-    **dict.fromkeys(("B300 SXM", "GB300"), 100e9),
-}
-"""Name of a device -> B/s in one direction between nodes, with one InfiniBand adapter per GPU as in NVIDIA's DGX."""

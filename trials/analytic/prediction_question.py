@@ -140,7 +140,6 @@ def _said(record: Question | Answer) -> dict[str, Any]:
 
 
 def question_of(values: dict[str, Any], index: int = 0) -> Question:
-    """Return the question that JSON has."""
     rooms = tuple(MemoryLimit(*one) for one in values.pop("rooms", ()))
     kept = answer_of(values.pop("kept")) if "kept" in values else None
     records = {"config": TrialConfig(**values.pop("config")), "wants": tuple(values.pop("wants"))}

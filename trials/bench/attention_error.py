@@ -29,16 +29,6 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionResult:
-    """What an attention computes from the same queries, keys, values and gradient of the output."""
-
-    output: Tensor
-    """(..., tokens, d_head), detached."""
-    gradients: tuple[Tensor, ...]
-    """The gradients of queries, keys and values, each (..., tokens, d_head); empty if none were asked for."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class AttentionError:
     """How far the output or the gradient of an attention is from `naive` in float64."""
 
@@ -124,24 +114,25 @@ def random_inputs(shape: tuple[int, ...], config: TrialConfig, dtype: torch.dtyp
     return [one.to(device=config.device_type, dtype=dtype) for one in made]
 
 
-def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> AttentionResult:
+def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> tuple[Tensor, ...]:
+    """Return the output, detached, and if asked for the gradients of queries, keys and values, of one shape."""
     q, k, v = (one.detach().clone().requires_grad_(gradients) for one in inputs[:3])
     output = attend(q, k, v)
     if not gradients:
-        return AttentionResult(output=output.detach(), gradients=())
+        return (output.detach(),)
     # An input that the output does not depend on has a gradient of zeros.
     gradients_of = torch.autograd.grad(
         output, (q, k, v), inputs[3].to(output.dtype), allow_unused=True, materialize_grads=True
     )
-    return AttentionResult(output=output.detach(), gradients=gradients_of)
+    return output.detach(), *gradients_of
 
 
-def _errors(found: AttentionResult, exact: AttentionResult) -> list[float]:
-    output = error_of(found.output, exact.output)
-    if not found.gradients:
+def _errors(found: Sequence[Tensor], exact: Sequence[Tensor]) -> list[float]:
+    """Return the error of the output and, if there are gradients, the largest of theirs."""
+    output, *gradients = (error_of(one, other) for one, other in zip(found, exact, strict=False))
+    if not gradients:
         return [output]
-    each = [error_of(one, other) for one, other in zip(found.gradients, exact.gradients, strict=True)]
-    return [output, math.nan if any(map(math.isnan, each)) else max(each)]
+    return [output, math.nan if any(map(math.isnan, gradients)) else max(gradients)]
 
 
 def error_of(value: Tensor, exact: Tensor) -> float:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import torch
@@ -24,13 +24,12 @@ from lmsweep.trials.analytic.datasheets import CpuRates
 from lmsweep.trials.code.git import ask_git
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import device_module, device_name, is_nvidia, missing_modules
+from lmsweep.trials.machine.gpu.nvml import by_nvml
 from lmsweep.trials.machine.host_memory import memory_for_a_trial
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.precision_modes import float32_matmul_in_force
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.words import GPU_DEVICES
-
-T = TypeVar("T")
 
 MATRIX_WIDTH = 512
 """Width of the square matrices that are multiplied."""
@@ -53,7 +52,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         name = device_name(device_type) if on_gpu else f"{_cpu_name()} GPU"
     driver = getattr(gpu, "driver_version", None)
     if is_nvidia(device_type):
-        driver = _by_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
+        driver = by_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()), otherwise=None)
     return Fingerprint(
         device_name=name,
         device_memory=gpu.total_memory if gpu else None,
@@ -71,7 +70,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         host_memory_for_a_trial=memory_for_a_trial(host_memory),
         cores_used=usable,
         host_load=os.getloadavg()[0],
-        power_limit=_by_nvml(_power_limit) if is_nvidia(device_type) else None,
+        power_limit=by_nvml(_power_limit, otherwise=None) if is_nvidia(device_type) else None,
         float32_matmul=float32_matmul_in_force(device_type),
         lmsweep_version=trials.__version__,
         lmsweep_commit=_commit(),
@@ -122,16 +121,6 @@ def _cpu_name() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _by_nvml(ask: Callable[[Any], T]) -> T | None:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return ask(pynvml)
-    except pynvml.NVMLError:
-        return None
 
 
 def _power_limit(nvml: Any) -> float:

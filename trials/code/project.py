@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from configparser import Error as ConfigParserError
 from configparser import RawConfigParser
 from contextlib import suppress
@@ -38,20 +38,16 @@ class Project:
 
     def requirement(self, package: str) -> list[str]:
         """Return the arguments for an installer of a dependency, none if the project does not have it."""
-        wanted = canonicalize_name(package)
-        for text in (*self.dependencies, *self.others):
-            try:
-                declared = Requirement(text)
-            except InvalidRequirement:
-                continue
-            if canonicalize_name(declared.name) == wanted:
-                source = {canonicalize_name(name): value for name, value in self.sources.items()}.get(wanted, {})
-                if isinstance(source, dict) and isinstance(source.get("path"), str):
-                    return ["-e", str((self.file.parent / source["path"]).resolve())]
-                if isinstance(source, dict) and isinstance(source.get("git"), str):
-                    return [f"{declared.name} @ git+{source['git']}"]
-                return [_written(declared)]
-        return []
+        declared = _requirement_of(package, (*self.dependencies, *self.others))
+        if declared is None:
+            return []
+        sources = {canonicalize_name(name): value for name, value in self.sources.items()}
+        source = sources.get(canonicalize_name(package), {})
+        if isinstance(source, dict) and isinstance(source.get("path"), str):
+            return ["-e", str((self.file.parent / source["path"]).resolve())]
+        if isinstance(source, dict) and isinstance(source.get("git"), str):
+            return [f"{declared.name} @ git+{source['git']}"]
+        return [_written(declared)]
 
 
 def project_files(code: Code) -> list[Path]:
@@ -144,14 +140,18 @@ def declared_requirement(package: str, code: Code) -> list[str]:
         if found := project.requirement(package):
             return found
     folders = dict.fromkeys([Path(code.folder), *(file.parent for file in project_files(code))])
-    for text in (text for folder in folders for text in _older_texts(folder)):
-        try:
+    declared = _requirement_of(package, (text for folder in folders for text in _older_texts(folder)))
+    return [_written(declared)] if declared else []
+
+
+def _requirement_of(package: str, texts: Iterable[str]) -> Requirement | None:
+    """Return the first of these texts that is a requirement of a package."""
+    for text in texts:
+        with suppress(InvalidRequirement):
             declared = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if canonicalize_name(declared.name) == canonicalize_name(package):
-            return [_written(declared)]
-    return []
+            if canonicalize_name(declared.name) == canonicalize_name(package):
+                return declared
+    return None
 
 
 def _older_texts(folder: Path) -> Iterator[str]:

@@ -64,12 +64,11 @@ def find_source(reference: Reference, code: Code) -> Path | None:
     Raises RequestError if it is in neither place, and if the code folder is part of Python or of installed packages.
     """
     top, *rest = (reference.module or "").split(".")
-    written = f"{reference.where}:{reference.attribute}"
     if top in code.trusted:
         if find_spec(top) is None:
             raise RequestError(f"{reference.where}: the trusted package {top} is not installed")
         return None
-    if is_registered(written):
+    if is_registered(str(reference)):
         return None
     if why := why_no_code_folder(Path(code.folder)):
         raise RequestError(f"--code {code.folder}: it {why}; name the folder of your own code, or a --trust PACKAGE")
@@ -84,7 +83,7 @@ def find_source(reference: Reference, code: Code) -> Path | None:
             if hidden
             else f"a reference leads to your own code in {code.folder}, or to a package named by --trust"
         )
-        raise RequestError(f"{written}: {top} is {kind}; {advice}")
+        raise RequestError(f"{reference}: {top} is {kind}; {advice}")
     for root in roots(code):
         path = root.joinpath(top, *rest)
         for candidate in (path / "__init__.py", path.with_name(f"{path.name}.py")):
@@ -95,7 +94,7 @@ def find_source(reference: Reference, code: Code) -> Path | None:
     end = f"{did_you_mean(reference.module, names)} (--code names the folder with your code)"
     if top in trusted_packages(code):
         end = f", and the installed package {top} does not register this name; add --trust {top}"
-    raise RequestError(f"{written}: there is no module {reference.module} in {code.folder}{end}")
+    raise RequestError(f"{reference}: there is no module {reference.module} in {code.folder}{end}")
 
 
 def parameters_of(text: str, code: Code) -> frozenset[str]:
@@ -165,17 +164,16 @@ def is_users_module(name: str, code: Code) -> bool:
 
 
 def _inside(path: Path, reference: Reference, code: Code) -> Path:
-    written = f"{reference.where}:{reference.attribute}"
     if not path.exists():
         near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.py")])
-        raise RequestError(f"{written}: there is no file {path}{near}")
+        raise RequestError(f"{reference}: there is no file {path}{near}")
     if not is_users_file(path, code):
         raise RequestError(
-            f"{written}: {path} leads out of the code folder {code.folder}, or to what an installer has put there"
+            f"{reference}: {path} leads out of the code folder {code.folder}, or to what an installer has put there"
         )
     if hidden := hidden_folder(path, code):
         raise RequestError(
-            f"{written}: {hidden} is a hidden folder, where tools keep their files; move {path} out of it"
+            f"{reference}: {hidden} is a hidden folder, where tools keep their files; move {path} out of it"
         )
     return path
 

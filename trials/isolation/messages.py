@@ -10,8 +10,6 @@ from lmsweep.trials.spec.config import TrialConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A trial to run."""
-
     attempt: Attempt
     fallback: Fingerprint
     """The expected environment, for the rows of a child that dies before it has determined it."""

@@ -25,7 +25,7 @@ from lmsweep.trials.code.traceback_text import hung_line
 from lmsweep.trials.isolation.child import PRINT_STACKS, Child
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
-from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
+from lmsweep.trials.machine.gpu.nvml import why_no_nvml
 from lmsweep.trials.machine.host_memory import use_huge_pages, why_to_end
 from lmsweep.trials.machine.processes import die_with_parent, exit_words
 from lmsweep.trials.machine.torch_private import COMPILER, inductor, inductor_settings
@@ -177,7 +177,7 @@ def import_compiler() -> None:
     The import asks whether there is a GPU. No process forked after CUDA has answered can use CUDA, so NVML has to
     answer. Without NVML each child imports Inductor itself.
     """
-    if torch.backends.cuda.is_built() and gpu_states().reason:
+    if torch.backends.cuda.is_built() and why_no_nvml():
         return
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     # With one thread, Inductor starts no pool of processes on import: its threads would not survive a fork.

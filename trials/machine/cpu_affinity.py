@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+
+from lmsweep.trials.machine.gpu.nvml import by_nvml
 
 SYSTEM = Path("/sys/devices/system/cpu")
 
@@ -42,19 +45,13 @@ def find_cores() -> list[Core]:
 
 def find_gpus() -> list[Gpu]:
     """Return every GPU that NVIDIA's driver reports; none without a driver."""
-    import pynvml
+    return by_nvml(lambda nvml: [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())], otherwise=[])
 
-    try:
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        buses = [pynvml.nvmlDeviceGetPciInfo(handle).busId for handle in handles]
-        uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
-    except pynvml.NVMLError:
-        return []
-    return [
-        Gpu(names=(str(i), uuid), numa_node=_numa_node_of_device(bus))
-        for i, (bus, uuid) in enumerate(zip(buses, uuids, strict=True))
-    ]
+
+def _gpu(nvml: ModuleType, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    node = _numa_node_of_device(nvml.nvmlDeviceGetPciInfo(handle).busId)
+    return Gpu(names=(str(index), nvml.nvmlDeviceGetUUID(handle)), numa_node=node)
 
 
 def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -37,6 +38,16 @@ COMPILER = "torch._dynamo"
 """Module of torch.compile, imported ahead of the trials that use it."""
 JOINT_PASSES = "torch._inductor.fx_passes.joint_graph"
 """Module whose import takes most of the time of the first compiled prediction."""
+
+
+def _late(name: str) -> Callable[..., Any]:
+    """Return a function, MODULE:NAME, of a module that takes long to import: it is imported with the first call."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        return resolve_name(name)(*given, **named)
+
+    return call
+
 
 # Operators by which PyTorch computes public functions. What they save and return decides memory.
 _aten = torch.ops.aten
@@ -106,7 +117,6 @@ def written_places(operator: OpOverload) -> tuple[int, ...]:
 
 
 def positional_names(operator: OpOverload) -> list[str]:
-    """Return the names of an operator's positional parameters."""
     return [argument.name for argument in operator._schema.arguments if not argument.kwarg_only]
 
 
@@ -182,12 +192,9 @@ def calls_wrapped(
             module._compiled_call_impl = call
 
 
-def checkpointed(module: nn.Module, **options: Any) -> nn.Module:
-    """Return the module wrapped so that backward recomputes it, with the state of the module itself. The options are
-    those of `torch.utils.checkpoint.checkpoint`."""
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-
-    return checkpoint_wrapper(module, **options)
+checkpointed = _late("torch.distributed.algorithms._checkpoint.checkpoint_wrapper:checkpoint_wrapper")
+"""Return the module wrapped so that backward recomputes it, with the state of the module itself. The options are those
+of `torch.utils.checkpoint.checkpoint`."""
 
 
 def unset_random_weights() -> AbstractContextManager[None]:
@@ -239,49 +246,35 @@ def sleep_on(device: Any, cycles: int) -> None:
 # torch.compile
 
 
-def _imported(module: str, name: str) -> Any:
-    return getattr(import_module(module), name)
-
-
 dynamo: Callable[[], Any] = partial(import_module, "torch._dynamo")
 """Return the module of torch.compile, whose `config` has its options."""
 graph_settings: Callable[[], Any] = partial(import_module, "torch._functorch.config")
 """Return the options of the partitioner into forward and backward, such as `activation_memory_budget`."""
 inductor_settings: Callable[[], Any] = partial(import_module, "torch._inductor.config")
 """Return the options of Inductor, such as `compile_threads`."""
-compile_counters: Callable[[], Any] = partial(_imported, "torch._dynamo.utils", "counters")
+compile_counters: Callable[[], Any] = partial(resolve_name, "torch._dynamo.utils:counters")
 """Return Dynamo's counters by kind."""
-inductor: Callable[[], Any] = partial(_imported, "torch._inductor.compile_fx", "compile_fx")
+inductor: Callable[[], Any] = partial(resolve_name, "torch._inductor.compile_fx:compile_fx")
 """Return the function that compiles a graph with Inductor, after an import of seconds."""
-
-
-def compile_seconds() -> float:
-    """Return the seconds that torch.compile has taken in this process."""
-    return float(_imported("torch._dynamo.utils", "calculate_time_spent")()["total_wall_time"])
-
-
-def inductor_options(mode: str) -> dict[str, Any]:
-    """Return Inductor's options for a mode of torch.compile."""
-    from torch._inductor import list_mode_options
-
-    return list_mode_options(mode)
-
-
-def start_compile_workers() -> None:
-    """Start the processes that compile Triton's kernels."""
-    from torch._inductor.async_compile import AsyncCompile
-
-    AsyncCompile.warm_pool()
-
-
-def inductor_cache() -> str:
-    """Return the folder of Inductor's cache."""
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
-    return cache_dir()
+times_of_compiler = _late("torch._dynamo.utils:calculate_time_spent")
+"""Return the seconds that parts of torch.compile have taken in this process, all together under `total_wall_time`."""
+inductor_options = _late("torch._inductor:list_mode_options")
+"""Return Inductor's options for a mode of torch.compile."""
+start_compile_workers = _late("torch._inductor.async_compile:AsyncCompile.warm_pool")
+"""Start the processes that compile Triton's kernels."""
+inductor_cache = _late("torch._inductor.runtime.cache_dir_utils:cache_dir")
+"""Return the folder of Inductor's cache."""
 
 
 # Ahead-of-time graphs, for predictions
+
+
+joint_passes = _late("torch._inductor.fx_passes.joint_graph:joint_graph_passes")
+"""Apply Inductor's passes on graphs of forward and backward together."""
+partitioned = _late("torch._functorch.partitioners:min_cut_rematerialization_partition")
+"""Return forward and backward by Inductor's partitioner."""
+without_python_code = partial(_late("torch.fx._lazy_graph_module:_use_lazy_graph_module"), True)
+"""A context in which graphs are lazy, as in torch.compile: else each pass generates unused Python code."""
 
 
 def trace_ahead(
@@ -318,27 +311,6 @@ def tagged(contexts: Callable[[], Any]) -> Iterator[None]:
         yield
 
 
-def without_python_code() -> AbstractContextManager[None]:
-    """A context in which graphs are lazy, as in torch.compile: else each pass generates unused Python code."""
-    from torch.fx._lazy_graph_module import _use_lazy_graph_module
-
-    return _use_lazy_graph_module(True)
-
-
-def joint_passes(graph: torch.fx.GraphModule) -> None:
-    """Apply Inductor's passes on graphs of forward and backward together."""
-    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
-
-    joint_graph_passes(graph)
-
-
-def partitioned(joint: torch.fx.GraphModule, arguments: Any, **options: Any) -> Any:
-    """Return forward and backward by Inductor's partitioner."""
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
-    return min_cut_rematerialization_partition(joint, arguments, **options)
-
-
 def takes_list(function: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
     """Mark a compiled function: it takes its arguments as one list."""
     function._boxed_call = True  # type: ignore[attr-defined]
@@ -346,6 +318,10 @@ def takes_list(function: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]
 
 
 # torch.distributed
+
+
+default_store = _late("torch.distributed.distributed_c10d:_get_default_store")
+"""The store through which the ranks of this process's group have found each other."""
 
 
 def functional_collectives() -> Any:
@@ -408,13 +384,6 @@ class ChunksOnDemand:
         if left <= 0:
             return self._tensor.new_empty(0)
         return self._tensor.narrow(self._dim, index * self._size, min(self._size, left))
-
-
-def default_store() -> Any:
-    """The store through which the ranks of this process's group have found each other."""
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    return _get_default_store()
 
 
 @contextmanager

@@ -39,7 +39,6 @@ def lasting_tensors(step: TrainingStep) -> dict[str, list[Tensor]]:
 
 
 def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
-    """Labels of the lasting tensors by storage."""
     device = step.inputs.device.type
     return {
         key(part): Label(category=category, bytes=part.untyped_storage().nbytes())

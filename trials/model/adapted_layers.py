@@ -175,7 +175,6 @@ def scales_of_stored(model: nn.Module) -> list[Tensor]:
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return the weights that are trained."""
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 

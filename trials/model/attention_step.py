@@ -52,7 +52,6 @@ class AttentionStep:
         self.gradient = self._random(self.shape).to(self._output_dtype)
 
     def backward(self) -> None:
-        """Compute the gradients of queries, keys and values."""
         assert self.output is not None and self.gradient is not None, "backward follows forward and give_gradient"
         self.output.backward(self.gradient)
 

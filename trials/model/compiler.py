@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmsweep.trials.machine.torch_private import compile_counters, compile_seconds, dynamo, graph_settings
+from lmsweep.trials.machine.torch_private import compile_counters, dynamo, graph_settings, times_of_compiler
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
@@ -83,7 +83,7 @@ def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
 def compile_counts() -> CompileCounts:
     return CompileCounts(
         graphs=counters["stats"]["unique_graphs"],
-        seconds=compile_seconds() if counters else 0.0,
+        seconds=float(times_of_compiler()["total_wall_time"]) if counters else 0.0,
         graph_breaks=sum(counters["graph_break"].values()),
         cache_hits=counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"],
         cache_misses=counters["inductor"]["fxgraph_cache_miss"],

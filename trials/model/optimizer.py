@@ -130,7 +130,7 @@ def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optim
 
 def _users(config: TrialConfig, weights: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
     users = cast(Callable[..., object], load(config.optimizer))
-    if class_parameter(users):
+    if shards_state(config):
         raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
     offered, arguments = {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args)
     return as_optimizer(call(partial(users, weights), offered, arguments, config.optimizer), config)
@@ -184,6 +184,11 @@ def _takes(config: TrialConfig, shape: tuple[int, ...]) -> bool:
     except Exception:  # noqa: BLE001 - whatever it raises, it does not
         return False
     return True
+
+
+def shards_state(config: TrialConfig) -> bool:
+    """Whether the user's optimizer takes a class of optimizer as a parameter, whose state it shards over ranks."""
+    return is_reference(config.optimizer) and class_parameter(load(config.optimizer)) is not None
 
 
 def class_parameter(users: object) -> str | None:

@@ -1,54 +1,46 @@
 """Precision: the number formats of a training step as types of PyTorch, and whether this device has them."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 
 from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.spec.rules.device_rules import why_no_value
-from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 
 @dataclass(frozen=True, kw_only=True)
-class MathMode:
-    """Number formats of a training step (`NumberFormats`)."""
+class MathMode(NumberFormats):
+    """Number formats of a training step, with their types in PyTorch."""
 
-    parameter_dtype: torch.dtype = torch.float32
-    """Type of weights and gradients."""
-    has_copies: bool = False
-    autocast_dtype: torch.dtype | None = None
-    tf32: bool = False
-    scales_gradients: bool = False
-    float8_recipe: str | None = None
+    rate: str = "fp32"
+
+    @property
+    def parameter_dtype(self) -> torch.dtype:
+        return cast(torch.dtype, getattr(torch, self.weights))
+
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        return cast(torch.dtype, getattr(torch, self.autocast)) if self.autocast else None
 
     @property
     def operand_dtype(self) -> torch.dtype:
-        """Type of the operands of matrix products."""
-        return self.autocast_dtype or self.parameter_dtype
+        return cast(torch.dtype, getattr(torch, self.operand))
 
     def without_autocast(self) -> "MathMode":
         """The same arithmetic with tensors that already have the type that autocast or torchao would cast them to."""
-        narrow = torch.float8_e4m3fn if self.float8_recipe else self.operand_dtype
-        return MathMode(parameter_dtype=narrow, tf32=self.tf32, float8_recipe=self.float8_recipe)
+        narrow = "float8_e4m3fn" if self.float8_recipe else self.operand
+        return replace(self, weights=narrow, autocast=None, has_copies=False, scales_gradients=False)
 
-    def autocast(self, device_type: str) -> AbstractContextManager[object]:
+    def autocasting(self, device_type: str) -> AbstractContextManager[object]:
         """The context in which forward and loss run."""
         return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
 
-MATH_MODES: dict[str, MathMode] = {
-    name: MathMode(
-        parameter_dtype=getattr(torch, formats.weights),
-        has_copies=formats.has_copies,
-        autocast_dtype=getattr(torch, formats.autocast) if formats.autocast else None,
-        tf32=formats.tf32,
-        scales_gradients=formats.scales_gradients,
-        float8_recipe=formats.float8_recipe,
-    )
-    for name, formats in PRECISIONS.items()
-}
+MATH_MODES: dict[str, MathMode] = {name: MathMode(**vars(formats)) for name, formats in PRECISIONS.items()}
 
 
 def set_math_mode(precision: str, device_type: str) -> MathMode:

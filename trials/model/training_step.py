@@ -172,7 +172,7 @@ class TrainingStep:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         with (
             torch.inference_mode(self.config.mode == "forward"),
-            self.math_mode.autocast(self.config.device_type),
+            self.math_mode.autocasting(self.config.device_type),
             saved_on_host(self.model) if OFFLOADS[self.config.offload].saved == "all" else nullcontext(),
         ):
             inputs, targets = self.micro_batch(self.inputs, index), self.micro_batch(self.targets, index)

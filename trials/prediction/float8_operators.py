@@ -6,10 +6,11 @@ backward copies operands into the other layout. Compiled code finds equal scales
 kernel, by the rules of `fused_kernels`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
+from typing import NamedTuple
 
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.prediction.without_device.fused_kernels import Seen, Storage
@@ -37,6 +38,27 @@ def in_float8(seen: Sequence[Seen], config: TrialConfig, *, is_compiled: bool) -
     recipe = PRECISIONS[config.precision].float8_recipe
     assert recipe is not None, "the precision is float8"
     return list(_Layers(recipe, config.micro_batch_size * config.context_length, is_compiled, seen))
+
+
+class _Operand(NamedTuple):
+    """An operand of a product, before it is rounded."""
+
+    item: Item
+    elements: int
+    axis: int | None
+    """The operand has one scale (None), one for each row (0) or one for each column (1)."""
+    scales: int
+    is_turned: bool
+    """Whether the product reads it in the other layout than that in which it lies."""
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self.item[1] > 2 * self.elements else "bfloat16"
+
+    @property
+    def largest(self) -> str:
+        """Name of the operator that finds the largest elements, one for each scale."""
+        return ("max_all", "amax", "amax_columns")[0 if self.axis is None else self.axis + 1]
 
 
 @dataclass
@@ -67,6 +89,7 @@ class _Layers:
         }
         """Weight in 16 bits -> the cast of autocast that made it, and the weight in float32."""
         casts = {id(cast) for cast, _ in weights.values()}
+        wide = {copy: weight for copy, (_, weight) in weights.items()}
         first: dict[tuple[object, ...], Storage] = {}
         for one in self.seen:
             if id(one) in casts:
@@ -76,128 +99,107 @@ class _Layers:
                 self.same[one.wrote[0][0]] = first.setdefault(key, one.wrote[0][0])
             if not _is_linear(one) or (self.recipe == "rowwise_with_gw_hp" and self._of_weight(one)):
                 yield one
-                continue
-            yield from self._product(one, {copy: wide for copy, (_, wide) in weights.items()})
+            else:
+                yield from self._product(one, wide)
 
     def _of_weight(self, one: Seen) -> bool:
         """Whether a product is the gradient of a weight."""
         operator = one.operator
         return operator.phase == "backward" and not operator.is_again and operator.shapes[0][1] == self.tokens
 
-    def _product(self, one: Seen, weights: dict[Storage, Item]) -> Iterator[Seen]:
-        operator = one.operator
-        rows, columns = operator.shapes[:2]
-        sizes = prod(rows), prod(columns)
-        operands = one.read[0], one.read[-1]
+    def _product(self, one: Seen, wide: dict[Storage, Item]) -> Iterator[Seen]:
+        """Yield a product with its operands rounded. wide: weights in 16 bits -> in float32, from which they round."""
+        operator, block, result = one.operator, one.block, one.wrote
         forward = operator.phase == "forward" or operator.is_again
-        of_weight = self._of_weight(one)
         by_rows = self.recipe != "tensorwise"
         narrow = []
-        for place, (item, elements) in enumerate(zip(operands, sizes, strict=True)):
-            wide = weights.get(item[0]) if place == 1 and not of_weight else None
+        for place, (item, shape) in enumerate(zip((one.read[0], one.read[-1]), operator.shapes[:2], strict=True)):
+            is_turned = not forward and (place == 1 or self._of_weight(one))
             # The scale runs along the dimension that the product keeps: in a row-major operand rows (0) or columns (1).
-            axis: int | None = None
-            if by_rows and not (self.recipe == "rowwise_with_gw_hp" and place == 1 and not forward):
-                axis = int(of_weight or (place == 1 and not forward))
-            transposed = not forward and (of_weight or place == 1)
-            lines = rows[0] if place == 0 else columns[1]
-            cast = self._cast(operator, one.block, wide or (item[0], 2 * elements), elements, axis, lines, transposed)
-            yield from cast.steps
-            narrow.append(cast.result)
-        kind = ("rows" if by_rows else "fast") if forward else "exact"
-        result = one.wrote
-        moved = operator.bytes - sum(sizes)  # an element of an operand has one byte instead of two
+            has_one_scale = not by_rows or (self.recipe == "rowwise_with_gw_hp" and is_turned)
+            narrow_item = item[0], 2 * prod(shape)
+            operand = _Operand(
+                item=narrow_item if place == 0 or self._of_weight(one) else wide.get(item[0], narrow_item),
+                elements=prod(shape),
+                axis=None if has_one_scale else int(is_turned),
+                scales=1 if has_one_scale else shape[place],
+                is_turned=is_turned,
+            )
+            narrow.append((yield from (self._compiled if self.is_compiled else self._eager)(operator, block, operand)))
         if not self.is_compiled:
-            yield from (self._tiny(operator, one.block, "reciprocal", 8) for _ in range(2))
+            for _ in narrow:
+                yield Seen(_element_wise(operator, "reciprocal", "float64", 1, 8), block, (), ())
+        kind = ("rows" if by_rows else "fast") if forward else "exact"
+        moved = operator.bytes - sum(map(prod, operator.shapes[:2]))  # an element has one byte instead of two
         product = replace(operator, name="_scaled_mm", dtype=FLOAT8, bytes=moved, layout=kind)
-        yield Seen(product, one.block, tuple(narrow), result)
+        yield Seen(product, block, tuple(narrow), result)
         if by_rows and not forward:  # this kernel knows no scales of rows
-            yield from self._rescaled(operator, one.block, result)
+            yield from self._rescaled(operator, block, result)
 
-    def _cast(
-        self, like: Operator, block: str, item: Item, elements: int, axis: int | None, lines: int, transposed: bool
-    ) -> "_Cast":
-        """A scale and a rounded copy of an operand. axis: one scale for all (None), for each row (0) or column (1)."""
-        kind = "float32" if item[1] > 2 * elements else "bfloat16"
-        plain = replace(like, flops=0, layout="", shapes=((elements,),), dtype=kind)
-        largest = ("max_all", "amax", "amax_columns")[0 if axis is None else axis + 1]
-        scales = 1 if axis is None else lines
-        if self.is_compiled:
-            return self._compiled(plain, block, item, elements, axis, largest, scales, transposed)
-        steps = [replace(plain, name="abs", bytes=2 * item[1]), replace(plain, name=largest, bytes=item[1])]
-        for name, bytes in (*SCALING, *(ROUNDING if self.recipe != "tensorwise" else ())):
-            steps.append(replace(plain, name=name, shapes=((scales,),), dtype="float64", bytes=bytes * scales))
-        moves = [] if kind == "float32" else [("_to_copy", "bfloat16", 6)]
+    def _eager(self, like: Operator, block: str, operand: _Operand) -> Generator[Seen, None, Item]:
+        """Yield what finds the scales of an operand and rounds it; return the result."""
+        elements, scales, dtype = operand.elements, operand.scales, operand.dtype
+        steps = [_element_wise(like, "abs", dtype, elements, 2 * operand.item[1])]
+        steps += [_element_wise(like, operand.largest, dtype, elements, operand.item[1])]
+        for name, moved in (*SCALING, *(ROUNDING if self.recipe != "tensorwise" else ())):
+            steps.append(_element_wise(like, name, "float64", scales, moved * scales))
+        moves = [] if dtype == "float32" else [("_to_copy", "bfloat16", 6)]
         moves += [("mul", "float32", 8), ("clamp", "float32", 8), ("_to_copy", FLOAT8, 5)]
-        moves += [("clone", FLOAT8, 2)] if transposed else []
-        for name, dtype, bytes in moves:
-            shapes = ((scales, elements // scales), (scales, 1)) if name == "mul" and axis is not None else plain.shapes
-            steps.append(replace(plain, name=name, dtype=dtype, shapes=shapes, bytes=bytes * elements))
-        return _Cast([Seen(one, block, (), ()) for one in steps], (self._new(), elements))
+        moves += [("clone", FLOAT8, 2)] if operand.is_turned else []
+        for name, to, moved in moves:
+            step = _element_wise(like, name, to, elements, moved * elements)
+            if name == "mul" and operand.axis is not None:
+                step = replace(step, shapes=((scales, elements // scales), (scales, 1)))
+            steps.append(step)
+        yield from (Seen(one, block, (), ()) for one in steps)
+        return self._new(elements)
 
-    def _compiled(
-        self,
-        plain: Operator,
-        block: str,
-        item: Item,
-        elements: int,
-        axis: int | None,
-        largest: str,
-        scales: int,
-        transposed: bool,
-    ) -> "_Cast":
+    def _compiled(self, like: Operator, block: str, operand: _Operand) -> Generator[Seen, None, Item]:
+        """Yield what finds the scales of an operand and rounds it, unless it did before; return the result."""
+        item, elements, axis, dtype = operand.item, operand.elements, operand.axis, operand.dtype
         value = self.same.get(item[0], item[0])
-        key = (value, axis, plain.phase, plain.is_again, block)
-        steps: list[Seen] = []
+        key = (value, axis, like.phase, like.is_again, block)
         if key not in self.rounded:
             scale = self.scales.get(value) if axis is None else None
             if scale is None:
-                part, scale = (self._new(), 4 * scales), (self._new(), 4 * scales)
-                steps.append(Seen(replace(plain, name=largest, bytes=item[1]), block, (item,), (part,)))
+                part, scale = self._new(4 * operand.scales), self._new(4 * operand.scales)
+                yield Seen(_element_wise(like, operand.largest, dtype, elements, item[1]), block, (item,), (part,))
                 if axis == 0:
                     scale = part
                 else:  # a kernel of its own ends the sum of parts
-                    steps.append(Seen(replace(plain, name="scale", bytes=8 * scales), block, (part,), (scale,)))
+                    ends = _element_wise(like, "scale", dtype, elements, 8 * operand.scales)
+                    yield Seen(ends, block, (part,), (scale,))
                 if axis is None:
                     self.scales[value] = scale
-            self.rounded[key] = (self._new(), elements)
-            rounding = replace(plain, name="_to_copy", bytes=item[1] + elements)
-            steps.append(Seen(rounding, block, (item, scale), (self.rounded[key],)))
-        if not transposed:
-            return _Cast(steps, self.rounded[key])
-        if (key, "transposed") not in self.rounded:
-            self.rounded[key, "transposed"] = (self._new(), elements)
-            copy = replace(plain, name="clone", dtype=FLOAT8, bytes=2 * elements)
-            steps.append(Seen(copy, block, (self.rounded[key],), (self.rounded[key, "transposed"],)))
-        return _Cast(steps, self.rounded[key, "transposed"])
+            self.rounded[key] = self._new(elements)
+            rounding = _element_wise(like, "_to_copy", dtype, elements, item[1] + elements)
+            yield Seen(rounding, block, (item, scale), (self.rounded[key],))
+        if not operand.is_turned:
+            return self.rounded[key]
+        if (key, "turned") not in self.rounded:
+            self.rounded[key, "turned"] = self._new(elements)
+            copy = _element_wise(like, "clone", FLOAT8, elements, 2 * elements)
+            yield Seen(copy, block, (self.rounded[key],), (self.rounded[key, "turned"],))
+        return self.rounded[key, "turned"]
 
     def _rescaled(self, like: Operator, block: str, result: tuple[Item, ...]) -> Iterator[Seen]:
         """Multiply a product by the scales of its rows and columns."""
-        size = sum(bytes for _, bytes in result)
-        plain = replace(like, flops=0, layout="", shapes=((size // 2,),), dtype="bfloat16")
+        size = sum(moved for _, moved in result)
         if self.is_compiled:
-            more = (
-                self._new(),
-                (RESCALING - 1) * 2 * size,
-            )  # a read that takes RESCALING times the bytes of the product
-            yield Seen(replace(plain, name="mul_", bytes=2 * size), block, (*result, more), result)
+            more = self._new((RESCALING - 1) * 2 * size)  # a read that takes RESCALING times the bytes of the product
+            yield Seen(_element_wise(like, "mul_", "bfloat16", size // 2, 2 * size), block, (*result, more), result)
             return
-        outer = replace(plain, name="mul", dtype="float32", shapes=((size // 2, 1), (1, size // 2)), bytes=2 * size)
-        yield Seen(outer, block, (), ())
-        yield Seen(replace(plain, name="mul_", bytes=4 * size), block, (), ())
+        outer = _element_wise(like, "mul", "float32", size // 2, 2 * size)
+        yield Seen(replace(outer, shapes=((size // 2, 1), (1, size // 2))), block, (), ())
+        yield Seen(_element_wise(like, "mul_", "bfloat16", size // 2, 4 * size), block, (), ())
 
-    def _tiny(self, like: Operator, block: str, name: str, bytes: int) -> Seen:
-        operator = replace(like, name=name, flops=0, layout="", shapes=((1,),), dtype="float64", bytes=bytes)
-        return Seen(operator, block, (), ())
-
-    def _new(self) -> Storage:
-        return next(self.numbers), 0
+    def _new(self, size: int) -> Item:
+        return (next(self.numbers), 0), size
 
 
-@dataclass(frozen=True)
-class _Cast:
-    steps: list[Seen]
-    result: Item
+def _element_wise(like: Operator, name: str, dtype: str, elements: int, moved: int) -> Operator:
+    """Return an operator on so many elements, in the phase and the module of another. moved: bytes."""
+    return replace(like, name=name, flops=0, layout="", shapes=((elements,),), dtype=dtype, bytes=moved)
 
 
 def _is_linear(one: Seen) -> bool:

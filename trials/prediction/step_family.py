@@ -66,7 +66,6 @@ class StepFamily:
         return found
 
     def predicted(self, batch: int) -> Prediction:
-        """Return the memory of a step of so many sequences."""
         return summary(self.allocations(batch), self.config)
 
     def largest(self, room: MemoryLimit) -> Largest:

@@ -5,7 +5,7 @@ A value is `phase.metric`, such as `step.time`. Workloads of the user's may stor
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 ITERATED = ("timing", "attention", "loss", "ddp", "collectives", "ceiling", "energy", "memory", "profile", "busy")
 MEMORY_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other")
@@ -103,8 +103,7 @@ PEAKS = ("step.peak_allocated", "step.peak_tensors", "step.peak_resident")
 """The peak memory of a step: by the allocator, of tensors, or of the process; the first that is known counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unit:
+class Unit(NamedTuple):
     """A unit that numbers are printed in."""
 
     name: str
@@ -112,25 +111,21 @@ class Unit:
     """One of it, in the stored unit."""
 
 
-def _units(*sizes: tuple[str, float]) -> tuple[Unit, ...]:
-    return tuple(Unit(name=name, size=size) for name, size in sizes)
-
-
 PRINTED_UNITS: Mapping[str, tuple[Unit, ...]] = {
-    "s": _units(("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),
-    "B": _units(("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)),
-    "J": _units(("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3)),
-    "B/s": _units(("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("TB/s", 1e12)),
-    "Hz": _units(("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)),
-    "FLOP/s": _units(("GFLOP/s", 1e9), ("TFLOP/s", 1e12)),
-    "share": _units(("%", 0.01)),
+    "s": (Unit("us", 1e-6), Unit("ms", 1e-3), Unit("s", 1.0)),
+    "B": (Unit("B", 1), Unit("KiB", 2**10), Unit("MiB", 2**20), Unit("GiB", 2**30)),
+    "J": (Unit("mJ", 1e-3), Unit("J", 1.0), Unit("kJ", 1e3)),
+    "B/s": (Unit("B/s", 1.0), Unit("kB/s", 1e3), Unit("MB/s", 1e6), Unit("GB/s", 1e9), Unit("TB/s", 1e12)),
+    "Hz": (Unit("Hz", 1.0), Unit("kHz", 1e3), Unit("MHz", 1e6), Unit("GHz", 1e9)),
+    "FLOP/s": (Unit("GFLOP/s", 1e9), Unit("TFLOP/s", 1e12)),
+    "share": (Unit("%", 0.01),),
 }
 """Stored unit -> the units it is printed in, smallest first."""
 
 
 def printed_units(unit: str) -> tuple[Unit, ...]:
     """Return the units that a stored unit is printed in, smallest first: itself if there are no others."""
-    return PRINTED_UNITS.get(unit) or _units((unit, 1.0))
+    return PRINTED_UNITS.get(unit) or (Unit(unit, 1.0),)
 
 
 def metric_of(value: str) -> str:

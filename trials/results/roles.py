@@ -50,8 +50,6 @@ class Reader(StrEnum):
 
 @dataclass(frozen=True)
 class FieldRole:
-    """What one field means."""
-
     role: Role
     reader: Reader
     of: str | None = None

@@ -298,7 +298,6 @@ class TrialConfig:
 
     @property
     def fully_shards(self) -> bool:
-        """Whether `fully_shard` shards the weights."""
         return self.ddp in DDP_VARIANTS and DDP_VARIANTS[self.ddp].fully_shards
 
     @property

@@ -1,7 +1,10 @@
-"""The named model sizes. To add a size, add a row to SIZES."""
+"""The named model sizes. To add a size, add a row to model_sizes.csv."""
 
+import csv
+import json
 from dataclasses import MISSING, dataclass, fields
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 FeedForward = Literal["swiglu", "gelu"]
 
@@ -59,65 +62,21 @@ PLAIN_DIMENSIONS: tuple[str, ...] = tuple(name for name in DIMENSIONS if name no
 """The dimensions that every model has."""
 
 
-def _size(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> ModelSize:
-    return ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
+# small to 2.7b are from Stanford CS336's systems assignment of 2025, xl-2026 to 8b-2026 from that of 2026 (the last is
+# the model of its leaderboard). The others have the dimensions of the published models (the config.json of each), with
+# this program's norms, biases and embeddings. An empty field has its default.
+with (Path(__file__).parent / "model_sizes.csv").open(newline="", encoding="utf-8") as _file:
+    _ROWS = list(csv.DictReader(_file))
 
 
-# small to 2.7b are from Stanford CS336's systems assignment of 2025, the next three from that of 2026 (the last is the
-# model of its leaderboard). The others have
-# the dimensions of the published models (the config.json of each), with this program's norms, biases and embeddings.
-SIZES: dict[str, ModelSize] = {
-    "tiny": _size(128, 512, 2, 4),
-    "small": _size(768, 3072, 12, 12),
-    "medium": _size(1024, 4096, 24, 16),
-    "large": _size(1280, 5120, 36, 20),
-    "xl": _size(1600, 6400, 48, 25),
-    "2.7b": _size(2560, 10240, 32, 32),
-    "xl-2026": _size(2560, 10240, 32, 32),
-    "10b-2026": _size(4608, 12288, 50, 36),
-    "8b-2026": _size(4096, 11008, 34, 32),
-    "gpt2": ModelSize(d_model=768, d_ff=3072, num_layers=12, num_heads=12, feed_forward="gelu", tied_head=True),
-    "gpt2-xl": ModelSize(d_model=1600, d_ff=6400, num_layers=48, num_heads=25, feed_forward="gelu", tied_head=True),
-    "tinyllama-1.1b": ModelSize(d_model=2048, d_ff=5632, num_layers=22, num_heads=32, num_kv_heads=4),
-    "llama-2-7b": _size(4096, 11008, 32, 32),
-    "llama-2-13b": _size(5120, 13824, 40, 40),
-    "llama-3.2-1b": ModelSize(
-        d_model=2048, d_ff=8192, num_layers=16, num_heads=32, num_kv_heads=8, tied_head=True
-    ),
-    "llama-3.2-3b": ModelSize(
-        d_model=3072, d_ff=8192, num_layers=28, num_heads=24, num_kv_heads=8, d_head=128, tied_head=True
-    ),
-    "llama-3.1-8b": ModelSize(d_model=4096, d_ff=14336, num_layers=32, num_heads=32, num_kv_heads=8),
-    "qwen3-0.6b": ModelSize(
-        d_model=1024, d_ff=3072, num_layers=28, num_heads=16, num_kv_heads=8, d_head=128, qk_norm=True, tied_head=True
-    ),
-    "qwen3-8b": ModelSize(
-        d_model=4096, d_ff=12288, num_layers=36, num_heads=32, num_kv_heads=8, d_head=128, qk_norm=True
-    ),
-    "mixtral-8x7b": ModelSize(
-        d_model=4096, d_ff=14336, num_layers=32, num_heads=32, num_kv_heads=8, num_experts=8, active_experts=2
-    ),
-    "qwen3-30b-a3b": ModelSize(
-        d_model=2048, d_ff=768, num_layers=48, num_heads=32, num_kv_heads=4, d_head=128, qk_norm=True,
-        num_experts=128, active_experts=8,
-    ),
-}  # fmt: skip
+def _size(row: dict[str, str]) -> ModelSize:
+    given: dict[str, Any] = {name: row[name] for name in DIMENSIONS if row[name]}
+    return ModelSize(**{name: one if name == "feed_forward" else json.loads(one) for name, one in given.items()})
 
-VOCABULARIES: dict[str, int] = {
-    "8b-2026": 151_936,
-    "gpt2": 50_257,
-    "gpt2-xl": 50_257,
-    "tinyllama-1.1b": 32_000,
-    "llama-2-7b": 32_000,
-    "llama-2-13b": 32_000,
-    "llama-3.2-1b": 128_256,
-    "llama-3.2-3b": 128_256,
-    "llama-3.1-8b": 128_256,
-    "qwen3-0.6b": 151_936,
-    "qwen3-8b": 151_936,
-    "mixtral-8x7b": 32_000,
-    "qwen3-30b-a3b": 151_936,
-}
+
+SIZES: dict[str, ModelSize] = {row["name"]: _size(row) for row in _ROWS}
+
+VOCABULARIES: dict[str, int] = {row["name"]: int(row["vocab_size"]) for row in _ROWS if row["vocab_size"]}
 """Vocabulary sizes of published models. A sweep's `vocab_size` takes precedence."""
 
 # A size with two names is one combination. Results carry the first name in the table.

@@ -26,6 +26,9 @@ CAUSAL = ("is_causal", "causal")
 ATTENTION_MASKS = ("mask", "attn_mask", "attention_mask")
 """A mask (tokens, tokens), true where a query attends to a key, as in PyTorch."""
 
+FINISH = "finish_gradient_synchronization"
+"""The method of a wrapper of the model that ranks call between backward and the optimizer, if it has it."""
+
 _NAME = r"[^\W\d]\w*"
 _MODULE = re.compile(rf"(?P<module>{_NAME}(\.{_NAME})*):(?P<attribute>{_NAME}(\.{_NAME})*)")
 _FILE = re.compile(rf"(\./)?(?P<file>[^:\0]+\.py):(?P<attribute>{_NAME}(\.{_NAME})*)")
@@ -47,6 +50,9 @@ class Reference:
     @property
     def name(self) -> str:
         return self.attribute.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.where}:{self.attribute}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +85,7 @@ def parse_reference(text: str) -> Reference:
 
 def canonical(text: str) -> str:
     """Return the normal form of a reference, without `./`, which identifiers hash. Raises ValueError if malformed."""
-    found = parse_reference(text)
-    return f"{found.where}:{found.attribute}"
+    return str(parse_reference(text))
 
 
 def short_name(text: str) -> str:

@@ -1,12 +1,13 @@
 """The workloads: one record describes each to planning, tables and the store, which need no torch."""
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Literal
 
-from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.offered import feature_modules, with_offered
 from lmsweep.trials.spec.reference import is_reference, parse_reference
 
@@ -50,6 +51,8 @@ class Workload:
     """Minimum duration, for the time estimate."""
     tables: tuple[str, ...] = ()
     """Detail tables that it fills."""
+    rules: "tuple[Callable[[TrialConfig, Workload], Iterator[str]], ...]" = ()
+    """Each yields reasons why it cannot run with a configuration, beside what `lmsweep.trials.spec.rules` has."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) and not is_reference(self.name):

@@ -7,9 +7,8 @@ its samples, widened by the variation of other processes. Values that may be neg
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-from lmsweep.trials.statistics.median_interval import CONFIDENCE, NORMAL, Floats
+from lmsweep.trials.statistics.median_interval import NORMAL, Floats
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
 from lmsweep.trials.statistics.significance import WIDEST
 from lmsweep.trials.statistics.variation import centre, error_of_centre, moderated, reach
@@ -37,11 +36,6 @@ def pool_statistics(columns: Columns, codes: NDArray[np.int64], count: int, scal
         for name, column in _pooled(each, scale[rows][widest], freedom[rows][widest]).items():
             found[name][places] = column
     return found | {name: found[name].astype(np.int64) for name in ("n", "processes")}
-
-
-def student(freedom: int) -> float:
-    """Return the half width of a 95 % Student t interval, in standard errors. freedom: degrees of freedom."""
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def _pooled(each: dict[str, Floats], scale: Floats, freedom: Floats) -> dict[str, Floats]:

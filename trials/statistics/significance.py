@@ -72,11 +72,12 @@ def differences(
     """
     error, freedom = error_of_sides(repeats, scale, prior)
     widened = np.ones(len(distance))
-    of_option = np.zeros(len(distance), dtype=np.int64) if options is None else options
-    for option in np.unique(of_option) if axes is not None else ():
-        lone = (of_option == option) & (repeats.number == 1).all(axis=1)
-        if axes is not None and lone.sum() >= FEWEST_CELLS:
-            widened[lone] = scatter(distance[lone], error[lone], freedom[lone], axes[lone])
+    if axes is not None:
+        of_option = np.zeros(len(distance), dtype=np.int64) if options is None else options
+        for option in np.unique(of_option):
+            lone = (of_option == option) & (repeats.number == 1).all(axis=1)
+            if lone.sum() >= FEWEST_CELLS:
+                widened[lone] = scatter(distance[lone], error[lone], freedom[lone], axes[lone])
     error, freedom = error_of_sides(repeats, widened * scale, prior)
     half = reach(freedom) * error
     shown = np.where(half < WIDEST, half, np.nan)

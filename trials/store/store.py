@@ -90,7 +90,6 @@ class Store:
         check_writable(self.location, self._folder)
 
     def exists(self) -> bool:
-        """Return whether there is a store at this location."""
         return any(self._folder.has_folder(name) for name in TABLES)
 
     def keep(self, rows: Sequence[Row]) -> list[Record]:
@@ -217,8 +216,7 @@ class Store:
         table_name, _, name = path.partition("/")
         rows = self._read_listed(table_name, [name], schema_of_table(table_name)).rows
         if len(rows):
-            merged = replacing(rows, schema_of_table(table_name), [name])
-            self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
+            self._put_merged(table_name, rows, [name])
 
     def _merge_kept(self) -> None:
         """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""
@@ -241,9 +239,12 @@ class Store:
                 self._folder.delete_half_written(COMPACTED, age=0.0)
             yield locked
 
-    def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
+    def _put_merged(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
         merged = replacing(rows, schema_of_table(table_name), names)
         self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
+
+    def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
+        self._put_merged(table_name, rows, names)
 
         def delete(name: str) -> None:
             with contextlib.suppress(FileNotFoundError):  # an upload has moved it, or another merge deleted it

@@ -17,8 +17,6 @@ from lmsweep.trials.machine.gpu.accelerator import device_module, has_events, sy
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One part of an iteration."""
-
     name: str
     """forward, backward, optimizer, ..."""
     run: Callable[[], object]

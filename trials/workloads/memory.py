@@ -1,8 +1,9 @@
 """The workload `memory`: memory of a training iteration by phase and category."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
 
 from lmsweep.trials.bench.varied_steps import BatchesTaken
 from lmsweep.trials.bench.workbench import Workbench
@@ -25,10 +26,11 @@ from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_step import FUNCTION_PHASE, UsersStep
 from lmsweep.trials.results.measurement import Yielded
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.timing.clock import Phase
 
 REPETITIONS = 3
 """Iterations that read memory; different readings set `unsteady`. The last also records every allocation."""
@@ -44,84 +46,70 @@ Around = Callable[[str], AbstractContextManager[None]]
 def measure(bench: Workbench) -> Iterator[Yielded]:
     """Yield bytes after each phase and at its peak, by category. Raises RuntimeError if nothing was compiled."""
     config = bench.config
-    if config.step:
-        yield from _measure_users_step(bench)
-        return
-    if config.varies:
-        yield from _measure_varied_steps(bench)
-        return
-    bench.clear()  # leftovers of an earlier workload would count
+    is_recorded = config.step is None and not config.varies
+    if config.step is None:
+        bench.clear()  # leftovers of an earlier workload would count
     resident_before = resident_bytes()
     meter = meter_for(config)
     sources = Sources.of(bench.code, is_hugging_face=config.is_hugging_face)
     history: History | None = None
-    if meter.tracker:
+    if is_recorded and meter.tracker:
         history = TrackedHistory(meter.tracker, sources)
-    elif config.device_type == "cuda" and not config.records_cuda_graphs:
+    elif is_recorded and config.device_type == "cuda" and not config.records_cuda_graphs:
         history = TracedHistory(sources)
-    with bench.quiet(), meter.tracker or nullcontext():
-        once = {("baseline", metric): held for metric, held in meter.now().items()}
-        step = bench.step
-        once |= {("init", metric): held for metric, held in meter.now().items()}
-        with bench.account("compile" if config.compiles else "warmup"):
-            _warm_up(step, meter, history)
-        if config.compiles:
-            check_compiled(cuda_graphs=step.uses_cuda_graphs)
-        with bench.account("measured"):
-            series = [iterate(step, meter, history) for _ in range(REPETITIONS - 1)]
-            last = Recording(step, history, sources)
-            with last.whole():
-                series.append(iterate(step, meter, history, last.around))
-    yield from value_rows([once])
-    yield from value_rows(series)
-    yield from unknown_rows(config, [phase.name for phase in step.phases()])
-    yield from resident_rows(resident_before, resident_bytes())
-    usage = Usage.of(history.finished()) if history else None
-    yield from breakdown_rows(config, len(step.blocks), series[-1], last.before_backward, last.kept, usage)
-    yield from residual_rows(last.kept)
-    yield from history_rows(config, history, usage)
-
-
-def _measure_varied_steps(bench: Workbench) -> Iterator[Yielded]:
-    """Yield the bytes of each step, as of one whose batches are alike, and the peaks of all of them: `run`."""
-    config = bench.config
-    bench.clear()
-    resident_before = resident_bytes()
-    meter = meter_for(config)
-    with bench.quiet(), meter.tracker or nullcontext():
-        once = {("baseline", metric): held for metric, held in meter.now().items()}
-        step = bench.step
-        once |= {("init", metric): held for metric, held in meter.now().items()}
-        varied, series = BatchesTaken(step), []
-        with bench.account("measured"):
-            for _ in range(config.batches):
-                with varied.stepping():
-                    series.append(iterate(step, meter, None))
-        if config.compiles:
-            check_compiled(cuda_graphs=step.uses_cuda_graphs)
-    yield from value_rows([once])
-    yield from value_rows(series, alike=False)
-    yield from unknown_rows(config, [phase.name for phase in step.phases()])
-    yield from run_rows(config, series)
-    yield from resident_rows(resident_before, resident_bytes())
-
-
-def _measure_users_step(bench: Workbench) -> Iterator[Yielded]:
-    resident_before = resident_bytes()
-    meter = meter_for(bench.config)
     with bench.quiet(), meter.tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
         step = bench.iteration
         once |= {("init", metric): held for metric, held in meter.now().items()}
-        with bench.account("warmup"):
-            for _ in range(REPETITIONS):
-                iterate(step, meter, None)
-        with bench.account("measured"):
-            series = [iterate(step, meter, None) for _ in range(REPETITIONS)]
+        if isinstance(step, UsersStep):
+            series = _users_steps(bench, step, meter)
+        elif config.varies:
+            series = _varied_steps(bench, step, meter)
+        else:
+            last = Recording(step, history, sources)
+            series = _recorded_steps(bench, step, meter, last)
     yield from value_rows([once])
-    yield from value_rows(series)
-    yield from unknown_rows(bench.config, [phase.name for phase in step.phases() if phase.name != FUNCTION_PHASE])
+    yield from value_rows(series, alike=not config.varies)
+    yield from unknown_rows(config, [phase.name for phase in step.phases() if phase.name != FUNCTION_PHASE])
+    if config.varies:
+        yield from run_rows(config, series)
     yield from resident_rows(resident_before, resident_bytes())
+    if is_recorded:
+        usage = Usage.of(history.finished()) if history else None
+        yield from breakdown_rows(config, len(bench.step.blocks), series[-1], last.before_backward, last.kept, usage)
+        yield from residual_rows(last.kept)
+        yield from history_rows(config, history, usage)
+
+
+def _users_steps(bench: Workbench, step: UsersStep, meter: Meter) -> list[Readings]:
+    with bench.account("warmup"):
+        for _ in range(REPETITIONS):
+            iterate(step, meter, None)
+    with bench.account("measured"):
+        return [iterate(step, meter, None) for _ in range(REPETITIONS)]
+
+
+def _varied_steps(bench: Workbench, step: TrainingStep, meter: Meter) -> list[Readings]:
+    varied, series = BatchesTaken(step), []
+    with bench.account("measured"):
+        for _ in range(bench.config.batches):
+            with varied.stepping():
+                series.append(iterate(step, meter, None))
+    if bench.config.compiles:
+        check_compiled(cuda_graphs=step.uses_cuda_graphs)
+    return series
+
+
+def _recorded_steps(bench: Workbench, step: TrainingStep, meter: Meter, last: "Recording") -> list[Readings]:
+    """Read REPETITIONS iterations, and record every allocation of the last."""
+    with bench.account("compile" if bench.config.compiles else "warmup"):
+        _warm_up(step, meter, last.history)
+    if bench.config.compiles:
+        check_compiled(cuda_graphs=step.uses_cuda_graphs)
+    with bench.account("measured"):
+        series = [iterate(step, meter, last.history) for _ in range(REPETITIONS - 1)]
+        with last.whole():
+            return [*series, iterate(step, meter, last.history, last.around)]
 
 
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
@@ -133,9 +121,15 @@ def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
         iterate(step, meter, history)
 
 
-def iterate(
-    step: TrainingStep | UsersStep | LossStep, meter: Meter, history: History | None, around: Around | None = None
-) -> Readings:
+class Step(Protocol):
+    config: TrialConfig
+
+    def phases(self) -> Sequence[Phase]: ...
+
+    def drop(self) -> None: ...
+
+
+def iterate(step: Step, meter: Meter, history: History | None, around: Around | None = None) -> Readings:
     """Run one iteration; return the bytes in use between its phases and at the peak of each."""
     gc.collect()  # so that no collection happens inside the iteration
     readings: Readings = {}
@@ -167,14 +161,13 @@ class Recording:
     def __init__(self, step: TrainingStep, history: History | None, sources: Sources) -> None:
         self._step = step
         self._sources = sources
-        self._history = history
+        self.history = history
         self._key = history.key if history else storage_key
         self.kept: dict[int, Label] = {}
         self.before_backward: dict[int, Label] = {}
 
     def whole(self) -> AbstractContextManager[None]:
-        """Return the context around the iteration."""
-        return self._history.recording(lasting_labels(self._step, self._key)) if self._history else nullcontext()
+        return self.history.recording(lasting_labels(self._step, self._key)) if self.history else nullcontext()
 
     @contextmanager
     def around(self, phase: str) -> Iterator[None]:
@@ -187,5 +180,5 @@ class Recording:
         else:
             yield
             labels = lasting_labels(self._step, self._key)
-        if self._history:
-            self._history.leave(labels)
+        if self.history:
+            self.history.leave(labels)

@@ -29,7 +29,7 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.isolation.standby import visible_gpus
 from lmsweep.trials.machine.cpu_affinity import find_gpus
-from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
+from lmsweep.trials.machine.gpu.nvml import why_no_nvml
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.results.record_json import json_of
@@ -65,7 +65,7 @@ def run_acceptance(location: str, device: Device | None = None, address: str | N
     trials = load_sweep(SWEEP).grids
     store = writable_store(location)
     if device and not address and not visible_gpus(find_gpus()):
-        why = gpu_states().reason or "CUDA_VISIBLE_DEVICES hides all"
+        why = why_no_nvml() or "CUDA_VISIBLE_DEVICES hides all"
         raise RequestError(
             f"--as {device.name}: no NVIDIA GPU is visible here ({why}); nvidia-smi must list it. For the host alone: "
             "lmsweep accept. For the nodes of a cluster: --address"

@@ -20,7 +20,7 @@ from lmsweep.orchestrator.features.best.cells.cells import Cell, Value
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.results.metrics import DEVICE_TIME
-from lmsweep.trials.statistics.pooling import student
+from lmsweep.trials.statistics.variation import reach
 
 
 class Ratio(NamedTuple):
@@ -122,7 +122,7 @@ def _interval(middle: float, off: Sequence[float]) -> tuple[float, float] | None
     """The 95 % prediction interval of one more cell, after cells that were off by these logarithms."""
     if len(off) < 3:
         return None
-    half = student(len(off) - 1) * float(np.std(off, ddof=1)) * sqrt(1 + 1 / len(off))
+    half = float(reach(np.array(len(off) - 1))) * float(np.std(off, ddof=1)) * sqrt(1 + 1 / len(off))
     return middle * exp(-half), middle * exp(half)
 
 

@@ -14,10 +14,9 @@ from lmsweep.orchestrator.features.check.finding import Finding, Question, canno
 from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.bench.attention_error import compare_attention, error_of, random_inputs, tolerance
 from lmsweep.trials.code.importing import load
-from lmsweep.trials.distributed.parallel.sharded_optimizer import shards_state
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.loss_functions import loss_for
-from lmsweep.trials.model.optimizer import make_optimizer, raise_explained
+from lmsweep.trials.model.optimizer import make_optimizer, raise_explained, shards_state
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.transformer.attention_functions import naive, sdpa
 from lmsweep.trials.model.users.users_attention import with_mask

@@ -12,7 +12,6 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import as_unsupported, describe, status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import code_in_use, load
-from lmsweep.trials.distributed.parallel.users_wrapper import FINISH
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -22,7 +21,7 @@ from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Attempt, Record, records_of
 from lmsweep.trials.results.roles import PARTITION, arguments_for
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import FINISH, is_reference
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.workloads import workloads
 

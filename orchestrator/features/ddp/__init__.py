@@ -1,6 +1,7 @@
 """The workloads `ddp` and `collectives`: a training step on several ranks, how much of its communication is exposed.
 
 workload.py          the records of the workloads
+rank_rules.py        which combinations no machine runs
 rank_steps.py        `ddp`: a data-parallel step, checked, then timed
 timed_rank.py        a rank whose steps are timed and whose memory is watched
 checked/             what ranks compute, compared with one process; who leads them

@@ -1,5 +1,6 @@
 """The records of the workloads `collectives` and `ddp`."""
 
+from lmsweep.orchestrator.features.ddp.rank_rules import of_collectives, of_ddp
 from lmsweep.trials.spec.workloads import STEPS, Workload
 
 records = (
@@ -10,6 +11,7 @@ records = (
         protocol=STEPS,
         has_ranks=True,
         autocasts=False,
+        rules=(of_collectives,),
     ),
     Workload(
         name="ddp",
@@ -21,5 +23,6 @@ records = (
         accumulates=True,
         preloads=True,
         runs_per_step=2,
+        rules=(of_ddp,),
     ),
 )

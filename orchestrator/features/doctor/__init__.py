@@ -2,6 +2,7 @@
 
 examination.py     the checks of a machine, or of the nodes of a cluster
 machine_checks.py  those of the cores and GPUs of a machine
+gpu_inventory.py   the NVIDIA GPUs of a machine, as the driver reports them
 doctor_output.py   what they found, as a record
 """
 

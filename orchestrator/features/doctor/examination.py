@@ -21,9 +21,9 @@ from lmsweep.orchestrator.cluster.node_discovery import ask_nodes
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
 from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.orchestrator.features.doctor.gpu_inventory import gpu_states
 from lmsweep.orchestrator.features.doctor.machine_checks import Finding, cores, gpu_findings, unless
 from lmsweep.trials.machine.cgroups import memory_limits
-from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.spec.quantities import gib
 
 GIB = 2**30

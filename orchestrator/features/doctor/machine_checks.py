@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import psutil
 
+from lmsweep.orchestrator.features.doctor.gpu_inventory import GpuState, gpu_states
 from lmsweep.trials.machine.cgroups import limits_of_groups
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from lmsweep.trials.spec.quantities import gib
 
 FEW_CORES = 4

@@ -8,7 +8,7 @@ from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
-from lmsweep.trials.statistics.pooling import student
+from lmsweep.trials.statistics.variation import reach
 
 ALONG = ("context_length", "parameters")
 
@@ -80,4 +80,4 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
 def _slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Slope of the least-squares line through the points, and the half width of its 95 % interval."""
     (slope, _), covariance = np.polyfit(x, y, 1, cov=True)
-    return float(slope), student(len(x) - 2) * float(np.sqrt(covariance[0, 0]))
+    return float(slope), float(reach(np.array(len(x) - 2))) * float(np.sqrt(covariance[0, 0]))

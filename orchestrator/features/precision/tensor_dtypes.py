@@ -73,7 +73,7 @@ def dtypes_of(
 
 def toy_dtypes(math_mode: MathMode, device_type: str) -> list[TensorDtype]:
     """The types of a step of the toy model on this device."""
-    return _toy(math_mode, device_type, math_mode.autocast(device_type), rules=device_type)
+    return _toy(math_mode, device_type, math_mode.autocasting(device_type), rules=device_type)
 
 
 def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtype]:
@@ -81,7 +81,7 @@ def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtyp
     if math_mode.autocast_dtype is None:
         return []
     with cuda_autocast(), Fakes():
-        found = _toy(math_mode, "cpu", math_mode.autocast("cpu"), rules="cuda")
+        found = _toy(math_mode, "cpu", math_mode.autocasting("cpu"), rules="cuda")
         if config.model_code is not None:
             return found
         model = Transformer(
@@ -93,7 +93,7 @@ def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtyp
             dtype=math_mode.parameter_dtype,
         )
         tokens = torch.zeros((1, 2), dtype=torch.long)
-        with watch_outputs(model) as outputs, math_mode.autocast("cpu"):
+        with watch_outputs(model) as outputs, math_mode.autocasting("cpu"):
             logits = model(tokens)
             loss = cross_entropy(logits, tokens)
         loss.backward()

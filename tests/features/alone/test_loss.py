@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmsweep.orchestrator.features.alone.loss_alone import LossStep
 from lmsweep.orchestrator.planning.durations import once_seconds
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record

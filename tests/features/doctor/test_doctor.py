@@ -19,9 +19,9 @@ import pytest
 
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.features.doctor import examination, machine_checks
+from lmsweep.orchestrator.features.doctor.gpu_inventory import GpuState, gpu_states
 from lmsweep.orchestrator.features.doctor.machine_checks import Finding
 from lmsweep.trials.machine import cgroups
-from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from tests.support.command import answer_here, lmsweep, lmsweep_here
 
 HEALTHY = GpuState(

@@ -22,7 +22,6 @@ def attention_operators(
     window: int | None,
     document_length: int | None,
 ) -> Iterator[Operator]:
-    """Yield the operators of attention between its projections."""
     narrow, forward = form.narrow, form.is_forward
     if is_reference(attention) or ATTENTIONS[attention].stores_scores:
         yield from _written_out(form, batch * heads, context, width, attention)
@@ -72,41 +71,37 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
         yield form.product(*second, "nn", dtype=dtype)
     if form.is_compiled:
         size = 4 if is_math else narrow
-        yield from form.rows(scores, Row("", "", 1, (2 if forward else 3) * size + 2 * is_math * forward))
+        yield from form.rows(scores, Row("", 1, (2 if forward else 3) * size + 2 * is_math * forward))
         return
     copy, size = int(form.casts), 4 if form.casts else narrow
-    yield from form.rows(context**2, Row("add", "", 3, 1))
+    yield from form.rows(context**2, Row("add", 3, 1))
     values = heads * context * width
     if is_math:
-        yield from form.rows(
-            values, Row("_to_copy", "", 4 * (narrow == 2), 6), Row("mul", "", 2, 8), Row("clone", "", 1, 8)
-        )
+        yield from form.rows(values, Row("_to_copy", 4 * (narrow == 2), 6), Row("mul", 2, 8), Row("clone", 1, 8))
         softmax: tuple[Row, ...] = (
-            Row("add", "strided", 1, 8),
-            Row("_softmax", "", 1, 8),
-            Row("_to_copy", "", int(narrow == 2), 6),
+            Row("add", 1, 8, "strided"),
+            Row("_softmax", 1, 8),
+            Row("_to_copy", int(narrow == 2), 6),
         )
-        yield from form.rows(scores, *(softmax if forward else (Row("_softmax_backward_data", "", 1, 12),)))
+        yield from form.rows(scores, *(softmax if forward else (Row("_softmax_backward_data", 1, 12),)))
         return
-    yield from form.rows(values, Row("clone", "", 1, 2 * narrow), dtype=form.dtype)
-    yield from form.rows(
-        scores, Row("div", "", 1, 2 * narrow), Row("where", "strided", 1, 2 * narrow), dtype=form.dtype
-    )
-    yield from form.rows(scores, Row("_to_copy", "", 1 * copy, 6), dtype=form.dtype)
-    yield from form.rows(scores, Row("_to_copy", "", 1 * copy, 6))
+    yield from form.rows(values, Row("clone", 1, 2 * narrow), dtype=form.dtype)
+    yield from form.rows(scores, Row("div", 1, 2 * narrow), Row("where", 1, 2 * narrow, "strided"), dtype=form.dtype)
+    yield from form.rows(scores, Row("_to_copy", 1 * copy, 6), dtype=form.dtype)
+    yield from form.rows(scores, Row("_to_copy", 1 * copy, 6))
     rows: tuple[Row, ...]
     if not is_naive:
-        rows = (Row("_softmax", "", 1, 2 * size) if forward else Row("_softmax_backward_data", "", 1, 3 * size),)
+        rows = (Row("_softmax", 1, 2 * size) if forward else Row("_softmax_backward_data", 1, 3 * size),)
     elif forward:
-        yield from form.rows(scores, Row("max", "", 1, narrow), Row("sub", "strided", 1, 2 * narrow), dtype=form.dtype)
-        rows = (Row("exp", "", 1, 2 * size), Row("sum", "", 1, size), Row("div", "strided", 1, 2 * size))
+        yield from form.rows(scores, Row("max", 1, narrow), Row("sub", 1, 2 * narrow, "strided"), dtype=form.dtype)
+        rows = (Row("exp", 1, 2 * size), Row("sum", 1, size), Row("div", 1, 2 * size, "strided"))
     else:
-        rows = (Row("neg", "", 1, 2 * narrow), Row("sum", "", 2, narrow), Row("add_", "", 1, 3 * narrow))
+        rows = (Row("neg", 1, 2 * narrow), Row("sum", 2, narrow), Row("add_", 1, 3 * narrow))
         yield from form.rows(scores, *rows, dtype=form.dtype)
         rows = (
-            Row("div", "strided", 4, 2 * size),
-            Row("neg", "", 1, 2 * size),
-            Row("mul", "", 2, 3 * size),
-            Row("sum", "", 1, size),
+            Row("div", 4, 2 * size, "strided"),
+            Row("neg", 1, 2 * size),
+            Row("mul", 2, 3 * size),
+            Row("sum", 1, size),
         )
     yield from form.rows(scores, *rows, dtype="float32" if size == 4 else form.dtype)

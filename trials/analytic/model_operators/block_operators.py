@@ -9,10 +9,10 @@ from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 NORM: dict[str, tuple[Row, ...]] = {
-    "forward": (Row("pow", "", 1, 8), Row("mean", "", 1, 4), Row("mul", "strided", 2, 8)),
+    "forward": (Row("pow", 1, 8), Row("mean", 1, 4), Row("mul", 2, 8, "strided")),
     "backward": (
-        *(Row("mul", "", 3, 12), Row("mul", "strided", 2, 8), Row("sum", "", 2, 4), Row("add_", "", 2, 12)),
-        *(Row("div", "strided", 1, 4), Row("pow", "", 2, 8)),
+        *(Row("mul", 3, 12), Row("mul", 2, 8, "strided"), Row("sum", 2, 4), Row("add_", 2, 12)),
+        *(Row("div", 1, 4, "strided"), Row("pow", 2, 8)),
     ),
 }
 
@@ -37,38 +37,36 @@ def block_operators(
     if form.is_compiled:
         yield from _fused_rows(form, hidden, inner, rotated, tokens * query_width, gates)
     elif form.is_forward:
-        yield from form.rows(hidden, *times(2, NORM["forward"]), Row("_to_copy", "", 4 * pure, 6))
+        yield from form.rows(hidden, *times(2, NORM["forward"]), Row("_to_copy", 4 * pure, 6))
         yield from form.rows(rotated / 2, *(times(2, NORM["forward"]) if norm_width else ()))
-        yield from form.rows(tokens, Row("add", "", 4, 8))
+        yield from form.rows(tokens, Row("add", 4, 8))
         half = rotated / 4  # of queries or keys: one of each pair
         layout = "strided_cast" if narrow == 2 else "strided"
-        yield from form.rows(half, Row("mul", layout, 8, narrow + 4), dtype=form.dtype)
-        yield from form.rows(half, Row("add", "", 4, 12))
-        yield from form.rows(2 * half, Row("stack", "", 2, 8), Row("_to_copy", "", 2 * (narrow == 2), 6))
+        yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
+        yield from form.rows(half, Row("add", 4, 12))
+        yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
         yield from form.rows(
-            inner, Row("gelu", "", 1, 2 * narrow), Row("mul", "", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
+            inner, Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
         )
-        yield from form.rows(hidden, Row("add", "cast" * form.casts, 2, 2 * wide + narrow))
-        yield from form.rows(tokens * query_width, Row("clone", "", 1, 2 * narrow), dtype=form.dtype)
+        yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))
+        yield from form.rows(tokens * query_width, Row("clone", 1, 2 * narrow), dtype=form.dtype)
     else:
         yield from form.rows(
-            hidden, Row("_to_copy", "", 2 * form.casts + 4 * pure, 6), Row("add_", "", 2 + gates - 1, 3 * wide)
+            hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), Row("add_", 2 + gates - 1, 3 * wide)
         )
         yield from form.rows(hidden, *times(2, NORM["backward"]))
         yield from form.rows(rotated / 2, *(times(2, NORM["backward"]) if norm_width else ()))
-        yield from form.rows(tokens, Row("add", "", 6, 8))
+        yield from form.rows(tokens, Row("add", 6, 8))
         half = rotated / 4
         yield from form.rows(
-            2 * half, Row("_to_copy", "", 2 * (narrow == 2), 6), Row("add_", "", 2, 3 * narrow), dtype=form.dtype
+            2 * half, Row("_to_copy", 2 * (narrow == 2), 6), Row("add_", 2, 3 * narrow), dtype=form.dtype
         )
-        yield from form.rows(half, Row("mul", "strided", 8, 8), Row("neg", "strided", 2, 8))
-        yield from form.rows(half, Row("_to_copy", "", 8 * (narrow == 2), 6))
-        yield from form.rows(
-            half, Row("add_", "", 4, 3 * narrow), Row("slice_backward", "", 4, 4 * narrow), dtype=form.dtype
-        )
-        gating: tuple[Row, ...] = (Row("mul", "", 6, 3 * narrow),) if gates == 2 else (Row("gelu", "", 1, 3 * narrow),)
+        yield from form.rows(half, Row("mul", 8, 8, "strided"), Row("neg", 2, 8, "strided"))
+        yield from form.rows(half, Row("_to_copy", 8 * (narrow == 2), 6))
+        yield from form.rows(half, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
+        gating: tuple[Row, ...] = (Row("mul", 6, 3 * narrow),) if gates == 2 else (Row("gelu", 1, 3 * narrow),)
         yield from form.rows(inner, *gating, dtype=form.dtype)
-        yield from form.rows(tokens * key_width, Row("clone", "", 2, 2 * narrow), dtype=form.dtype)
+        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)
     widths = [query_width, key_width, key_width]
     linears = [(tokens, d_model, width, 1) for width in widths] + [(tokens, query_width, d_model, 1)]
     linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
@@ -78,7 +76,7 @@ def block_operators(
         if recipe is None or copies > 1:
             yield from linear_operators(form, rows, inputs, outputs, after_norm, copies)
             continue
-        yield from form.rows(rows * inputs, Row("_to_copy", "", after_norm and not form.is_compiled, 6))
+        yield from form.rows(rows * inputs, Row("_to_copy", after_norm and not form.is_compiled, 6))
         is_first = place in (0, 3, 4, len(linears) - 1)
         yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
     if router:
@@ -92,16 +90,16 @@ def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
     dtype = form.dtype if wide == 2 else "float32"
     if form.is_compiled:
         moved = (narrow, narrow + wide) if form.is_forward else (wide, 2 * wide)
-        rows = [Row("", "", 1, each + 0.5) for each in moved]
+        rows = [Row("", 1, each + 0.5) for each in moved]
     elif form.is_forward:
-        rows = [Row("index", "", 1, 2 * wide), Row("mul", "strided" + "_cast" * casts, 1, narrow + wide)]
+        rows = [Row("index", 1, 2 * wide), Row("mul", 1, narrow + wide, "strided" + "_cast" * casts)]
     else:
-        rows = [Row("index_select", "", 1, 2 * wide), Row("mul", "cast" * casts, 1, 2 * wide + narrow)]
-        rows += [Row("mul", "strided", 1, 2 * wide), Row("_to_copy", "", int(casts), 6), Row("sum", "", 1, wide)]
-        rows += [Row("add_", "", gates - 1, 3 * wide)]
+        rows = [Row("index_select", 1, 2 * wide), Row("mul", 1, 2 * wide + narrow, "cast" * casts)]
+        rows += [Row("mul", 1, 2 * wide, "strided"), Row("_to_copy", int(casts), 6), Row("sum", 1, wide)]
+        rows += [Row("add_", gates - 1, 3 * wide)]
     yield from form.rows(routed, *rows, dtype=dtype)
     name, each = ("index_add", 1.25 * wide) if form.is_forward else ("index_put_", 3 * wide)
-    for one in form.rows(routed, Row(name, "", 1, each), dtype=dtype):
+    for one in form.rows(routed, Row(name, 1, each), dtype=dtype):
         yield replace(one, name=name)
 
 
@@ -110,19 +108,19 @@ def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, 
     wide, narrow = form.wide, form.narrow
     if form.is_forward:
         rows: list[tuple[int, Row]] = [
-            (hidden, Row("", "", 1, wide + narrow)),
-            (hidden, Row("", "", 1, 2 * (wide + narrow))),
+            (hidden, Row("", 1, wide + narrow)),
+            (hidden, Row("", 1, 2 * (wide + narrow))),
         ]
-        rows += [(hidden, Row("", "", 1, 2 * wide + narrow)), (rotated, Row("", "", 1, 2 * narrow + (narrow == 2)))]
-        rows += [(inner, Row("", "", 1, (gates + 1) * narrow)), (merged, Row("", "", 1, 2 * narrow))]
+        rows += [(hidden, Row("", 1, 2 * wide + narrow)), (rotated, Row("", 1, 2 * narrow + (narrow == 2)))]
+        rows += [(inner, Row("", 1, (gates + 1) * narrow)), (merged, Row("", 1, 2 * narrow))]
     else:
         rows = [
-            (rotated, Row("", "", 1, 2 * narrow)),
-            (merged, Row("", "", 2, 2 * narrow)),
-            (hidden, Row("", "", 2, 4)),
+            (rotated, Row("", 1, 2 * narrow)),
+            (merged, Row("", 2, 2 * narrow)),
+            (hidden, Row("", 2, 4)),
         ]
-        rows += [(hidden, Row("", "", 2, 5 * wide + 2.5 * narrow)), (hidden, Row("", "", int(form.casts), 6))]
-        rows += [(inner, Row("", "", 1, (2 * gates + 1) * narrow))]
+        rows += [(hidden, Row("", 2, 5 * wide + 2.5 * narrow)), (hidden, Row("", int(form.casts), 6))]
+        rows += [(inner, Row("", 1, (2 * gates + 1) * narrow))]
     for place, (elements, row) in enumerate(rows):
         for one in form.rows(elements, row, dtype=form.dtype if wide == 2 else "float32"):
             yield replace(one, calls=form.calls) if not place else one
@@ -132,7 +130,7 @@ def linear_operators(
     form: Form, tokens: int, inputs: int, outputs: int, is_wide: bool = True, experts: int = 1
 ) -> Iterator[Operator]:
     """Yield the products of a linear layer, and autocast's copies. is_wide: whether its input is not yet narrow."""
-    copy: Row = Row("_to_copy", "", int(form.casts), 6)
+    copy: Row = Row("_to_copy", int(form.casts), 6)
     weight, input = experts * inputs * outputs, experts * tokens * inputs
     if form.is_forward:
         yield from form.rows(weight, copy)

@@ -22,11 +22,11 @@ def float8_linear(
     largest = "amax" if by_rows else "max_all"
     if forward:
         if form.is_compiled and by_rows:
-            yield from form.rows(weight, Row("", "", 1, 5))
+            yield from form.rows(weight, Row("", 1, 5))
         elif form.is_compiled:
-            yield from form.rows(input, Row("", "", is_first, 2), Row("", "", is_first, 3), dtype=form.dtype)
-            yield from form.rows(weight, Row("", "", 1, 4), Row("", "", 1, 5))
-            yield from form.rows(1, Row("", "", 1 + is_first, 8))
+            yield from form.rows(input, Row("", is_first, 2), Row("", is_first, 3), dtype=form.dtype)
+            yield from form.rows(weight, Row("", 1, 4), Row("", 1, 5))
+            yield from form.rows(1, Row("", 1 + is_first, 8))
         else:
             yield from _rounded(form, input, 2, largest, recipe, transposed=False)
             yield from _rounded(form, weight, 4, largest, recipe, transposed=False)
@@ -40,16 +40,16 @@ def float8_linear(
     yield _product(form, tokens, inputs, outputs, "exact")
     if form.is_compiled:
         if not in_16_bits:
-            rows: tuple[Row, ...] = (Row("", "", 1, 4), Row("", "", 1, 5)) if by_rows else (Row("", "", 1, 3),)
+            rows: tuple[Row, ...] = (Row("", 1, 4), Row("", 1, 5)) if by_rows else (Row("", 1, 3),)
             yield from form.rows(input, *(rows if is_first else ()), dtype=form.dtype)
-            yield from form.rows(gradient, Row("", "", not is_last, 2), Row("", "", not is_last, 4), dtype=form.dtype)
-            yield from form.rows(1, Row("", "", 2, 8))
-        yield from form.rows(weight, Row("", "", int(by_rows), 4), Row("", "", 1, 5))
+            yield from form.rows(gradient, Row("", not is_last, 2), Row("", not is_last, 4), dtype=form.dtype)
+            yield from form.rows(1, Row("", 2, 8))
+        yield from form.rows(weight, Row("", int(by_rows), 4), Row("", 1, 5))
         if by_rows:
-            yield from form.rows(input, Row("", "", 1, RESCALED_INPUT), dtype=form.dtype)
-            yield from form.rows(weight, Row("", "", 1, 6 if in_16_bits else RESCALED_WEIGHT), dtype=form.dtype)
+            yield from form.rows(input, Row("", 1, RESCALED_INPUT), dtype=form.dtype)
+            yield from form.rows(weight, Row("", 1, 6 if in_16_bits else RESCALED_WEIGHT), dtype=form.dtype)
         else:
-            yield from form.rows(weight, Row("", "", 1, 6), dtype=form.dtype)
+            yield from form.rows(weight, Row("", 1, 6), dtype=form.dtype)
         return
     if not in_16_bits:
         for elements in (gradient, input):
@@ -59,9 +59,9 @@ def float8_linear(
     yield from _rounded(form, weight, 4, columns, recipe, transposed=True)
     if by_rows:
         for elements in (input, weight)[: 1 if in_16_bits else 2]:
-            yield from form.rows(elements, Row("mul", "", 1, 4))
-            yield from form.rows(elements, Row("mul_", "", 1, 8), dtype=form.dtype)
-    yield from form.rows(weight, Row("_to_copy", "", 1, 6), dtype=form.dtype)
+            yield from form.rows(elements, Row("mul", 1, 4))
+            yield from form.rows(elements, Row("mul_", 1, 8), dtype=form.dtype)
+    yield from form.rows(weight, Row("_to_copy", 1, 6), dtype=form.dtype)
 
 
 def _rounded(
@@ -69,11 +69,11 @@ def _rounded(
 ) -> Iterator[Operator]:
     """Yield the operators that scale and round an operand, without a compiler."""
     dtype = "float32" if item == 4 else form.dtype
-    yield from form.rows(elements, Row("abs", "", 1, 2 * item), Row(largest, "", 1, item), dtype=dtype)
-    yield from form.rows(elements, Row("_to_copy", "", int(item == 2), 6), dtype=form.dtype)
-    yield from form.rows(elements, Row("mul", "", 1, 8), Row("clamp", "", 1, 8))
-    yield from form.rows(elements, Row("_to_copy", "", 1, 5), Row("clone", "", int(transposed), 2), dtype=FLOAT8)
-    yield from form.rows(1, Row("mul", "", 6 if recipe == "tensorwise" else 9, 16))
+    yield from form.rows(elements, Row("abs", 1, 2 * item), Row(largest, 1, item), dtype=dtype)
+    yield from form.rows(elements, Row("_to_copy", int(item == 2), 6), dtype=form.dtype)
+    yield from form.rows(elements, Row("mul", 1, 8), Row("clamp", 1, 8))
+    yield from form.rows(elements, Row("_to_copy", 1, 5), Row("clone", int(transposed), 2), dtype=FLOAT8)
+    yield from form.rows(1, Row("mul", 6 if recipe == "tensorwise" else 9, 16))
 
 
 def _product(form: Form, m: int, n: int, k: int, layout: str) -> Operator:

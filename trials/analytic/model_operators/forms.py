@@ -11,16 +11,14 @@ class Row(NamedTuple):
     """An element-wise operator."""
 
     name: str
-    layout: str
     times: float
     """How often it runs."""
     moved: float
     """Bytes, of an element."""
+    layout: str = ""
 
 
 class Form(NamedTuple):
-    """How the operators of a part run."""
-
     phase: Phase
     precision: str
     is_compiled: bool = False
@@ -54,8 +52,7 @@ class Form(NamedTuple):
         return "tf32" if formats.tf32 else formats.operand
 
     def rows(self, elements: float, *rows: Row, dtype: str = "float32") -> Iterator[Operator]:
-        """Yield element-wise operators."""
-        for name, layout, times, moved in rows:
+        for name, times, moved, layout in rows:
             if times and elements:
                 yield Operator(
                     name="fused" if self.is_compiled else name,
@@ -89,5 +86,5 @@ class Form(NamedTuple):
 
 
 def times(times: int, rows: Iterable[Row]) -> Iterator[Row]:
-    for name, layout, one, moved in rows:
-        yield Row(name, layout, times * one, moved)
+    for row in rows:
+        yield row._replace(times=times * row.times)

@@ -121,10 +121,10 @@ def end_operators(form: Form, tokens: int, d_model: int, vocab_size: int) -> Ite
     """Yield the operators of the embedding, the last norm and the output head."""
     hidden = tokens * d_model
     if form.is_forward:
-        yield from form.rows(hidden, Row("embedding", "", 1, 8), *NORM["forward"])
+        yield from form.rows(hidden, Row("embedding", 1, 8), *NORM["forward"])
     else:
-        yield from form.rows(vocab_size * d_model, Row("new_zeros", "", 1, 4))
-        yield from form.rows(hidden, Row("add_", "", 1, 12), *NORM["backward"])
+        yield from form.rows(vocab_size * d_model, Row("new_zeros", 1, 4))
+        yield from form.rows(hidden, Row("add_", 1, 12), *NORM["backward"])
     for place, one in enumerate(linear_operators(form, tokens, d_model, vocab_size)):
         yield replace(one, calls=form.calls) if not place else one
 
@@ -134,50 +134,49 @@ def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Itera
     logits, copy, narrow = tokens * vocab_size, int(form.narrow == 2), form.narrow
     if loss in FUSED_LOSSES:
         fused = form._replace(is_compiled=True)
-        yield from fused.rows(logits, Row("", "", 1, (1 if form.is_forward else 2) * narrow), dtype=form.dtype)
+        yield from fused.rows(logits, Row("", 1, (1 if form.is_forward else 2) * narrow), dtype=form.dtype)
         return
     if form.is_forward:
-        yield from form.rows(logits, Row("_to_copy", "", copy, 6), dtype=form.dtype)
+        yield from form.rows(logits, Row("_to_copy", copy, 6), dtype=form.dtype)
         eager: tuple[Row, ...] = (
-            Row("max", "", 1, 4),
-            Row("sub", "strided", 2, 8),
-            Row("exp", "", 1, 8),
-            Row("sum", "", 1, 4),
+            Row("max", 1, 4),
+            Row("sub", 2, 8, "strided"),
+            Row("exp", 1, 8),
+            Row("sum", 1, 4),
         )
-        yield from form.rows(logits, *(eager if loss != "cross_entropy" else (Row("_log_softmax", "", 1, 8),)))
+        yield from form.rows(logits, *(eager if loss != "cross_entropy" else (Row("_log_softmax", 1, 8),)))
         return
     eager = (
-        Row("new_zeros", "", 1, 4),
-        Row("neg", "", 1, 8),
-        Row("sum", "", 1, 4),
-        Row("mul", "strided", 1, 8),
-        Row("add_", "", 1, 12),
+        Row("new_zeros", 1, 4),
+        Row("neg", 1, 8),
+        Row("sum", 1, 4),
+        Row("mul", 1, 8, "strided"),
+        Row("add_", 1, 12),
     )
-    known: tuple[Row, ...] = (Row("new_zeros", "", 1, 4), Row("_log_softmax_backward_data", "", 1, 12))
-    yield from form.rows(logits, *(eager if loss != "cross_entropy" else known), Row("_to_copy", "", copy, 6))
+    known: tuple[Row, ...] = (Row("new_zeros", 1, 4), Row("_log_softmax_backward_data", 1, 12))
+    yield from form.rows(logits, *(eager if loss != "cross_entropy" else known), Row("_to_copy", copy, 6))
 
 
 def sum_operators(form: Form, count: int, tensors: int) -> Iterator[Operator]:
     """Yield the operators that sum the gradients of these weights over micro-batches."""
-    yield from form.rows(count / tensors, Row("add_", "", tensors, 3 * form.wide))
+    yield from form.rows(count / tensors, Row("add_", tensors, 3 * form.wide))
 
 
 def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operator]:
-    """Yield the operators that update these weights."""
     if optimizer in OPTIMIZERS and (OPTIMIZERS[optimizer].is_fused or not OPTIMIZERS[optimizer].is_of_torch):
         formats = PRECISIONS[form.precision]
         if formats.has_copies:
-            yield from form.rows(count, Row("_foreach_copy_", "", 2, 6), Row("_fused_adamw_", "", 1, 28))
+            yield from form.rows(count, Row("_foreach_copy_", 2, 6), Row("_fused_adamw_", 1, 28))
             return
-        yield from form.rows(count, Row("_fused_adamw_", "", 1, 7 * form.wide), dtype=formats.weights)
+        yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)
         return
     rows: tuple[Row, ...] = (
-        Row("_foreach_mul_", "", 2, 2),
-        Row("_foreach_lerp_", "", 2, 3),
-        Row("_foreach_sqrt", "", 3, 2),
+        Row("_foreach_mul_", 2, 2),
+        Row("_foreach_lerp_", 2, 3),
+        Row("_foreach_sqrt", 3, 2),
     )
-    for name, layout, times, elements in (*rows, Row("_foreach_addcdiv_", "", 1, 4)):
-        yield from form.rows(count, Row(name, layout, times, elements * form.wide))
+    for row in (*rows, Row("_foreach_addcdiv_", 1, 4)):
+        yield from form.rows(count, row._replace(moved=row.moved * form.wide))
 
 
 def _attention(config: TrialConfig, form: Form) -> tuple[object, ...]:

@@ -2,9 +2,7 @@
 
 data_parallel_step.py   what one rank trains: model, slice of the batch, synchronizer, optimizer; its phases
 gradient_sync.py        the variants of synchronization that are compared, and their buckets
-users_wrapper.py        the user's own wrapper of a module, as such a variant
 fully_sharded.py        fully_shard: weights, gradients and optimizer state sharded over the ranks
 world.py                the mesh of all ranks
 tensor_parallel.py      layers, tokens and vocabulary divided between ranks
-sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
 """

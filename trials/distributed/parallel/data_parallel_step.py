@@ -6,24 +6,20 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.parallel.sharded_optimizer import (
-    sharded_optimizer,
-    shards_state,
-    users_sharded_optimizer,
-)
 from lmsweep.trials.distributed.parallel.tensor_parallel import DividedNaive
-from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
 from lmsweep.trials.distributed.parallel.world import Mesh, World
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
-from lmsweep.trials.model.adapted_layers import scales_of_stored
-from lmsweep.trials.model.optimizer import make_optimizer
+from lmsweep.trials.model.adapted_layers import scales_of_stored, trainable
+from lmsweep.trials.model.optimizer import make_optimizer, optimizer_class
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.timing.clock import Phase
 
 SYNCHRONIZATION = "synchronization"
@@ -45,6 +41,8 @@ class DataParallelStep:
         self.config = config
         self.math_mode = math_mode
         self._world = world or World()
+        self.token = torch.zeros(1, device=config.device_type)
+        """What ranks send to wait for each other, between steps. A prediction counts it as a rank holds it."""
 
     def build_model(self) -> None:
         """Build model and batch, equal on all ranks; take this rank's slice; attach the variant; make the optimizer."""
@@ -52,7 +50,7 @@ class DataParallelStep:
         mesh = world.mesh(config) if config.fully_shards or config.tp > 1 else None
         self.slices = mesh.data.size() if mesh else dist.get_world_size()
         self.slice = dist.get_rank() // config.tp
-        self.training = training = TrainingStep(with_whole_state(config), self.math_mode)
+        self.training = training = self.whole_step()
         model = training.model
         for tensor in (*model.parameters(), *scales_of_stored(model)):
             dist.broadcast(tensor.detach(), src=0)
@@ -64,18 +62,28 @@ class DataParallelStep:
         training.inputs, training.targets = (whole[self.slice] for whole in self.batches)
         if mesh and config.tp > 1:
             world.divide_layers(training, mesh)
-        self.synchronizer = _synchronizer(training, config, world, mesh)
+        self.synchronizer = self.attach(mesh)
         training.model = self.synchronizer.model
         if config.mode == "train_step":
             if config.ddp == "zero1":
                 training.optimizer = sharded_optimizer(model, config)
-            elif shards_state(config):
-                training.optimizer = users_sharded_optimizer(training.model, config)
-            elif is_reference(config.ddp) or mesh:  # the weights may be other parameters than the module's
+            elif mesh:  # the weights are other parameters than before
                 training.optimizer = make_optimizer(training.model, config)
+
+    def whole_step(self) -> TrainingStep:
+        """Return the step with the whole model, before ranks divide it."""
+        return TrainingStep(self.config, self.math_mode)
 
     def note_whole(self) -> None:
         """Called while each rank has the whole model with the same weights, before it is wrapped or divided."""
+
+    def attach(self, mesh: Mesh | None) -> Synchronizer:
+        """Return the variant, attached to the model."""
+        if mesh and self.config.fully_shards:
+            return FullyShard(self.training.model, self.training.blocks, self.config, mesh.data)
+        if mesh:
+            return DividedNaive(self.training.model, mesh.data, mesh.tensor)
+        return self._world.synchronizers[self.config.ddp](self.training.model, self.config.bucket_bytes)
 
     def phases(self) -> list[Phase]:
         """The phases of one step in the configuration's mode, in order."""
@@ -95,21 +103,16 @@ class DataParallelStep:
         self.training.model.zero_grad(set_to_none=True)
 
 
-def _synchronizer(training: TrainingStep, config: TrialConfig, world: World, mesh: Mesh | None) -> Synchronizer:
-    if is_reference(config.ddp):
-        return UsersWrapper(training.model, config)
-    if mesh and config.fully_shards:
-        return FullyShard(training.model, training.blocks, config, mesh.data)
-    if mesh:
-        return DividedNaive(training.model, mesh.data, mesh.tensor)
-    return world.synchronizers[config.ddp](training.model, config.bucket_bytes)
+def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOptimizer:
+    """The optimizer; each rank updates its share of the weights and broadcasts them as one tensor."""
+    return ZeroRedundancyOptimizer(
+        trainable(model),
+        optimizer_class=optimizer_class(config.optimizer),
+        parameters_as_bucket_view=True,
+        **OPTIMIZERS[config.optimizer].arguments,
+    )
 
 
 def compares_users_code(config: TrialConfig) -> bool:
     """Whether the wrapper or the optimizer is the user's: its results are compared with those of one process."""
     return is_reference(config.ddp) or is_reference(config.optimizer)
-
-
-def with_whole_state(config: TrialConfig) -> TrialConfig:
-    """The configuration with AdamW, which has no state before its step, in place of the user's sharded optimizer."""
-    return replace(config, optimizer="adamw_foreach", optimizer_args=None) if shards_state(config) else config

@@ -130,9 +130,12 @@ def kernel_chosen(name: str) -> AbstractContextManager[object]:
     return sdpa_kernel(getattr(SDPBackend, kernel)) if kernel else nullcontext()
 
 
-def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    """The attention for fewer heads of keys and values than of queries, shared by the kernel or repeated in memory."""
-    if name in ATTENTIONS and ATTENTIONS[name].shares_heads:
+def _with_shared_heads(function: Callable[..., Tensor], config: TrialConfig) -> Callable[..., Tensor]:
+    """The attention, for fewer heads of keys and values than of queries if the configuration has fewer: the kernel
+    shares them, or they are repeated in memory."""
+    if config.num_kv_heads in (None, config.num_heads):
+        return function
+    if config.attention in ATTENTIONS and ATTENTIONS[config.attention].shares_heads:
         return partial(function, grouped=True)
 
     def repeated(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -148,26 +151,32 @@ def attention_for(
     """The configuration's attention, with all that it needs besides q, k and v built once on the device. `dtype` is
     that of q, k and v; `backend` is that of torch.compile, for FlexAttention."""
     if is_reference(config.attention):
-        own = users_attention(config, device=device, dtype=dtype)
-        return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
-    options: dict[str, Any] = {"causal": config.causal}
-    tensors: dict[str, Tensor] = {}
+        return _with_shared_heads(users_attention(config, device=device, dtype=dtype), config)
+    function = _with_shared_heads(ATTENTION[config.attention], config)
     masked_by = ATTENTIONS[config.attention].masked_by
-    if config.varies:
-        return Masked(partial(_with_shared_heads(config), **_options_of_any_batch(config, backend)), tensors)
+    tensors: dict[str, Tensor] = {}
+    options: dict[str, Any] = {"causal": config.causal}
+    if masked_by == "cu_seqlens":
+        options = {"kernel": varlen_kernel(config)}
+    elif masked_by == "block_mask":
+        options["backend"] = backend
+    elif masked_by == "positions" and config.window is not None:
+        options["window"] = config.window
+    if config.varies:  # `masks_of` has what differs by batch
+        options |= {"dynamic": None} if masked_by == "block_mask" else {}
+        return Masked(partial(function, **options), tensors)
     if masked_by == "block_mask":
-        options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
+        options["block_mask"] = block_mask_of(config, device)
     elif masked_by == "cu_seqlens":
         lengths = lengths_of(config)
-        options = {"kernel": varlen_kernel(config), "documents": len(lengths), "longest": max(lengths)}
+        options |= {"documents": len(lengths), "longest": max(lengths)}
         tensors["cu_seqlens"] = cu_seqlens_of(config, device)
-    elif masked_by == "positions":
-        options |= {} if config.window is None else {"window": config.window}
-        documents = document_of_positions(config, device)
-        tensors |= {} if documents is None else {"documents": documents}
     elif config.document_length is not None:
-        tensors["mask"] = additive_mask(config, document_of_positions(config, device), device, dtype)
-    function = _with_shared_heads(config)
+        documents = document_of_positions(config, device)
+        if masked_by == "mask":
+            tensors["mask"] = additive_mask(config, documents, device, dtype)
+        elif documents is not None:
+            tensors["documents"] = documents
     if tensors:
         return Masked(partial(function, **options), tensors)
 
@@ -175,22 +184,6 @@ def attention_for(
         return function(q, k, v, **options)
 
     return attend
-
-
-def _with_shared_heads(config: TrialConfig) -> Callable[..., Tensor]:
-    function = ATTENTION[config.attention]
-    return function if config.num_kv_heads in (None, config.num_heads) else with_groups(function, config.attention)
-
-
-def _options_of_any_batch(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
-    """What attention is called with besides the masks of a batch."""
-    masked_by = ATTENTIONS[config.attention].masked_by
-    if masked_by == "cu_seqlens":
-        return {"kernel": varlen_kernel(config)}
-    options: dict[str, Any] = {"causal": config.causal}
-    if masked_by == "block_mask":
-        options |= {"backend": backend, "dynamic": None}
-    return options | ({} if config.window is None or masked_by != "positions" else {"window": config.window})
 
 
 def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:

@@ -9,19 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from itertools import count
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 INIT = "__init__"
-
-
-class Weights(NamedTuple):
-    """The weights of a model, each counted once."""
-
-    number: int
-    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +50,10 @@ def layers_of(model: nn.Module) -> Layers | None:
     return Layers(path=path, kinds=kinds, classes=classes)
 
 
-def weights_of(model: nn.Module) -> Weights:
-    """Return how many weights a model has, and their bytes."""
+def weights_of(model: nn.Module) -> tuple[int, int]:
+    """Return how many weights a model has, each counted once, and their bytes."""
     found = list(model.parameters())
-    return Weights(sum(one.numel() for one in found), sum(one.numel() * one.element_size() for one in found))
+    return sum(one.numel() for one in found), sum(one.numel() * one.element_size() for one in found)
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
 
         def function(*inputs: Tensor) -> Tensor:
             marks = tagged(keeping_products) if config.compiles_checkpoints else nullcontext()
-            with math_mode.autocast("cpu"), marks:
+            with math_mode.autocasting("cpu"), marks:
                 weights = dict(zip(constants, inputs[:-1], strict=True))
                 result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
                 return result

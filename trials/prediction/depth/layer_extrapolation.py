@@ -50,6 +50,7 @@ def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
     """Allocations that one more layer adds to each part."""
     names, larger_names = (_names(side) for side in _sides(parts))
     first = [0, *accumulate(few + layers * more for few, more in zip(made, of_layer, strict=True))]
+    """Number of the first piece that each part of the deep model allocates."""
 
     def alike(event: Event, larger_event: Event) -> bool:
         """Whether both allocate the same size, or free the same piece or one that is a layer further."""
@@ -58,12 +59,14 @@ def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
         return event[1] == larger_event[1] and part == larger_part and further in (0, of_layer[part])
 
     def outside(events: Iterable[Event], larger_events: Iterable[Event]) -> Iterator[Event]:
+        """Events that all depths have, with the numbers and sizes of the deep model."""
         for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
             (part, place), (larger_part, larger_place) = names[piece], larger_names[other]
             number = first[part] + grown(place, larger_place, layers) if part == larger_part else NO_PIECE
             yield number, grown(change, larger_change, layers)
 
     def inside(part: Part, copy: int) -> Iterator[Event]:
+        """Events of a copy of the additional layer. What backward frees, the same layer of forward has allocated."""
         for piece, change in part.layer:
             made_in, place = larger_names[piece]
             further = copy if parts[made_in].backwards == part.backwards else layers - 1 - copy

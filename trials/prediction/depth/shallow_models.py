@@ -14,7 +14,7 @@ import torch
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.model.users.hugging_face import from_hugging_face, layers_of_configuration, with_layers
-from lmsweep.trials.model.users.layer_kinds import UnalikeError, Weights, weights_of
+from lmsweep.trials.model.users.layer_kinds import UnalikeError, weights_of
 from lmsweep.trials.prediction.depth.operator_growth import grown
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
@@ -139,12 +139,12 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
     return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
 
 
-def _weights(config: TrialConfig) -> Weights:
+def _weights(config: TrialConfig) -> tuple[int, int]:
     return _weights_of(code_in_use(), str(config.model_code), config.model_args, config.attention)
 
 
 @lru_cache(maxsize=16)
-def _weights_of(code: Code, model_code: str, model_args: str | None, attention: str) -> Weights:
+def _weights_of(code: Code, model_code: str, model_args: str | None, attention: str) -> tuple[int, int]:
     config = TrialConfig(model_code=model_code, attention=attention)
     with torch.device("meta"):
         return weights_of(from_hugging_face(config, arguments_of(model_args), dtype=torch.bfloat16))

@@ -171,7 +171,6 @@ class Recorder:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces so far."""
         return len(self._bytes)
 
     def begin(self, phase: str) -> Stretch:
@@ -181,7 +180,6 @@ class Recorder:
         return self.trace[-1]
 
     def end(self) -> None:
-        """Stop recording."""
         self._tracker.on_allocation = self._tracker.on_free = self._tracker.on_operation = None
 
     def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:

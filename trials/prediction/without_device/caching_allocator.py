@@ -305,7 +305,6 @@ class CachingAllocator:
 
 
 def units_of(requested: int) -> int:
-    """Return the units of a request."""
     return max(-(-requested // GRAIN), 1)
 
 

@@ -29,8 +29,6 @@ class Kernel(StrEnum):
 
 
 class Widths(NamedTuple):
-    """Widths of a head."""
-
     query: int
     key: int
     value: int
@@ -51,7 +49,6 @@ class Call(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Queries, keys and values."""
         return self.query, self.key, self.value
 
     @property

@@ -105,10 +105,10 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
     if name == "bincount" and choices:
         return _known(mode, _evenly(first.numel(), choices, choices))
     result = run()
-    # Of what is chosen the indices, or else the sorted integers.
-    made = (
-        result[first.is_floating_point()] if name in ("topk", "sort", "max") and isinstance(result, tuple) else result
-    )
+    made = result
+    if name in ("topk", "sort", "max") and isinstance(result, tuple):
+        values, indices = result
+        made = indices if first.is_floating_point() else values  # sorted integers are indices that were chosen before
     is_count = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # a mask may be floating-point numbers
     if not isinstance(made, FakeTensor) or not made.numel() or (made.is_floating_point() and not is_count):
         return result

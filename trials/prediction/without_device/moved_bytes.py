@@ -28,8 +28,6 @@ _ASSIGNS = frozenset(("copy_", "_foreach_copy_"))
 
 
 class Moved(NamedTuple):
-    """What an operator moves."""
-
     shapes: tuple[Shape, ...]
     """Shapes of its tensor arguments; lists of tensors are flattened."""
     dtype: str

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,6 @@ class OperatorLog:
         self._freed[storage] = self._freed.get(storage, 0) + 1
 
     def operated(self, func: OpOverload, args: Sequence[object], result: object) -> None:
-        """Note an operator that has run."""
         if self._phase is None:
             return
         known = known_of(func)
@@ -225,15 +224,6 @@ def _strides(operand: Tensor, result: Tensor) -> tuple[int, ...]:
     )
 
 
-class Places(NamedTuple):
-    """The place of an operator in the model."""
-
-    module: str
-    """The path, with layers as `*`."""
-    layer: str
-    """The path of its layer, by number; empty outside of layers."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """What is known of an operator from its schema."""
@@ -317,8 +307,8 @@ class _Attention:
 
 
 @cache
-def places_of(path: str) -> Places:
-    """Return the places of a module in the model, by its path."""
+def places_of(path: str) -> tuple[str, str]:
+    """Return the path of a module with layers as `*`, and the path of its layer, by number; empty outside of layers."""
     words = re.sub(r"(^|\.)(_checkpoint_wrapped_module|_fsdp_wrapped_module|module)(?=\.|$)", "", path).strip(".")
     layer = re.match(r".*?\.\d+(?=\.|$)", words)
-    return Places(re.sub(r"\.\d+(?=\.|$)", ".*", words), layer[0] if layer else "")
+    return re.sub(r"\.\d+(?=\.|$)", ".*", words), layer[0] if layer else ""

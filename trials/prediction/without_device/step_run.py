@@ -55,8 +55,6 @@ the third also with the allocator's cache as the second left it, as do all that 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRun:
-    """What a step does."""
-
     trace: Trace
     """`init`, then for each iteration its phases and `dropped`: allocations and frees."""
     log: OperatorLog

@@ -4,21 +4,12 @@ What only PyTorch or the user's code knows is left to the trial.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.rules.device_rules import Capabilities, builds_or_is, builds_step, why_not_on
-from lmsweep.trials.spec.rules.rank_rules import of_collectives, of_ddp
-from lmsweep.trials.spec.rules.step_rules import (
-    of_adapter,
-    of_attention,
-    of_attention_alone,
-    of_ceiling,
-    of_loss,
-    of_loss_alone,
-    of_step,
-)
+from lmsweep.trials.spec.rules.device_rules import Capabilities, builds_step, why_not_on
+from lmsweep.trials.spec.rules.step_rules import of_adapter, of_attention, of_loss, of_step
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
@@ -89,8 +80,8 @@ def _of_lengths(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"{c.precision} needs a number of tokens that 16 divides; with lengths, only batching: packed has it"
 
 
-def _of_capture(c: TrialConfig, _: Workload) -> Iterator[str]:
-    if c.capture == "none":
+def _of_capture(c: TrialConfig, w: Workload) -> Iterator[str]:
+    if c.capture == "none" or not w.captures:
         return
     if c.device_type != "cuda":
         yield f"capture: step records CUDA graphs, which device {c.device_type} does not have"
@@ -112,47 +103,15 @@ def _names(has: Callable[[Workload], object]) -> str:
     return ", ".join(name for name, workload in workloads().items() if has(workload))
 
 
-def _any(config: TrialConfig, workload: Workload) -> bool:
-    return True
-
-
-def _is(*names: str) -> Callable[[TrialConfig, Workload], bool]:
-    return lambda _, workload: workload.name in names
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What no machine runs, of some workloads."""
-
-    applies: Callable[[TrialConfig, Workload], bool]
-    """Whether the rule is about such a configuration and workload."""
-    why: Callable[[TrialConfig, Workload], Iterator[str]]
-    """Every reason why they are unsupported."""
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(_any, _of_one_field),
-    Rule(_any, _of_workload),
-    Rule(_any, _of_lengths),
-    Rule(_is("ddp"), of_ddp),
-    Rule(_is("collectives"), of_collectives),
-    Rule(builds_or_is("attention"), of_attention),
-    Rule(_is("attention"), of_attention_alone),
-    Rule(_is("timing"), _of_capture),
-    Rule(builds_step, of_step),
-    Rule(builds_step, of_adapter),
-    Rule(builds_or_is("loss"), of_loss),
-    Rule(_is("loss"), of_loss_alone),
-    Rule(_is("ceiling"), of_ceiling),
-)
-"""Every combination that a configuration alone rules out."""
-
-
 def why_not(config: TrialConfig, workload: str) -> str | None:
     """Return the first reason why no machine runs this workload with this configuration; None if some may."""
     record = workload_named(workload)
     if workload == "precision":  # it computes gradients in every mode
         config = replace(config, mode="forward_backward")
-    reasons = (reason for rule in RULES if rule.applies(config, record) for reason in rule.why(config, record))
-    without_gpu = None if config.device_type == "cuda" else Capabilities(f"device: {config.device_type}")
-    return (without_gpu and why_not_on(config, workload, without_gpu)) or next(reasons, None)
+    if config.device_type != "cuda":
+        without_gpu = Capabilities(f"device: {config.device_type}")
+        if reason := why_not_on(config, workload, without_gpu):
+            return reason
+    of_step_rules = (of_attention, _of_capture, of_step, of_adapter, of_loss) if builds_step(config, record) else ()
+    rules = (_of_one_field, _of_workload, _of_lengths, *record.rules, *of_step_rules)
+    return next((reason for rule in rules for reason in rule(config, record)), None)

@@ -104,13 +104,13 @@ _BY_VALUE = {
 
 def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str | None:
     """Return why this device does not run this workload with this configuration; None if it may."""
-    record = workload_named(workload)
+    builds = builds_step(config, workload_named(workload))
     about = {
         "precision": True,
-        "attention": builds_or_is("attention")(config, record),
-        "loss": builds_or_is("loss")(config, record),
-        "adapter": builds_step(config, record),
-        "optimizer": builds_step(config, record) and config.mode == "train_step",
+        "attention": builds or workload == "attention",
+        "loss": builds or workload == "loss",
+        "adapter": builds,
+        "optimizer": builds and config.mode == "train_step",
     }
     fields = [field for field, applies in about.items() if applies]
     reasons = (why_no_value(field, getattr(config, field), device) for field in fields)
@@ -128,7 +128,3 @@ def why_no_value(field: str, value: str, device: Capabilities) -> str | None:
 
 def builds_step(config: TrialConfig, workload: Workload) -> bool:
     return workload.needs == "model" and config.step is None
-
-
-def builds_or_is(name: str) -> Callable[[TrialConfig, Workload], bool]:
-    return lambda config, workload: builds_step(config, workload) or workload.name == name

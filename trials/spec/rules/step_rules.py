@@ -69,17 +69,6 @@ def _of_varlen(c: TrialConfig) -> Iterator[str]:
         yield f"varlen needs a head dimension that 8 divides, up to 256, not {c.head_width}"
 
 
-def of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
-    if c.compilation.each_block:
-        yield "attention alone has no block to compile; compile: model compiles the attention"
-    if c.precision in FLOAT8_PRECISIONS:
-        yield "attention alone has no linear layers, which are what float8 is for; use bf16"
-    if PRECISIONS[c.precision].weights != "float32":
-        yield "attention alone has no weights; with precision: bf16 its tensors are bfloat16"
-    if c.cold_l2 and c.device_type != "cuda":
-        yield "cold_l2 needs device: cuda; the caches of other devices cannot be emptied"
-
-
 def of_step(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.checkpointing != "none" and c.mode == "forward":
         yield "checkpointing has no effect in mode forward, which saves nothing for backward"
@@ -195,17 +184,3 @@ def of_loss(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield f"loss {c.loss} takes hidden states and the head's weight, and {c.model_code} returns logits"
     if c.loss in LOSSES and LOSSES[c.loss].function and c.device_type != "cuda":
         yield f"loss {c.loss} is made of Triton kernels and needs device: cuda"
-
-
-def of_loss_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
-    if c.compile != "none":
-        yield "the loss alone has no block to compile; loss: compiled compiles the loss"
-    if c.precision in FLOAT8_PRECISIONS:
-        yield "float8 is for the linear layers of blocks; the head is in bf16"
-
-
-def of_ceiling(c: TrialConfig, _: Workload) -> Iterator[str]:
-    if c.precision == "fp8_rowwise_gw_hp":
-        yield "the product of fp8_rowwise_gw_hp is that of fp8_rowwise, or bfloat16's for weights"
-    if c.precision in FLOAT8_PRECISIONS and c.d_model % FLOAT8_MULTIPLE:
-        yield f"float8 needs dimensions divisible by {FLOAT8_MULTIPLE}, and d_model is {c.d_model}"

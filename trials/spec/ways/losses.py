@@ -29,7 +29,6 @@ LOSSES: dict[str, Loss] = {
 """Word of the field `loss` -> the loss."""
 
 HIDDEN_LOSSES = tuple(name for name, one in LOSSES.items() if one.takes_hidden)
-DIVIDED = tuple(name for name, one in LOSSES.items() if one.is_divided)
 COMPILED_LOSSES = tuple(name for name, one in LOSSES.items() if one.is_compiled)
 FUSED_LOSSES = HIDDEN_LOSSES + COMPILED_LOSSES
 """Losses that kernels of their own compute, not PyTorch's operators."""

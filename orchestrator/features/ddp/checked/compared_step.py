@@ -1,8 +1,9 @@
 """A rank's step with and without synchronization, and the same step in one process."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -13,25 +14,24 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.orchestrator.features.ddp.checked.coordinator import AlignedRank
-from lmsweep.trials.code.calling import arguments_of
+from lmsweep.orchestrator.features.ddp.checked.users_wrapper import UsersWrapper
+from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
-from lmsweep.trials.distributed.parallel.data_parallel_step import (
-    DataParallelStep,
-    compares_users_code,
-    with_whole_state,
-)
-from lmsweep.trials.distributed.parallel.sharded_optimizer import SHARDED_CLASS, shards_state, takes_any
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, compares_users_code
+from lmsweep.trials.distributed.parallel.world import Mesh
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.gpu.accelerator import synchronize
 from lmsweep.trials.model.adapted_layers import trainable
+from lmsweep.trials.model.optimizer import as_optimizer, class_parameter, make_optimizer, shards_state
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE
 from lmsweep.trials.timing.clock import Iteration, clock_for, time_iteration
 
 
-class ComparedStep(AlignedRank, DataParallelStep):
+class ComparedStep(DataParallelStep, AlignedRank):
     """Every method contains collectives or is timed against them, so all ranks must call it at the same time."""
 
     alone: TrainingStep | None = None
@@ -42,16 +42,36 @@ class ComparedStep(AlignedRank, DataParallelStep):
     """With the user's code, the model's state as bytes of NumPy, which do not count as tensors that a rank holds."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
-        AlignedRank.__init__(self, config.device_type)
         DataParallelStep.__init__(self, config, math_mode)
+        self.device_type = config.device_type
         self.clock = clock_for(config.device_type)
 
     def build(self) -> int:
         """Build the model and the whole batch; return the elements of all gradients of the whole model."""
         self.build_model()
         if compares_users_code(self.config):
-            self.alone = self._whole_step()
+            self.alone = self._step_alone()
         return self.gradient_count()
+
+    def build_model(self) -> None:
+        super().build_model()
+        training, config = self.training, self.config
+        if config.mode == "train_step" and shards_state(config):
+            training.optimizer = users_sharded_optimizer(training.model, config)
+        elif config.mode == "train_step" and is_reference(config.ddp):
+            training.optimizer = make_optimizer(training.model, config)  # its weights may be the wrapper's parameters
+
+    def whole_step(self) -> TrainingStep:
+        """The step with AdamW, which has no state before its step, in place of the user's sharded optimizer."""
+        config = self.config
+        if shards_state(config):
+            config = replace(config, optimizer="adamw_foreach", optimizer_args=None)
+        return TrainingStep(config, self.math_mode)
+
+    def attach(self, mesh: Mesh | None) -> Synchronizer:
+        if is_reference(self.config.ddp):
+            return UsersWrapper(self.training.model, self.config)
+        return super().attach(mesh)
 
     def note_whole(self) -> None:
         self.alone, self._first_weights = None, {}
@@ -59,10 +79,10 @@ class ComparedStep(AlignedRank, DataParallelStep):
             for name, one in self.training.model.state_dict().items():
                 self._first_weights[name] = one.detach().cpu().reshape(-1).view(torch.uint8).numpy().copy()
 
-    def _whole_step(self) -> TrainingStep:
+    def _step_alone(self) -> TrainingStep:
         """The same step in one process, without the user's wrapper or shards, from the first weights, which it takes
         out."""
-        whole = TrainingStep(with_whole_state(self.config), self.math_mode)
+        whole = self.whole_step()
         for name, one in whole.model.state_dict().items():
             first = torch.from_numpy(self._first_weights.pop(name))
             one.copy_(first.view(one.dtype).reshape(one.shape))
@@ -116,12 +136,33 @@ def local_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Opti
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
 
 
+SHARDED_CLASS = torch.optim.AdamW
+"""The class of optimizer that is passed to the user's class, which shards its state."""
+
+
+def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    """The user's optimizer, called with the weights, SHARDED_CLASS and arguments. Raises RequestError and TypeError."""
+    own = cast(Callable[..., object], load(config.optimizer))
+    name = class_parameter(own)
+    assert name is not None, "it takes the class of an optimizer"
+    make = partial(own, trainable(model))
+    arguments: dict[str, Any] = {name: SHARDED_CLASS, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
+    parameters = inspect.signature(make).parameters
+    if "lr" not in parameters and not _takes_any(parameters):
+        del arguments["lr"]
+    return as_optimizer(call(make, {}, arguments, config.optimizer), config)
+
+
 def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
     """The unsharded optimizer that the user's is compared with: SHARDED_CLASS, with those arguments that the user's
     class passes on to it."""
     parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
     given = arguments_of(config.optimizer_args)
     passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}
-    if "lr" in parameters or takes_any(parameters):
+    if "lr" in parameters or _takes_any(parameters):
         passed_on = {"lr": LEARNING_RATE} | passed_on
     return SHARDED_CLASS(trainable(model), **cast(dict[str, Any], passed_on))
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())

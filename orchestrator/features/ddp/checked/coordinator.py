@@ -95,9 +95,9 @@ class AlignedRank:
 
     def __init__(self, device_type: str) -> None:
         self.device_type = device_type
-        self._token = torch.zeros(1, device=device_type)
+        self.token = torch.zeros(1, device=device_type)
 
     def align(self) -> None:
         """Wait until the devices of all ranks are idle."""
-        dist.all_reduce(self._token)
+        dist.all_reduce(self.token)
         synchronize(self.device_type)

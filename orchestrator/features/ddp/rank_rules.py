@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
-from lmsweep.trials.spec.ways.losses import DIVIDED, HIDDEN_LOSSES
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES, LOSSES
 from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, NARROW_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload
+
+DIVIDED = tuple(name for name, one in LOSSES.items() if one.is_divided)
+"""Losses whose vocabulary ranks can share."""
 
 
 def of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:

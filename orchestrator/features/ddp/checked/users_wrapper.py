@@ -14,9 +14,7 @@ from lmsweep.trials.distributed.parallel.gradient_sync import DEFAULT_BUCKET_BYT
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.model.users.users_forward import code_error
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-
-FINISH = "finish_gradient_synchronization"
-"""The method that is called between backward and the optimizer, if the wrapper has it."""
+from lmsweep.trials.spec.reference import FINISH
 
 GATHER = "gather_full_params"
 """The method of a wrapper that shards the weights (FSDP) which returns all of them, by name."""
@@ -46,7 +44,7 @@ class UsersWrapper(Synchronizer):
         self.trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.shapes = before
 
-    # It offers no known way to disable communication (see `DataParallelStep.alone`), and is given no micro-batches, so
+    # It offers no known way to disable communication (see `ComparedStep.alone`), and is given no micro-batches, so
     # `local` and `hold` do nothing.
 
     def finish(self) -> None:
