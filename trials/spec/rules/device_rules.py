@@ -43,6 +43,8 @@ class DeviceRule(NamedTuple):
     """The reason, with {value}, and {name} and {instead} of the device."""
     extra: str = ""
     """The extra whose packages the device lacks."""
+    module: str = ""
+    """What it needs and not every installation has."""
 
 
 def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
@@ -57,27 +59,16 @@ def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
     )
 
 
-def _needs_module(field: str, value: str, module: str, package: str, extra: str = "") -> tuple[str, DeviceRule]:
+def _needs_module(field: str, value: str, module: str, package: str, extra: str = "") -> DeviceRule:
     """package: what to say of it after "needs"."""
     why = f"{field} {{value}} needs {package}"
-    return module, DeviceRule(field, (value,), lambda device: module in device.missing, why, extra)
+    return DeviceRule(field, (value,), lambda device: module in device.missing, why, extra, module)
 
 
-def _needs_package(field: str, value: str, path: str, extra: str = "") -> tuple[str, DeviceRule]:
+def _needs_package(field: str, value: str, path: str, extra: str = "") -> DeviceRule:
     package = path.partition(".")[0]
     return _needs_module(field, value, package, f"the package {package.replace('_', '-')}", extra)
 
-
-_MODULES = (
-    *(_needs_package("loss", name, one.function) for name, one in LOSSES.items() if one.function),
-    _needs_module("loss", "chunked", CHUNKED_LOSS, "PyTorch 2.13 or later"),
-    *(_needs_package("adapter", name, "peft", one.extra) for name, one in ADAPTERS.items()),
-    *(_needs_package("adapter", name, "bitsandbytes", one.extra) for name, one in ADAPTERS.items() if one.stored_bits),
-    *(_needs_package("optimizer", name, one.factory) for name, one in OPTIMIZERS.items() if not one.is_of_torch),
-    *(_needs_package("precision", name, "torchao") for name in FLOAT8_PRECISIONS),
-)
-OPTIONAL_MODULES = tuple(sorted({module for module, _ in _MODULES}))
-"""What some values need and not every installation has."""
 
 DEVICE_RULES: tuple[DeviceRule, ...] = (
     *(_needs_tensor_cores(name, formats) for name, formats in PRECISIONS.items() if formats.compute_capability),
@@ -93,9 +84,16 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         lacks=lambda device: (0, 0) < device.compute < (8, 0),  # AMD's GPUs have kernels of their own
         why="{value} needs compute capability 8.0 or higher{instead}",
     ),
-    *(rule for _, rule in _MODULES),
+    *(_needs_package("loss", name, one.function) for name, one in LOSSES.items() if one.function),
+    _needs_module("loss", "chunked", CHUNKED_LOSS, "PyTorch 2.13 or later"),
+    *(_needs_package("adapter", name, "peft", one.extra) for name, one in ADAPTERS.items()),
+    *(_needs_package("adapter", name, "bitsandbytes", one.extra) for name, one in ADAPTERS.items() if one.stored_bits),
+    *(_needs_package("optimizer", name, one.factory) for name, one in OPTIMIZERS.items() if not one.is_of_torch),
+    *(_needs_package("precision", name, "torchao") for name in FLOAT8_PRECISIONS),
 )
 """Every value that a device, or what is installed beside it, rules out."""
+OPTIONAL_MODULES = tuple(sorted({rule.module for rule in DEVICE_RULES if rule.module}))
+"""What some values need and not every installation has."""
 _BY_VALUE = {
     (field, value): [rule for rule in DEVICE_RULES if rule.field == field and value in rule.values]
     for field, value in {(rule.field, value) for rule in DEVICE_RULES for value in rule.values}
