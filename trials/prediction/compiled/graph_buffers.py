@@ -5,6 +5,8 @@ Everything else is assumed to be fused into the kernels that use it. A fused ker
 the size that it writes reuses that value's memory.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
@@ -42,50 +44,27 @@ class GraphBuffers:
 
     def __init__(self, graph: Graph, *, block: int, owned: dict[Node, int]) -> None:
         """`owned` maps the inputs that the graph frees to their pieces; allocations are multiples of `block` bytes."""
-        self.block = block
-        self.owned = owned
+        self._block = block
+        self._owned = owned
         by_number = {number: node for node, number in owned.items()}
         self._same = {node: by_number[number] for node, number in owned.items()}
         """Owned input -> the input that represents its piece, as several inputs may be one piece."""
-        self.returned = {root(node) for node in returned(graph) if is_tensor(node)}
-        nodes = [node for node in graph.nodes if node.op == "call_function" and is_tensor(node)]
-        self.in_memory = {node for node in self.returned if node.op == "call_function"}
-        for node in nodes:
-            made_by = node.args[0] if _is_item(node) else node
-            if made_by.target in _CALLS | _REDUCTIONS:
-                self.in_memory.add(node)
-        for node in graph.nodes:
-            if node.target in _CALLS:
-                self.in_memory |= {root(part) for part in node.all_input_nodes if root(part).op == "call_function"}
-        zeros = [root(node.args[0]) for node in graph.find_nodes(op="call_function", target=aten.scatter.src)]
-        self.in_memory |= {*zeros, *graph.find_nodes(op="call_function", target=aten.scatter.src)}
+        self._returned = {root(node) for node in returned(graph) if is_tensor(node)}
+        in_memory = (*self._returned, *_of_calls(graph))
+        self._in_memory = {node for node in in_memory if node.op == "call_function"}
         self._reads: dict[Node, frozenset[Node]] = {}
-        self.last_reader: dict[Node, Node] = {}
         for node in graph.nodes:
             self._find_reads(node)
-        self.order = [node for node in nodes if node in self.in_memory]
-        # The tensor that a scatter writes into is zeroed early, together with the first fused kernel.
-        first = next((i for i, node in enumerate(self.order) if self._is_fused(node)), 0)
-        early = [node for node in self.order[first:] if node in zeros]
-        self.order[first:] = early + [node for node in self.order[first:] if node not in early]
-        for node in self.order:
-            for part in self._reads[node]:
-                self.last_reader[part] = node
+        self._order = self._ordered(graph)
+        self._last_reader = {part: node for node in self._order for part in self._reads[node]}
 
     def events(self) -> tuple[tuple[Event, ...], dict[Node, int]]:
         """The allocations and frees of the graph, and the piece of each value."""
-        numbers = dict(self.owned)
+        numbers = dict(self._owned)
         count = len(set(numbers.values()))
         events = []
-        for node in self.order:
-            dying = [
-                part
-                for part in self._reads[node]
-                if self.last_reader[part] is node
-                and part not in self.returned
-                and (part in self.owned or part.op == "call_function")
-            ]
-            dying.sort(key=numbers.__getitem__)
+        for node in self._order:
+            dying = sorted(self._dying(node), key=numbers.__getitem__)
             size = self._bytes(node)
             reused = next((part for part in dying if self._is_fused(node) and self._bytes(part) == size), None)
             if reused:  # its block is freed and taken again at once
@@ -94,23 +73,38 @@ class GraphBuffers:
             numbers[node] = count
             count += 1
             events.append((numbers[node], size))
-            if node not in self.returned and node not in self.last_reader:
+            if node not in self._returned and node not in self._last_reader:
                 dying.append(node)
             events += [(numbers[part], -self._bytes(part)) for part in dying]
         return tuple(events), numbers
+
+    def _dying(self, node: Node) -> Iterator[Node]:
+        """Yield the values that this node is the last to read."""
+        for part in self._reads[node]:
+            is_freed = part in self._owned or part.op == "call_function"
+            if is_freed and self._last_reader[part] is node and part not in self._returned:
+                yield part
+
+    def _ordered(self, graph: Graph) -> list[Node]:
+        """The values in memory that the graph makes, in order. The tensor that a scatter writes into is zeroed early,
+        together with the first fused kernel."""
+        order = [node for node in graph.nodes if node in self._in_memory and is_tensor(node)]
+        zeroed = {root(node.args[0]) for node in graph.nodes if node.target == aten.scatter.src}
+        first = next((i for i, node in enumerate(order) if self._is_fused(node)), 0)
+        return order[:first] + sorted(order[first:], key=lambda node: node not in zeroed)
 
     def _find_reads(self, node: Node) -> None:
         """Find the values in memory that this node reads: its operands or, for fused operands, theirs."""
         reads: set[Node] = set()
         for part in node.all_input_nodes:
             source = root(part)
-            if source in self.in_memory or source.op == "placeholder":
+            if source in self._in_memory or source.op == "placeholder":
                 reads.add(self._same.get(source, source))
             else:
                 reads |= self._reads[source]
         self._reads[node] = frozenset(reads)
         if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not returns_view(node.target):
-            self.in_memory.add(node)
+            self._in_memory.add(node)
 
     @staticmethod
     def _is_fused(node: Node) -> bool:
@@ -118,7 +112,19 @@ class GraphBuffers:
 
     def _bytes(self, node: Node) -> int:
         value: Tensor = node.meta["val"]
-        return -(-value.numel() * value.element_size() // self.block) * self.block
+        return -(-value.numel() * value.element_size() // self._block) * self._block
+
+
+def _of_calls(graph: Graph) -> Iterator[Node]:
+    """Yield what kernels other than fused ones read and make, and what reductions make."""
+    for node in graph.nodes:
+        made_by = node.args[0] if _is_item(node) else node
+        if is_tensor(node) and made_by.target in _CALLS | _REDUCTIONS:
+            yield node
+        if node.target in _CALLS:
+            yield from map(root, node.all_input_nodes)
+        if node.target == aten.scatter.src:
+            yield from (node, root(node.args[0]))
 
 
 def is_tensor(node: object) -> bool:

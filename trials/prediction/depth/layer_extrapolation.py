@@ -44,51 +44,75 @@ def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
     """The trace of a model with `layers` more layers than the small one; `larger` has one more layer. None if the
     larger model's events are not the small one's with those of one layer inserted, or if the deep model would free
     pieces that it never allocated."""
-    parts = list(_parts(small, larger))
-    made, made_by_larger = ([_allocations(events) for events in side] for side in _sides(parts))
-    of_layer = [more - few for few, more in zip(made, made_by_larger, strict=True)]
-    """Allocations that one more layer adds to each part."""
-    names, larger_names = (_names(side) for side in _sides(parts))
-    first = [0, *accumulate(few + layers * more for few, more in zip(made, of_layer, strict=True))]
-    """Number of the first piece that each part of the deep model allocates."""
-
-    def alike(event: Event, larger_event: Event) -> bool:
-        """Whether both allocate the same size, or free the same piece or one that is a layer further."""
-        (part, place), (larger_part, larger_place) = names[event[0]], larger_names[larger_event[0]]
-        further = larger_place - place
-        return event[1] == larger_event[1] and part == larger_part and further in (0, of_layer[part])
-
-    def outside(events: Iterable[Event], larger_events: Iterable[Event]) -> Iterator[Event]:
-        """Events that all depths have, with the numbers and sizes of the deep model."""
-        for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
-            (part, place), (larger_part, larger_place) = names[piece], larger_names[other]
-            number = first[part] + grown(place, larger_place, layers) if part == larger_part else NO_PIECE
-            yield number, grown(change, larger_change, layers)
-
-    def inside(part: Part, copy: int) -> Iterator[Event]:
-        """Events of a copy of the additional layer. What backward frees, the same layer of forward has allocated."""
-        for piece, change in part.layer:
-            made_in, place = larger_names[piece]
-            further = copy if parts[made_in].backwards == part.backwards else layers - 1 - copy
-            yield first[made_in] + place + further * of_layer[made_in], change
-
     if any(one.first_product != other.first_product for one, other in zip(small, larger, strict=True)):
         return None
     deep = [Stretch(phase=stretch.phase, first_product=stretch.first_product) for stretch in small]
-    for part in _divided(parts, names, larger_names):
+    model = _DeepModel(list(_parts(small, larger)), layers)
+    for part in model.divided():
+        found = model.events_of(part)
+        if found is None:
+            return None
+        deep[part.stretch].events += found
+    return deep if _frees_what_is_there(deep) else None
+
+
+class _DeepModel:
+    """The events of a model with `layers` more layers, from those of both models."""
+
+    def __init__(self, parts: list[Part], layers: int) -> None:
+        self._parts = parts
+        self._layers = layers
+        small, larger = [one.small for one in parts], [one.larger for one in parts]
+        self._names, self._larger_names = _names(small), _names(larger)
+        self._of_layer = [_allocations(more) - _allocations(few) for few, more in zip(small, larger, strict=True)]
+        """Allocations that one more layer adds to each part."""
+        made = (_allocations(few) + layers * more for few, more in zip(small, self._of_layer, strict=True))
+        self._first = [0, *accumulate(made)]
+        """Number of the first piece that each part allocates."""
+
+    def divided(self) -> Iterator[Part]:
+        """The parts; those that only free, in irrelevant order, are divided by the origin of their pieces and
+        sorted."""
+        for part in self._parts:
+            if _allocations(part.larger):
+                yield part
+                continue
+            small, larger = _by_origin(part.small, self._names), _by_origin(part.larger, self._larger_names)
+            for number in sorted(small.keys() | larger.keys()):
+                yield replace(part, small=small[number], larger=larger[number])
+
+    def events_of(self, part: Part) -> list[Event] | None:
+        """Return the events of a part; None if the larger model's are not the small one's with a layer inserted."""
         if len(part.small) != len(part.larger):  # if not, these are operations on tensors of all layers
             both = enumerate(zip(part.small, part.larger, strict=False))
-            part.begin = next((i for i, (one, other) in both if not alike(one, other)), len(part.small))
-        after = part.begin + len(part.layer)
-        rest, larger_rest = part.small[part.begin :], part.larger[after:]
-        if len(rest) != len(larger_rest) or (part.layer and not all(map(alike, rest, larger_rest))):
+            part.begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(part.small))
+        rest, larger_rest = part.small[part.begin :], part.larger[part.begin + len(part.layer) :]
+        if len(rest) != len(larger_rest) or (part.layer and not all(map(self._alike, rest, larger_rest))):
             return None
-        events = deep[part.stretch].events
-        events += outside(part.small[: part.begin], part.larger[: part.begin])
-        for copy in range(layers):
-            events += inside(part, copy)
-        events += outside(rest, larger_rest)
-    return deep if _frees_what_is_there(deep) else None
+        before = self._outside(part.small[: part.begin], part.larger[: part.begin])
+        copies = (event for copy in range(self._layers) for event in self._inside(part, copy))
+        return [*before, *copies, *self._outside(rest, larger_rest)]
+
+    def _alike(self, event: Event, larger_event: Event) -> bool:
+        """Whether both allocate the same size, or free the same piece or one that is a layer further."""
+        (part, place), (larger_part, larger_place) = self._names[event[0]], self._larger_names[larger_event[0]]
+        further = larger_place - place
+        return event[1] == larger_event[1] and part == larger_part and further in (0, self._of_layer[part])
+
+    def _outside(self, events: Iterable[Event], larger_events: Iterable[Event]) -> Iterator[Event]:
+        """Events that all depths have, with the numbers and sizes of the deep model."""
+        for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
+            (part, place), (larger_part, larger_place) = self._names[piece], self._larger_names[other]
+            is_same = part == larger_part
+            number = self._first[part] + grown(place, larger_place, self._layers) if is_same else NO_PIECE
+            yield number, grown(change, larger_change, self._layers)
+
+    def _inside(self, part: Part, copy: int) -> Iterator[Event]:
+        """Events of a copy of the additional layer. What backward frees, the same layer of forward has allocated."""
+        for piece, change in part.layer:
+            made_in, place = self._larger_names[piece]
+            further = copy if self._parts[made_in].backwards == part.backwards else self._layers - 1 - copy
+            yield self._first[made_in] + place + further * self._of_layer[made_in], change
 
 
 def _parts(small: Trace, larger: Trace) -> Iterator[Part]:
@@ -100,27 +124,12 @@ def _parts(small: Trace, larger: Trace) -> Iterator[Part]:
             yield Part(stretch=number, backwards=one.phase == "backward", small=events, larger=larger_events)
 
 
-def _divided(parts: list[Part], names: dict[int, Name], larger_names: dict[int, Name]) -> Iterator[Part]:
-    """The parts; those that only free, in irrelevant order, are divided by the origin of their pieces and sorted."""
-    for part in parts:
-        if _allocations(part.larger):
-            yield part
-            continue
-        small, larger = _by_origin(part.small, names), _by_origin(part.larger, larger_names)
-        for number in sorted(small.keys() | larger.keys()):
-            yield replace(part, small=small[number], larger=larger[number])
-
-
 def _by_origin(events: list[Event], names: dict[int, Name]) -> dict[int, list[Event]]:
     """Part -> the events that free its pieces, in the order in which it allocated them."""
     groups = defaultdict(list)
     for event in sorted(events, key=lambda event: names[event[0]]):
         groups[names[event[0]][0]].append(event)
     return groups
-
-
-def _sides(parts: list[Part]) -> tuple[list[list[Event]], list[list[Event]]]:
-    return [part.small for part in parts], [part.larger for part in parts]
 
 
 def _allocations(events: list[Event]) -> int:

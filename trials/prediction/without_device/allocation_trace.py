@@ -112,33 +112,52 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     """Phase -> bytes held in it. Without an allocator, blocks equal requests. The first cuBLAS calls of forward and of
     backward each allocate a `workspace` of this many bytes for good. They occupy the allocator, but are not counted.
     Raises OutOfMemoryError where the allocator does."""
-    blocks: dict[int, int] = {}
-    now = workspaces = 0
+    blocks = _Blocks(allocator, workspace) if allocator else None
+    now = 0
     phases: dict[str, Held] = {}
     of_iteration: dict[str, Held] = {}
     """Phases of this iteration; micro-batches repeat their names."""
     for stretch in trace:
-        product = None if stretch.phase in phases else stretch.first_product
         sums = list(accumulate((change for _, change in stretch.events), initial=now))
         now, requested = sums[-1], max(sums)
-        allocated = reserved = requested
-        if allocator:
-            operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
-            units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
-            allocated = allocator.replay(operations[:product], units, blocks) - workspaces
-            if product is not None and operations[product:]:
-                workspaces += allocator.bytes_at(allocator.allocate(workspace)) if workspace else 0
-                allocated = max(allocated, allocator.replay(operations[product:], units, blocks) - workspaces)
-            reserved = allocator.reserved - workspaces
+        allocated, reserved = requested, requested
+        if blocks:
+            allocated, reserved = blocks.play(stretch, is_first=stretch.phase not in phases)
+        before = of_iteration.get(stretch.phase)
+        if before:
+            requested, allocated = max(requested, before.requested), max(allocated, before.allocated)
         found = Held(requested=requested, allocated=allocated, reserved=reserved, end=now)
-        before = of_iteration.get(stretch.phase, found)
-        found = replace(
-            found, requested=max(found.requested, before.requested), allocated=max(found.allocated, before.allocated)
-        )
         phases[stretch.phase] = of_iteration[stretch.phase] = found
         if stretch.phase == "dropped":
             of_iteration = {}
     return phases
+
+
+class _Blocks:
+    """The blocks of an allocator while a trace runs."""
+
+    def __init__(self, allocator: CachingAllocator, workspace: int) -> None:
+        self._allocator = allocator
+        self._workspace = workspace
+        self._workspaces = 0
+        """Bytes of those allocated so far."""
+        self._of_pieces: dict[int, int] = {}
+
+    def play(self, stretch: Stretch, *, is_first: bool) -> tuple[int, int]:
+        """Return the most bytes allocated in a stretch, and those reserved at its end, both without workspaces.
+        `is_first`: the first of its phase."""
+        operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
+        units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
+        product = stretch.first_product if is_first else None
+        most = self._replay(operations[:product], units)
+        if product is not None and operations[product:]:
+            if self._workspace:
+                self._workspaces += self._allocator.bytes_at(self._allocator.allocate(self._workspace))
+            most = max(most, self._replay(operations[product:], units))
+        return most, self._allocator.reserved - self._workspaces
+
+    def _replay(self, operations: Sequence[int], units: dict[int, int]) -> int:
+        return self._allocator.replay(operations, units, self._of_pieces) - self._workspaces
 
 
 def runs_within(trace: Trace, limit: int, workspace: int) -> bool:

@@ -96,14 +96,9 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
     if first is None or first.constant is not None:
         return run()
     mean, choices = (getattr(first, each, None) for each in (MEAN, CHOICES))
-    if name == "nonzero" and mean is not None:
-        if mean == 1 and first.dim() == 1 and len(first) <= MOST_COUNTS:
-            return _known(mode, torch.arange(len(first))[:, None])
-        return first.new_empty(max(1, round(mean * first.numel())), first.dim(), dtype=torch.int64)
-    if name == "_local_scalar_dense" and mean is not None:
-        return mean >= 0.5 if first.dtype == torch.bool else round(mean)
-    if name == "bincount" and choices:
-        return _known(mode, _evenly(first.numel(), choices, choices))
+    known = _of_values(mode, name, first, mean, choices)
+    if known is not None:
+        return known
     result = run()
     made = result
     if name in ("topk", "sort", "max") and isinstance(result, tuple):
@@ -127,6 +122,19 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
             parts = min(len(made), choices or len(made))  # a mask may have more classes than there are choices
             return _known(mode, _evenly(round(mean * parts), parts, len(made)).to(made.dtype))
     return result
+
+
+def _of_values(
+    mode: FakeTensorMode, name: str, given: FakeTensor, mean: float | None, choices: int | None
+) -> Tensor | int | None:
+    """Return the expected result of an operator that PyTorch cannot run without values; None for all others."""
+    if name == "nonzero" and mean is not None:
+        if mean == 1 and given.dim() == 1 and len(given) <= MOST_COUNTS:
+            return _known(mode, torch.arange(len(given))[:, None])
+        return given.new_empty(max(1, round(mean * given.numel())), given.dim(), dtype=torch.int64)
+    if name == "_local_scalar_dense" and mean is not None:
+        return mean >= 0.5 if given.dtype == torch.bool else round(mean)
+    return _known(mode, _evenly(given.numel(), choices, choices)) if name == "bincount" and choices else None
 
 
 def _evenly(total: int, parts: int, of: int) -> Tensor:

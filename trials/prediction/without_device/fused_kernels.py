@@ -68,6 +68,24 @@ class Kernel:
         """Return the kernel that it is or has become a part of."""
         return self if self.into is None else self.into.now
 
+    @property
+    def operator(self) -> Operator:
+        """What runs."""
+        if self.part is None:
+            return self.first
+        moved = sum(self.read.values()) + sum(self.wrote.values())
+        return replace(self.first, name="fused", bytes=moved, flops=0, layout="")
+
+    def merge(self, other: "Kernel") -> None:
+        """Make another kernel part of this one."""
+        other.into = self
+        self.bits, self.needs = self.bits | other.bits, 0
+        self.inside |= other.inside
+        read = self.read | other.read
+        self.used |= other.used | (read.keys() & self.inside)
+        self.read = {value: size for value, size in read.items() if value not in self.inside}
+        self.after = {one.now for one in self.after | other.after} - {self}
+
 
 class Values:
     """Numbers for the values that storages hold one after the other."""
@@ -93,105 +111,132 @@ class Values:
 
 def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, across_layers: bool) -> list[Operator]:
     """The kernels of an iteration, in order. `across_layers`: the whole model is one graph."""
-    values, kernels = Values(), list[Kernel]()
-    made_by: dict[int, Kernel] = {}
-    bytes_of: dict[int, int] = {}
-    read_by: dict[int, list[Kernel]] = {}
-    """Value -> the kernels that read it."""
-    cast: dict[tuple[object, ...], list[int]] = {}
-    """A cast, by its operand and its size -> the values that it made: a compiler casts a value once."""
-    for operator, block, read, wrote in seen:
-        operands = {values.read(storage): size for storage, size in read}
-        same = (operator.phase, operator.is_again, block, operator.bytes, *operands)
-        if operator.name == "_to_copy" and same in cast and is_compiled(operator):
-            for (storage, _), value in zip(wrote, cast[same], strict=True):
-                values.keep(storage, value)
-            continue
-        results = {values.write(storage): size for storage, size in wrote}
-        bytes_of |= results
-        cast[same] = list(results)
-        compiled = is_compiled(operator)
-        fuses = compiled and class_of(operator) == "bytes" and operator.name not in UNFUSED
-        part = (operator.phase, operator.is_again, None if across_layers else block) if fuses else None
-        joined = [] if part is None or _sums_columns(operator) else _to_join(operands, part, made_by, read_by)
-        if joined:
-            kernel = joined[0]
-            for one in joined[1:]:
-                _merge(kernel, one)
-        else:
-            alone = object() if fuses and _sums_columns(operator) else part
-            whole = "" if across_layers else block
-            kernel = Kernel(first=replace(operator, is_compiled=compiled), part=alone, block=whole)
-            kernel.bits = 1 << len(kernels)
-            kernels.append(kernel)
-        for value, size in operands.items():
-            if value in kernel.inside:
-                kernel.used.add(value)
-            else:
-                kernel.read[value] = max(size, kernel.read.get(value, 0))
-                read_by.setdefault(value, []).append(kernel)
-                if value in made_by:
-                    kernel.after.add(made_by[value].now)
-        _order(kernel, kernels)
-        kernel.inside |= results.keys()
-        made_by |= dict.fromkeys(results, kernel)
-    kernels = [one for one in kernels if one.into is None]
-    for one in kernels:
-        if one.part is not None:
-            _leave(one, bytes_of, read_by)
-    return list(_called((one.first if one.part is None else _operator(one), one.block) for one in kernels))
+    fusion = _Fusion(is_compiled, across_layers=across_layers)
+    for one in seen:
+        fusion.take(one)
+    return list(_called(fusion.kernels()))
 
 
-def _called(kernels: Iterable[tuple[Operator, str]]) -> Iterator[Operator]:
-    """Yield the kernels, with the calls of compiled code at the first of each."""
+def _called(kernels: Iterable[Kernel]) -> Iterator[Operator]:
+    """Yield what runs, with the calls of compiled code at the first kernel of each."""
     known: set[tuple[str, bool, str]] = set()
-    for one, block in kernels:
-        call = one.phase, one.is_again, block
+    for kernel in kernels:
+        one = kernel.operator
+        call = one.phase, one.is_again, kernel.block
         if one.is_compiled and call not in known:
             known.add(call)
             one = replace(one, calls=2 if one.is_again else 1)  # a checkpoint calls forward through hooks of its own
         yield one
 
 
-def _to_join(
-    operands: dict[int, int], part: object, made_by: dict[int, Kernel], read_by: dict[int, list[Kernel]]
-) -> list[Kernel]:
-    """Return the kernels that an operator joins, which become one, the latest maker first."""
-    makers = list(dict.fromkeys(made_by[value].now for value in operands if value in made_by))
-    readers = (one.now for value in operands for one in reversed(read_by.get(value, [])))
-    found: list[Kernel] = []
-    for one in (*reversed(makers), *readers):
-        if one.part != part or one in found:
-            continue
-        together = {*found, one}
-        # What must run before the joined kernel may not itself wait for it.
-        before = {other.now for kernel in together for other in kernel.after} | {*makers}
-        if not any(other.needs & kernel.bits for other in before - together for kernel in together):
-            found.append(one)
-            if one not in makers:
-                break
-    return found
+class _Fusion:
+    """The kernels of the operators taken so far."""
 
+    def __init__(self, is_compiled: Callable[[Operator], bool], *, across_layers: bool) -> None:
+        self._is_compiled = is_compiled
+        self._across_layers = across_layers
+        self._values = Values()
+        self._kernels: list[Kernel] = []
+        """Also those that were merged into others."""
+        self._made_by: dict[int, Kernel] = {}
+        self._read_by: dict[int, list[Kernel]] = {}
+        self._bytes: dict[int, int] = {}
+        """Of each value that an operator made."""
+        self._casts: dict[tuple[object, ...], list[int]] = {}
+        """What was computed, by its operand and its size -> the values that it made."""
 
-def _order(kernel: Kernel, kernels: Sequence[Kernel]) -> None:
-    """Note what a kernel comes after, for itself and for those that come after it."""
-    before = kernel.needs
-    for maker in {one.now for one in kernel.after} - {kernel}:
-        kernel.needs |= maker.needs | maker.bits
-    for one in () if kernel.needs == before or kernel is kernels[-1] else kernels:
-        if one.needs & kernel.bits:
-            one.needs |= kernel.needs | kernel.bits
+    def take(self, seen: Seen) -> None:
+        """Take the operator that ran next: it joins kernels, or becomes one."""
+        operator, block, read, wrote = seen
+        operator = replace(operator, is_compiled=self._is_compiled(operator))
+        operands = {self._values.read(storage): size for storage, size in read}
+        same = (operator.phase, operator.is_again, block, operator.bytes, *operands)
+        if (
+            operator.is_compiled and operator.name == "_to_copy" and same in self._casts
+        ):  # a compiler casts a value once
+            for (storage, _), value in zip(wrote, self._casts[same], strict=True):
+                self._values.keep(storage, value)
+            return
+        results = {self._values.write(storage): size for storage, size in wrote}
+        self._bytes |= results
+        self._casts[same] = list(results)
+        kernel = self._kernel_of(operator, "" if self._across_layers else block, operands)
+        self._add_operands(kernel, operands)
+        self._order(kernel)
+        kernel.inside |= results.keys()
+        self._made_by |= dict.fromkeys(results, kernel)
 
+    def kernels(self) -> list[Kernel]:
+        """The kernels of all operators, with what they write."""
+        found = [one for one in self._kernels if one.into is None]
+        for one in found:
+            if one.part is not None:
+                self._leave(one)
+        return found
 
-def _merge(kernel: Kernel, other: Kernel) -> None:
-    """Make another kernel part of this one."""
-    other.into = kernel
-    kernel.bits, kernel.needs = kernel.bits | other.bits, 0
-    kernel.inside |= other.inside
-    read = kernel.read | other.read
-    kernel.used |= other.used | (read.keys() & kernel.inside)
-    kernel.read = {value: size for value, size in read.items() if value not in kernel.inside}
-    kernel.after = {one.now for one in kernel.after | other.after} - {kernel}
+    def _kernel_of(self, operator: Operator, block: str, operands: dict[int, int]) -> Kernel:
+        """Return the kernel that an operator becomes a part of."""
+        part: object = None
+        if class_of(operator) == "compiled" and operator.name not in UNFUSED:
+            part = object() if _sums_columns(operator) else (operator.phase, operator.is_again, block)
+        joined = [] if part is None else self._to_join(operands, part)
+        if not joined:
+            self._kernels.append(Kernel(first=operator, part=part, block=block, bits=1 << len(self._kernels)))
+            return self._kernels[-1]
+        for one in joined[1:]:
+            joined[0].merge(one)
+        return joined[0]
+
+    def _to_join(self, operands: Iterable[int], part: object) -> list[Kernel]:
+        """Return the kernels that an operator joins, which become one, the latest maker first."""
+        makers = list(dict.fromkeys(self._made_by[value].now for value in operands if value in self._made_by))
+        readers = (one.now for value in operands for one in reversed(self._read_by.get(value, [])))
+        found: list[Kernel] = []
+        for one in (*reversed(makers), *readers):
+            if one.part != part or one in found:
+                continue
+            together = {*found, one}
+            # What must run before the joined kernel may not itself wait for it.
+            before = {other.now for kernel in together for other in kernel.after} | {*makers}
+            if not any(other.needs & kernel.bits for other in before - together for kernel in together):
+                found.append(one)
+                if one not in makers:
+                    break
+        return found
+
+    def _add_operands(self, kernel: Kernel, operands: dict[int, int]) -> None:
+        for value, size in operands.items():
+            if value in kernel.inside:
+                kernel.used.add(value)
+                continue
+            kernel.read[value] = max(size, kernel.read.get(value, 0))
+            self._read_by.setdefault(value, []).append(kernel)
+            if value in self._made_by:
+                kernel.after.add(self._made_by[value].now)
+
+    def _order(self, kernel: Kernel) -> None:
+        """Note what a kernel comes after, for itself and for those that come after it."""
+        before = kernel.needs
+        for maker in {one.now for one in kernel.after} - {kernel}:
+            kernel.needs |= maker.needs | maker.bits
+        if kernel.needs != before and kernel is not self._kernels[-1]:
+            for one in self._kernels:
+                if one.needs & kernel.bits:
+                    one.needs |= kernel.needs | kernel.bits
+
+    def _leave(self, kernel: Kernel) -> None:
+        """Set what the kernel writes. Values that only kernels of backward read are not written but computed again."""
+        largest = max((self._bytes[value] for value in kernel.inside), default=0)
+        for value in kernel.inside:
+            size = self._bytes[value]
+            readers = [one.now for one in self._read_by.get(value, []) if one.now is not kernel]
+            again = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
+            if readers and len(again) == len(readers) and size > SMALL_SHARE * largest:
+                for reader in again:
+                    reader.read.pop(value, None)
+                    reader.read |= kernel.read  # computing it again reads what its maker read
+            elif readers or (value not in self._read_by and value not in kernel.used):
+                kernel.wrote[value] = size
 
 
 def _sums_columns(operator: Operator) -> bool:
@@ -207,23 +252,3 @@ def _sums_columns(operator: Operator) -> bool:
     size = 4 if operator.dtype == "float32" else 2
     # The bytes beyond those of the input are the result: at most one float32 for each column.
     return 0 < operator.bytes - elements * size <= 4 * shape[-1] < elements
-
-
-def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Kernel]]) -> None:
-    """Set what the kernel writes. Values that only kernels of backward read are not written but computed again."""
-    largest = max((bytes_of[value] for value in kernel.inside), default=0)
-    for value in kernel.inside:
-        readers = [one.now for one in read_by.get(value, []) if one.now is not kernel]
-        again = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
-        is_final = value not in read_by and value not in kernel.used
-        if readers and len(again) == len(readers) and bytes_of[value] > SMALL_SHARE * largest:
-            for reader in again:
-                reader.read.pop(value, None)
-                reader.read |= kernel.read  # computing it again reads what its maker read
-        elif readers or is_final:
-            kernel.wrote[value] = bytes_of[value]
-
-
-def _operator(kernel: Kernel) -> Operator:
-    moved = sum(kernel.read.values()) + sum(kernel.wrote.values())
-    return replace(kernel.first, name="fused", bytes=moved, flops=0, layout="", is_compiled=True)

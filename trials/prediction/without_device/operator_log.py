@@ -101,10 +101,9 @@ class OperatorLog:
         self._freed[storage] = self._freed.get(storage, 0) + 1
 
     def operated(self, func: OpOverload, args: Sequence[object], result: object) -> None:
-        if self._phase is None:
-            return
-        known = known_of(func)
-        if known is None:
+        """Note an operator that ran."""
+        known = known_of(func) if self._phase else None
+        if self._phase is None or known is None:
             return
         moved = moved_bytes(known.name, known.written, args, result)
         if moved is None:  # of a subclass of Tensor: what a DTensor computes on this rank's part no mode sees
@@ -114,35 +113,24 @@ class OperatorLog:
             return
         path, again = self._place()
         module, block = places_of(path)
-        name, flops, causal, shapes = known.name, 0, False, moved.shapes
-        size, ranks, stride = moved.bytes, 1, 1
-        if known.communicates:
-            from lmsweep.trials.distributed.ranks.comm_count import message_of
-
-            message = message_of(func, args, result)
-            if message is None:
-                return
-            name, size, ranks = message.kind, message.size, len(message.ranks)
-            stride = message.ranks[1] - message.ranks[0] if ranks > 1 else 1
-        elif "attention" in name:
-            name, flops, causal, shapes = self._attention.of(name, shapes, args)
-        elif known.flops:
-            flops = known.flops(shapes, result)
         operator = Operator(
-            name=name,
-            shapes=shapes,
+            name=known.name,
+            shapes=moved.shapes,
             dtype=moved.dtype,
-            bytes=size,
-            flops=flops,
+            bytes=moved.bytes,
+            flops=known.flops(moved.shapes, result),
             phase=self._phase,
             module=module,
             is_again=again,
-            is_causal=causal,
-            stream="communication" if known.communicates else "compute",
-            layout=layout_of(name, args, result),
-            ranks=ranks,
-            stride=stride,
+            layout=layout_of(known.name, args, result),
         )
+        if known.communicates:
+            collective = _collective(operator, func, args, result)
+            if collective is None:
+                return
+            operator = collective
+        elif "attention" in known.name:
+            operator = self._attention.of(operator, args)
         self.seen.append(Seen(operator, block, self._numbered(moved.read), self._numbered(moved.wrote)))
 
     def _numbered(self, moved: tuple[tuple[int, int], ...]) -> tuple[tuple[Storage, int], ...]:
@@ -184,6 +172,20 @@ class OperatorLog:
             self._made_by.setdefault(latest_number(), path)
         self._latest = path
         return path, again
+
+
+def _collective(operator: Operator, func: OpOverload, args: Sequence[object], result: object) -> Operator | None:
+    """Return an operator that communicates as the collective that it starts; None if it starts none."""
+    from lmsweep.trials.distributed.ranks.comm_count import message_of
+
+    message = message_of(func, args, result)
+    if message is None:
+        return None
+    ranks = message.ranks
+    stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    return replace(
+        operator, name=message.kind, bytes=message.size, stream="communication", ranks=len(ranks), stride=stride
+    )
 
 
 def local_parts(given: object) -> object:
@@ -232,7 +234,8 @@ class Known:
     written: tuple[int, ...]
     """Places of the arguments that it writes."""
     communicates: bool
-    flops: Callable[[tuple[Shape, ...], object], int] | None
+    flops: Callable[[tuple[Shape, ...], object], int]
+    """Takes the shapes of its inputs, and its result. Attention's are counted where the kernel is chosen."""
 
 
 @cache
@@ -248,7 +251,7 @@ def known_of(func: OpOverload) -> Known | None:
     return Known(name=name, written=written, communicates=communicates, flops=_flops_of(func, name))
 
 
-def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], object], int] | None:
+def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], object], int]:
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
         # Each row meets the weights of its group alone; of two batches, each product is its own.
         return lambda shapes, _: 2 * prod(shapes[0][-2:] if len(shapes[1]) == 2 else shapes[0]) * shapes[1][-1]
@@ -256,7 +259,7 @@ def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], objec
         count = flop_registry[all_overloads(func)]
         return lambda shapes, _: int(count(*shapes))
     # PyTorch's count of a convolution's backward takes no notice of groups.
-    return _convolution if name.startswith("convolution") else None
+    return _convolution if name.startswith("convolution") else lambda *_: 0
 
 
 def _convolution(shapes: tuple[Shape, ...], result: object) -> int:
@@ -280,30 +283,30 @@ class _Attention:
         elif config.device_type == "cuda" and known and known.uses_cudnn:
             self._kernel = "sdpa_cudnn"
 
-    def of(self, name: str, shapes: tuple[Shape, ...], args: Sequence[Any]) -> Any:
-        """Name, FLOPs, whether it is causal, and the shapes of query, key and value."""
-        config, backward = self._config, "backward" in name
-        if name.startswith("varlen"):  # all sequences in one: (tokens, heads, d_head)
+    def of(self, operator: Operator, args: Sequence[Any]) -> Operator:
+        """Return an operator of attention as the GPU's, with the shapes of query, key and value, and its FLOPs."""
+        config, name, shapes = self._config, operator.name, operator.shapes
+        is_varlen, is_backward = name.startswith("varlen"), "backward" in name
+        if is_varlen:  # all sequences in one: (tokens, heads, d_head)
             shapes = tuple((1, one[1], one[0], one[2]) if len(one) == 3 else one for one in shapes)
-        first = 1 if backward else 0
+        first = 1 if is_backward else 0
         query, key, value = shapes[first : first + 3]
-        scores = query[1] * query[2] * key[2]
-        causal = name.startswith("varlen") or any(one is True for one in args[3:])
+        causal = is_varlen or any(one is True for one in args[3:])
         share = (1 + 1 / key[2]) / 2 if causal else 1.0
-        packed = config.attention in ("flex", "varlen")
-        if packed and (config.window or config.document_length):
+        is_packed = config.attention in ("flex", "varlen") and (config.window or config.document_length)
+        if is_packed:
             share = least_share_of_scores(config, causal=config.causal)
+        if is_packed or is_varlen:
             share /= key[2] / config.context_length  # varlen's scores are those of one long sequence of all documents
-        elif name.startswith("varlen"):
-            share /= key[2] / config.context_length
         # Fakes call cuDNN's kernel by its name where FlashAttention does not stand for it.
-        masked = "cudnn" in name and args[8 if backward else 3] is not None
+        masked = "cudnn" in name and args[8 if is_backward else 3] is not None
         if masked or (self._kernel and ("flash" in name or self._kernel == "flex_attention")):
             name = "sdpa_cudnn_masked" if masked else str(self._kernel)
-            name += "_backward" if backward else ""
-        passes = BACKWARD_OF_ATTENTION["hardware"] if backward else 1
+            name += "_backward" if is_backward else ""
+        passes = BACKWARD_OF_ATTENTION["hardware"] if is_backward else 1
+        scores = query[1] * query[2] * key[2]
         flops = query[0] * int(passes * share * 2 * scores * (query[3] + value[3]))
-        return name, flops, causal, shapes[: first + 3]
+        return replace(operator, name=name, shapes=shapes[: first + 3], flops=flops, is_causal=causal)
 
 
 @cache
