@@ -141,7 +141,7 @@ def _evenly(total: int, parts: int, of: int) -> Tensor:
     return torch.tensor([total * (i + 1) // parts - total * i // parts if i < parts else 0 for i in range(of)])
 
 
-def _known(mode: FakeTensorMode, values: Tensor) -> Any:
+def _known(mode: FakeTensorMode, values: Tensor) -> Tensor:
     return mode.fake_tensor_converter.from_real_tensor(mode, values, make_constant=True)
 
 
