@@ -23,7 +23,7 @@ from tabulate import tabulate
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.audit.asking import asked_of, configs_of, operators_question, why_unpredicted
 from lmsweep.orchestrator.features.audit.case import Case
-from lmsweep.orchestrator.features.audit.causes.other_step import SLOWER
+from lmsweep.orchestrator.features.audit.causes import other_step
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, other_peaks, peak_of, precision_of
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
@@ -156,9 +156,9 @@ def fewer(name: str) -> Callable[[Case, random.Random], Draw | None]:
     return inject
 
 
-def slower(kind: str, name: str) -> Callable[[Case, random.Random], Draw | None]:
+def slower(factors: Callable[[Case], other_step.Factors], name: str) -> Callable[[Case, random.Random], Draw | None]:
     def inject(case: Case, draw: random.Random) -> Draw | None:
-        found = [*SLOWER[kind](case)]
+        found = [*factors(case)]
         if not found:
             return None
         (one,) = draw.choices(found, [one.weight for one in found])
@@ -171,10 +171,10 @@ def slower(kind: str, name: str) -> Callable[[Case, random.Random], Draw | None]
 INJECTIONS: tuple[Callable[[Case, random.Random], Draw | None], ...] = (
     sparse, other_peak, causal, recomputed, gpus, accumulation, ranks, padding, warm_up, asynchronous,
     fewer("frozen weights"), fewer("LoRA counted as full"),
-    slower("precision", "TF32 or autocast off"),
-    slower("attention", "math or memory-efficient attention in place of flash"),
-    slower("flash 2", "FlashAttention 2 on Hopper"), slower("offload", "offload"),
-    slower("form", "PCIe in place of SXM"), slower("power", "power limit"),
+    slower(other_step.precision, "TF32 or autocast off"),
+    slower(other_step.attention, "math or memory-efficient attention in place of flash"),
+    slower(other_step.flash_2, "FlashAttention 2 on Hopper"), slower(other_step.offload, "offload"),
+    slower(other_step.form, "PCIe in place of SXM"), slower(other_step.power, "power limit"),
 )  # fmt: skip
 """One for each factor of the list, drawn alike."""
 SAME = {"frozen weights": {"LoRA counted as full"}, "LoRA counted as full": {"frozen weights"}}

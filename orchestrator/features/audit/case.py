@@ -14,7 +14,7 @@ from lmsweep.orchestrator.features.audit.claims.counting import (
 )
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.operator_changes import without_gradients_of_weights
-from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted
+from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted, Run
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
 """The numbers of a claim. Each says how many tokens a second all GPUs train."""
@@ -34,6 +34,11 @@ class Case:
     predicted: Predicted | None
     why_not: str | None = None
     """Why the step is not predicted."""
+
+    @property
+    def run(self) -> Run | None:
+        """Return the predicted run in the middle; None without a prediction."""
+        return self.predicted.run if self.predicted else None
 
     @cached_property
     def peak(self) -> float:
@@ -103,12 +108,12 @@ class Case:
     @cached_property
     def launch_factor(self) -> float:
         """Return how many times faster the step seems to be if only its launches are timed."""
-        return launch_bound_factor(self.predicted.run) if self.predicted else 8.0
+        return launch_bound_factor(self.run) if self.run else 8.0  # a usual factor
 
     @cached_property
     def frozen_factor(self) -> float:
         """Return how many times faster the step is without gradients of weights and without an update."""
-        return 1 / ratio(self.predicted.run, without_gradients_of_weights) if self.predicted else 1.45
+        return 1 / ratio(self.run, without_gradients_of_weights) if self.run else 1.45  # a usual factor
 
     @cached_property
     def observed(self) -> dict[str, float]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.cluster.planned_nodes import layout_of
 from lmsweep.orchestrator.features.audit.asking import (
     configs_of,
     is_above_prediction,
+    layout_of_claim,
     operators_question,
     why_unpredicted,
 )
@@ -33,7 +33,7 @@ from lmsweep.trials.spec.config import TrialConfig
 SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 """Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
 from hosts of 1 to 2.6 times the reference's."""
-UNLIKE = 0.2
+SPLIT = 0.2
 """Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
 parallelism. They send from nothing that takes time to as much as sharded weights, for which they are predicted."""
 USUAL_MFU, USUAL_DEVIATION = 0.35, 0.4
@@ -111,25 +111,24 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
     if why := why_unpredicted(claim):
         return Refusal(why)
     runs = []
-    is_unlike = max(claim.pp or 1, claim.cp or 1, claim.ep or 1, claim.tp or 1) > 1
     steps = steps_of(claim, configs_of(claim), answers)
     for config in steps.configs:
         answer = answers[operators_question(config)]
         if answer.untimed or answer.why_not:
             return Refusal(answer.untimed or answer.why_not or "")
         operators = from_values(answer.operators)
-        if (claim.checkpointing or "").lower().startswith("selective"):
+        if claim.is_selective:
             operators += tuple(products_again(operators))
         ways = [operators]
         if config.compile == "none":  # others fuse by hand, some or all
             ways.append(fused(operators))
-        if is_unlike:
+        if claim.is_split:
             ways += [without_sending(one) for one in ways]
         runs += [run_of(config, one, claim) for one in ways]
     rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
     widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
     parts = [widest, (rates[-1] - rates[0]) / math.sqrt(12)]  # anywhere between them is as likely
-    parts += [UNLIKE] * is_unlike
+    parts += [SPLIT] * claim.is_split
     faster = FLOAT8_EXPERTS * is_above_prediction(claim)
     parts.append(faster / 2)
     low, high = _tuned(runs)
@@ -164,9 +163,8 @@ def _nearer_to_usual(found: Predicted, claim: Claim) -> Predicted:
 
 def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:
     """Return the run of these operators on the claim's GPUs."""
-    device = claim.device
-    layout = layout_of(claim.count, device, nodes=str(claim.nodes) if claim.nodes else None, network=None)
-    rates = _rates().of(device, layout.network)
+    layout = layout_of_claim(claim)
+    rates = _rates().of(claim.device, layout.network)
     sized = replace(config, nodes=layout.nodes)
     return Run(config=sized, operators=in_precision(operators, sized), rates=rates,
                step=predicted_step(operators, sized, rates))  # fmt: skip

@@ -20,8 +20,6 @@ REJECTED: tuple[Verdict, ...] = ("impossible", "contradicts itself")
 TOLERANCE, COUNT_TOLERANCE = 0.06, 0.08
 """Largest logarithm of the ratio of two numbers of one claim that agree: of tokens and times, and where FLOPs are
 counted, which trainers do with and without embeddings, norms and rotary positions."""
-FASTEST, SLOWEST = 1.0, 1.0
-"""Factors on the ends of the predicted interval beyond which a claim is impossible, or slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,11 +154,11 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
     if known is None:
         share = claimed / case.bound
         return "cannot tell", f"below the bound ({share:.0%} of it), but no step is predicted: {case.why_not}", None
-    most = FASTEST * max(known.high, known.tuned[1])
+    most = max(known.high, known.tuned[1])
     if claimed > most:
         words = f"{_rate(claimed)} is {claimed / known.middle:.2f} times the prediction, and above what any stack"
         return "impossible", f"{words} is known to reach, {_rate(most)}", None
-    if claimed < known.low * SLOWEST:
+    if claimed < known.low:
         words = f"{_rate(claimed)} is {claimed / known.middle:.2f} of the prediction, below its interval"
         return "slow", f"{words}, {_rate(known.low)} to {_rate(known.high)}", None
     return "possible", f"{_rate(claimed)} is within what is predicted, {_rate(known.low)} to {_rate(most)}", None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.causes import other_step
 from lmsweep.orchestrator.features.audit.causes.hypothesis import (
     COUNTED,
     EVERY,
@@ -165,15 +166,15 @@ HYPOTHESES: dict[str, Callable[[Case], Iterable[Hypothesis]]] = {
     "asynchronous timing": asynchronous,
     "frozen weights": lambda case: fewer_trained(case, 3.0),
     "LoRA counted as full": _lora,
-    "TF32 or autocast off": slower("precision"),
-    "math or memory-efficient attention in place of flash": slower("attention"),
-    "FlashAttention 2 on Hopper": slower("flash 2"),
-    "offload": slower("offload"),
-    "PCIe in place of SXM": slower("form"),
-    "another GPU than stated": slower("gpu"),
-    "power limit": slower("power"),
-    "activation checkpointing not stated": slower("checkpointing"),
-    "the host or the data decides": slower("host"),
+    "TF32 or autocast off": slower(other_step.precision),
+    "math or memory-efficient attention in place of flash": slower(other_step.attention),
+    "FlashAttention 2 on Hopper": slower(other_step.flash_2),
+    "offload": slower(other_step.offload),
+    "PCIe in place of SXM": slower(other_step.form),
+    "another GPU than stated": slower(other_step.other_gpu),
+    "power limit": slower(other_step.power),
+    "activation checkpointing not stated": slower(other_step.checkpointing),
+    "the host or the data decides": slower(other_step.host),
 }  # fmt: skip
 """Cause -> its hypotheses. causes.csv has how often it was the cause over the others, and where to look."""
 

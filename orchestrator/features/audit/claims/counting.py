@@ -14,6 +14,11 @@ PRECISION_WORDS = {
     "fp8_cs": "fp8_tensorwise", "nf4": "bf16", "4bit": "bf16",
 }  # fmt: skip
 """Another word for a precision -> the field's."""
+ATTENTION_WORDS = {
+    **dict.fromkeys(("eager", "math", "naive", "naive_softmax", "sdpa_math"), "naive"),
+    **dict.fromkeys(("fa3", "flash_attention_3", "cudnn", "sdpa_cudnn", "te"), "sdpa_cudnn"),
+}
+"""Word for an attention -> the field's; all others are FlashAttention 2. cuDNN's kernel is as fast as version 3."""
 FREE_PASSES = {"full": 3.0, "lora": 2.0, "dora": 2.0, "qlora": 2.0, "frozen": 2.0}
 """Method -> passes of the weights' products in a step: forward, gradients of inputs, gradients of weights."""
 BYTES_OF_UPDATE = 12
@@ -37,6 +42,11 @@ def precision_of(claim: Claim) -> str:
     if found in PRECISIONS and getattr(claim.device, PRECISIONS[found].rate):
         return found
     return "bf16" if claim.device.bf16 else "fp16"
+
+
+def attention_of(claim: Claim) -> str:
+    """Return the attention as a field of a trial; FlashAttention 2 unless another is stated."""
+    return ATTENTION_WORDS.get((claim.attention or "").lower(), "sdpa_flash")
 
 
 def peak_of(device: Device, precision: str) -> float:
