@@ -14,7 +14,6 @@ import numpy as np
 from tabulate import tabulate
 
 from lmsweep.analysis.reference import stores
-from lmsweep.orchestrator.features.best.cells.cells import environment_of
 from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import PlannedTrial
@@ -22,7 +21,7 @@ from lmsweep.orchestrator.planning.step_estimate import StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.trials.analytic.trial_durations import FLOAT8_SECONDS, Duration, Durations
 from lmsweep.trials.results.environment import MEASURING_VERSION
-from lmsweep.trials.results.stored_config import config_of
+from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS

@@ -86,7 +86,7 @@ def line_of(part: PartVerdict) -> dict[str, str]:
     values = [_value(part, one) for one in times]
     unit = choose_unit(RATES.get(part.value, "s"), values[:1])
     measured, *ends = (f"{one:.0f}" if one >= 100 else f"{one:.3g}" for one in (one / unit.size for one in values))
-    ends = sorted(ends, key=float)
+    ends = sorted(ends, key=float)  # the longest time is the lowest rate
     return {
         "part": name_of(part),
         "measured": f"{measured} {unit.name}",

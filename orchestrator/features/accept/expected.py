@@ -80,20 +80,19 @@ class Known(NamedTuple):
 
 def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
     """Return what a part should take, by each source that says something. part: a process that measured it."""
-    # kind: how far machines and processes differ; cpu of every part of a machine without a GPU, host of the launches of
-    # one with a GPU. unit: what a slow part accuses; host in both cases.
-    kind = part.judged.kind
+    kind = part.judged.kind  # `cpu` of all parts without a GPU; `host` of a GPU's launches: both are of the unit host
     # A CPU has only its own history: there are too many kinds.
     of_kind = None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)
     if of_kind is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
         of_kind = _public(part, device, known)
-    here = part.node, part.machine, part.device_name
-    mine = [one for one in _same(part, known.history) if (one.node, one.machine, one.device_name) == here]
+    here = part.node, part.machine
+    same = _same(part, known.history)
+    mine = [one for one in same if (one.node, one.machine) == here and one.device_name == part.device_name]
     # Attempts of one machine: a GPU's differ as its processes do, a host's also from time to time.
     between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
     before = _of(part, mine, "its own history", "before", each="attempt_id", between=between, decides=kind == "cpu")
-    alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here[:2]]
-    # Disturbed ones are slower: by them, too, a part that is slower still stands out.
+    alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here]
+    # If all were disturbed, they are slower than they should be: a part that is slower still stands out even so.
     others = _same(part, alike) or _same(part, alike, disturbed=True)
     beside = _of(part, others, "the others of this acceptance", "peers", decides=False)
     return [one for one in (of_kind, before, beside) if one is not None]

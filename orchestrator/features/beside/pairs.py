@@ -68,7 +68,7 @@ LONG = [
     *(f"{name}{end}" for name in ("mine", "theirs", "ratio") for end in ("", "_low", "_high")),
     *("wall_ratio", "verdict", "mine_flags", "theirs_flags", "caveats", "differs"),
 ]
-"""The columns of `pairs` that CSV and JSON show."""
+"""The columns of `Pairs.frame` that CSV and JSON show."""
 
 
 class NoCounterpartError(RequestError):
@@ -90,21 +90,22 @@ class Side(NamedTuple):
 
 class Pairs(NamedTuple):
     frame: pd.DataFrame
-    """As `pairs` returns it."""
+    """Its columns are those that `paired` lists."""
     cells: pd.DataFrame
     """The cells of claims; their index is that of the frame."""
     unpaired: tuple[int, int]
     """Numbers that only this store has, and that only the other side has."""
 
 
-def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
+def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
     """Return a row for each number of the other side that has a counterpart among these results.
 
     attempts: rows of `lmsweep.load(..., pooled=False)`. name: `published`, another store that ships, or the location of
-    a store. Paired are times of a step, of its parts, of attention and of the loss alone, and memory at the same point
-    of an iteration, if the model (or the width), the context length, the batch size, the precision, the compilation and
-    the attention agree. Where the other side leaves one of them open, the result stands there whose conditions differ
-    least from it and from a plain run: float32, eager, written-out attention, a steady state. Columns:
+    a store. rows: the pooled rows that are paired; None: all. Paired are times of a step, of its parts, of attention
+    and of the loss alone, and memory at the same point of an iteration, if the model (or the width), the context
+    length, the batch size, the precision, the compilation and the attention agree. Where the other side leaves one of
+    them open, the result stands there whose conditions differ least from it and from a plain run: float32, eager,
+    written-out attention, a steady state. Columns of `frame`:
 
     - `source` (sweep of the other side: report and table, as `seed2 e2e_fp32`), `hardware`.
     - `measurement_id`, `environment_id`, `workload`, the configuration and the environment of our result; with
@@ -121,11 +122,6 @@ def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
 
     Raises RequestError if there is no such store, and NoCounterpartError if no number has a counterpart.
     """
-    return paired(attempts, name).frame
-
-
-def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
-    """Return `pairs`, and the cells of their claims. rows: the pooled rows that are paired; None: all."""
     is_published = name == PUBLISHED
     lengths = set() if rows is None else set(rows["context_length"].dropna())  # a report may leave it open
     theirs = _published(lengths.pop() if len(lengths) == 1 else None) if is_published else _side(_attempts_of(name))
@@ -173,16 +169,14 @@ WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNS
 
 def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
     """Move the flags of wall time away from device times."""
-    rows = frame[["mine_flags", "theirs_flags", "clock"]].itertuples(index=False)
-    divided = [_divided(*row) for row in rows]
-    names = ["mine_flags", "theirs_flags", "wall_flags"]
-    return frame.assign(**{name: pd.Series([one[i] for one in divided], frame.index) for i, name in enumerate(names)})
-
-
-def _divided(mine: tuple[str, ...], theirs: tuple[str, ...], clock: str | None) -> tuple[tuple[str, ...], ...]:
-    moved = WALL_FLAGS if clock == "device" else ()
-    sides = [tuple(word for word in words if word not in moved) for words in (mine, theirs)]
-    return (*sides, tuple(word for word in dict.fromkeys(mine + theirs) if word in moved))
+    moved = [WALL_FLAGS if clock == "device" else frozenset[Flag]() for clock in frame["clock"]]
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for name in ("mine_flags", "theirs_flags"):
+        pairs = zip(frame[name], moved, strict=True)
+        found[name] = [tuple(flag for flag in flags if flag not in gone) for flags, gone in pairs]
+    both = zip(frame["mine_flags"] + frame["theirs_flags"], moved, strict=True)
+    found["wall_flags"] = [tuple(flag for flag in dict.fromkeys(flags) if flag in gone) for flags, gone in both]
+    return frame.assign(**{name: pd.Series(flags, frame.index) for name, flags in found.items()})
 
 
 def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -367,7 +361,7 @@ def _processes(found: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
 
 
 def _oriented(cells: pd.DataFrame, *, is_published: bool) -> pd.DataFrame:
-    """The columns of `pairs` about numbers: the ratio is theirs / mine, whichever is the baseline."""
+    """The columns of `Pairs.frame` about numbers: the ratio is theirs / mine, whichever is the baseline."""
     theirs, mine = ("baseline", "contrast") if is_published else ("contrast", "baseline")
     ends = ("", "_low", "_high")
     shown: dict[str, Any] = {

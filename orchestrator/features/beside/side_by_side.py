@@ -49,7 +49,7 @@ class SideBySide:
     title: str
     """Both sides, the claim, and how many numbers have no counterpart."""
     frame: pd.DataFrame
-    """The pairs, as `lmsweep.orchestrator.features.beside.pairs.pairs` returns them."""
+    """The pairs, as in `lmsweep.orchestrator.features.beside.pairs.Pairs`."""
     lines: list[Line]
     claim: Claim | None
     """Of the steps on the hardware with the most that nothing questions; beside a store of all times."""

@@ -60,7 +60,7 @@ def winner_words(found: Answer, *, is_short: bool = False) -> str:
     words = [
         f"{'Best' if found.can_tell else 'Cannot tell the best'} for {found.aim.words}"
         f"{':' if found.can_tell else '; ahead:'} {cell_words(winner, names)}",
-        f"{_number(goal.shown(known_cost(winner, found.aim)), goal)} (95 % interval {ends}){where}, {processes}",
+        f"{_number(goal.shown(known_cost(winner, found.aim).median), goal)} (95 % interval {ends}){where}, {processes}",
     ]
     account = "" if is_short else _account_words(winner, found.aim)
     return "\n".join([*words, *([account] if account else []), _lead_words(found)])

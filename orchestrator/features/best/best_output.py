@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch
+from lmsweep.orchestrator.features.best.answer import Answer, AxisEffect, LargestBatch, Scalar, scalar
 from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, workloads_of
 from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, job_words, value_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell
@@ -13,7 +13,6 @@ from lmsweep.orchestrator.features.best.recipes.recipe import pytorch_snippet, t
 from lmsweep.trials.results.metrics import WALL_TIME
 from lmsweep.trials.spec.identity import trial_id
 
-Scalar = str | int | float | bool | None
 NOT_ASKED = LargestBatch(None, "not asked for; --max-batch predicts it")
 
 
@@ -44,17 +43,6 @@ class BeatenCell:
     """The 95 % interval of `ratio`, the variation between processes included."""
     chance: float
     """Probability that the winner is better at all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AxisEffect:
-    axis: str
-    best: Scalar
-    worst: Scalar
-    ratio: float
-    """How many times better, as the geometric mean over the other axes."""
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,17 +126,7 @@ def _of_job(found: Answer, largest: LargestBatch) -> BestOfJob:
             for one in found.beaten
         ],
         front=[_cell(one, found) for one in found.front],
-        effects=[
-            AxisEffect(
-                axis=one.axis,
-                best=_scalar(one.best),
-                worst=_scalar(one.worst),
-                ratio=one.ratio,
-                low=one.low,
-                high=one.high,
-            )
-            for one in found.effects
-        ],
+        effects=[*found.effects],
         larger=None
         if larger is None
         else LargerCell(
@@ -170,7 +148,7 @@ def _cell(cell: Cell, found: Answer) -> BestCell:
     return BestCell(
         trial_id=trial_id(cell.config),
         device_name=cell.environment.device_name,
-        settings={name: _scalar(value_of(cell, name)) for name in found.names if name != DEVICE},
+        settings={name: scalar(value_of(cell, name)) for name in found.names if name != DEVICE},
         processes=cell.processes,
         value=found.aim.goal.shown(cost.median) if cost else None,
         step_seconds=time.median if time else None,
@@ -178,7 +156,3 @@ def _cell(cell: Cell, found: Answer) -> BestCell:
         peak_is_predicted=has_predicted_peak(cell),
         dollars_per_million_tokens=cell.dollars(found.aim),
     )
-
-
-def _scalar(value: object) -> Scalar:
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,21 +1,20 @@
-"""What `doctor --format json` prints."""
+"""What the doctor finds, as records: what `doctor --format json` prints."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
-
-from lmsweep.orchestrator.features.doctor.machine_checks import Finding
 
 State = Literal["ok", "warning", "fails"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Found:
+    """The result of one check."""
+
     check: str
     finding: str
-    state: State
+    state: State = "ok"
     """fails: the node says that it has GPUs which trials there could not use."""
-    advice: str | None
+    advice: str | None = None
     """null if it is ok."""
 
 
@@ -32,21 +31,6 @@ class DoctorOutput:
     nodes: list[Examined]
 
 
-def doctor_output(nodes: Mapping[str, Sequence[Finding]]) -> DoctorOutput:
-    """Return what was found on the nodes, by address; this machine has none."""
-    return DoctorOutput(
-        nodes=[
-            Examined(
-                node=name or None,
-                findings=[
-                    Found(check=one.check, finding=one.found, state=state_of(one), advice=one.advice or None)
-                    for one in findings
-                ],
-            )
-            for name, findings in nodes.items()
-        ]
-    )
-
-
-def state_of(one: Finding) -> State:
-    return "fails" if one.fails else "warning" if one.advice else "ok"
+def unless(is_fine: bool, check: str, finding: str, advice: str) -> Found:
+    """Return what was found: a warning with this advice, unless it is fine."""
+    return Found(check, finding) if is_fine else Found(check, finding, "warning", advice)

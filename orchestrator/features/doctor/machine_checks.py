@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import psutil
 
+from lmsweep.orchestrator.features.doctor.doctor_output import Found, unless
 from lmsweep.trials.machine.cgroups import limits_of_groups
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
@@ -15,23 +15,7 @@ FEW_CORES = 4
 """Cores per GPU below which kernel launches, compilation and clock sampling disturb each other."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check."""
-
-    check: str
-    found: str
-    advice: str | None = None
-    """What to do; None if nothing is wrong."""
-    fails: bool = False
-    """Whether trials fail here, rather than measure something else."""
-
-
-def unless(is_fine: bool, check: str, found: str, advice: str) -> Finding:
-    return Finding(check, found, None if is_fine else advice)
-
-
-def cores() -> Iterator[Finding]:
+def cores() -> Iterator[Found]:
     usable, gpus = len(usable_cores()), len(gpu_states().gpus)
     for_each = f" for {gpus} GPU{'s' * (gpus > 1)}" if gpus else ""
     yield unless(
@@ -57,7 +41,7 @@ def cpu_quotas() -> list[float]:
     return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]
 
 
-def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
+def gpu_findings(gpu: GpuState) -> Iterator[Found]:
     """What NVML reports about a GPU besides its name."""
     if gpu.memory is not None and gpu.memory_used is not None:
         processes = "?" if gpu.processes is None else gpu.processes
@@ -65,10 +49,11 @@ def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
         advice = "Other processes take its memory and time: stop them (nvidia-smi lists them)."
         yield unless(not (gpu.processes or gpu.utilization), "other processes", found, advice)
     if gpu.partitioned:
-        yield Finding("MIG", "on", "A trial gets one MIG instance, so the datasheet's peak does not apply to it.")
+        advice = "A trial gets one MIG instance, so the datasheet's peak does not apply to it."
+        yield Found("MIG", "on", "warning", advice)
     if gpu.persistent is False:
         advice = "The first trial waits for the driver to load. Turn it on with: sudo nvidia-smi -pm 1"
-        yield Finding("persistence mode", "off", advice)
+        yield Found("persistence mode", "off", "warning", advice)
     if gpu.temperature is not None and gpu.slowdown_temperature is not None:
         found = f"{gpu.temperature} degC; throttles at {gpu.slowdown_temperature} degC"
         advice = "Close to throttling before anything runs: check the cooling."
@@ -79,13 +64,13 @@ def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
         yield unless(gpu.power_limit >= gpu.default_power_limit, "power limit", found, advice)
     if gpu.uncorrected_errors and gpu.ecc is not None:
         found = f"{'on' if gpu.ecc else 'off'}, {gpu.uncorrected_errors} uncorrected errors"
-        yield Finding("ECC", found, "Its memory is failing: replace the GPU.")
+        yield Found("ECC", found, "warning", "Its memory is failing: replace the GPU.")
     elif gpu.ecc is not None:
         advice = "ECC is off: compare results only with GPUs that have the same setting."
         yield unless(gpu.ecc, "ECC", "on" if gpu.ecc else "off", advice)
 
 
-def machine_findings() -> list[tuple[str, Finding]]:
+def machine_findings() -> list[tuple[str, Found]]:
     """Return what was found, each with what it is about: `host`, or `GPU 0`."""
     found = [("host", one) for one in cores()]
     return found + [(f"GPU {i}", one) for i, gpu in enumerate(gpu_states().gpus) for one in gpu_findings(gpu)]

@@ -29,6 +29,10 @@ NOT_READ = (
 )
 
 
+MOST_LINES = 10
+"""Of a kind that are printed."""
+
+
 def init(code: Annotated[str, Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
     """Write lmsweep.yaml, a first sweep of the code in this folder.
 
@@ -61,19 +65,19 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=relative)
     if not sweep.text:
         raise RequestError(_nothing_to_name(looked, sweep.not_measured))
-    adapter = Path(folder.folder, sweep.adapter_file)
-    is_kept = sweep.adapter is not None and adapter.exists()
-    to_write = None if is_kept else sweep.to_write
-    if sweep.adapter and not is_kept:
-        adapter.write_text(sweep.adapter, "utf-8")
+    model, adapter = sweep.model, Path(folder.folder, sweep.model.adapter_file)
+    is_kept = model.adapter is not None and adapter.exists()
+    to_write = None if is_kept else model.to_write
+    if model.adapter and not is_kept:
+        adapter.write_text(model.adapter, "utf-8")
         say(f"wrote {adapter}, which {'is to build' if to_write else 'builds'} your model")
     file.write_text(sweep.text, "utf-8")
     count = (
         "" if to_write else f"{len(load_sweep(str(file), code=None if inside else code).trials)} trials on {device}; "
     )
     say(f"wrote {file}: {count}{looked}")
-    if sweep.replaced:
-        say(f"  the model is small, for a first look: args replace your defaults of {', '.join(sweep.replaced)}")
+    if model.replaced:
+        say(f"  the model is small, for a first look: args replace your defaults of {', '.join(model.replaced)}")
     if found.unread:
         say(f"  {found.unread} more files were not read: choose a smaller folder with --code")
     for kind, listed in groupby(found.candidates, key=lambda one: one.kind):
@@ -91,9 +95,9 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     say(f"then: lmsweep run {file}{elsewhere}")
 
 
-def _first(lines: list[str], most: int = 10) -> list[str]:
+def _first(lines: list[str]) -> list[str]:
     """Return the first lines, and how many more there are."""
-    return lines if len(lines) <= most else [*lines[:most], f"  and {len(lines) - most} more"]
+    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"  and {len(lines) - MOST_LINES} more"]
 
 
 def _nothing_to_name(looked: str, left: tuple[str, ...]) -> str:

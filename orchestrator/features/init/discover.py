@@ -88,6 +88,7 @@ def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
 
 
 def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
+    # Name, how it is called, its definition, the function with its parameters, file.
     functions = [
         (node.name, node.name, node, node, file)
         for file, tree in trees.items()

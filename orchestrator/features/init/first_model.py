@@ -50,8 +50,9 @@ class FirstModel:
     adapter: str | None = None
     """The text of ADAPTER, if the model needs a function that builds it."""
     adapter_file: str = ADAPTER
+    """Relative to the code folder."""
     to_write: str | None = None
-    """What the user must write before the sweep runs."""
+    """What the user must write before the sweep runs; None if it runs as it is."""
     left: tuple[str, ...] = ()
     """Other models that were found, each with what to write."""
 

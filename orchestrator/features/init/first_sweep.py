@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from lmsweep.orchestrator.features.init.definitions import Candidate
 from lmsweep.orchestrator.features.init.discover import Discovery
 from lmsweep.orchestrator.features.init.first_model import (
-    ADAPTER,
     USUAL_VALUES,
     VOCABULARY,
     FirstModel,
@@ -24,18 +23,12 @@ MOST_CANDIDATES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class FirstSweep:
-    """The text of the sweep file, and of the adapter if its model needs one."""
+    """The text of the sweep file, and its model, which may need an adapter."""
 
     text: str
     """Empty if there is nothing that a sweep could name."""
-    adapter: str | None = None
-    adapter_file: str = ADAPTER
-    """Relative to the code folder."""
-    replaced: tuple[str, ...] = ()
-    """Parameters of the model whose defaults the sweep replaces."""
-    to_write: str | None = None
-    """What the user must write before the sweep runs; None if it runs as it is."""
-    not_measured: tuple[str, ...] = ()
+    model: FirstModel
+    not_measured: tuple[str, ...]
     """What was found and is not in the sweep, with its place and what to write."""
 
 
@@ -71,10 +64,7 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
         lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in left)]
     return FirstSweep(
         text="\n".join(lines) + "\n" if grids else "",
-        adapter=model.adapter,
-        adapter_file=model.adapter_file,
-        replaced=model.replaced,
-        to_write=model.to_write,
+        model=model,
         not_measured=tuple(left),
     )
 

@@ -15,11 +15,6 @@ ALONG = ("context_length", "parameters")
 _DIMENSIONS = ["model", *DIMENSIONS]
 
 
-def with_parameters(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with `parameters`, the number of their model's parameters; NaN without a whole model."""
-    return frame.assign(parameters=parameter_count(**size_terms(frame)))
-
-
 def scaling(times: pd.DataFrame) -> pd.DataFrame:
     """Return the exponents of time ~ along^exponent for each series of at least three points that differ only in along.
 
@@ -27,7 +22,8 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
     its `least` and `most` value and the number of `points`; `exponent` with its 95 % interval, by least squares on
     logarithms; `flops_exponent`, of the FLOPs of matrix products over the same points.
     """
-    ok = with_parameters(times[(times["status"] == Status.OK) & (times["median"] > 0)])
+    ok = times[(times["status"] == Status.OK) & (times["median"] > 0)]
+    ok = ok.assign(parameters=parameter_count(**size_terms(ok)))  # NaN without a whole model
     lines = []
     for along in ALONG:
         differ = ["context_length"] if along == "context_length" else _DIMENSIONS

@@ -25,9 +25,10 @@ def accumulation(results: Results) -> Listing:
 
 def reciprocal_rms(results: Results) -> Listing:
     """The reciprocal root mean square of normalisation layers, computed in 16 bits."""
+    found = _of(results.of("precision"), "reciprocal_rms").rename(columns={"types": "type", "median": "value"})
     return Listing(
         title="1 / sqrt(mean(x²)) for x = 1000",
-        frame=reciprocal_rms_table(results.of("precision")),
+        frame=found[["type", "cast", "value", "devices"]],
         keys=["type", "cast"],
         units={"value": "1"},
         notes=["cast: whether x is cast to float32 before it is squared; inf and 0 result from overflow of the dtype"],
@@ -63,12 +64,6 @@ def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({**columns, "error": found["median"] - _SUM, "devices": found["devices"]})
 
 
-def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type of x, cast (to float32 first), value, devices."""
-    found = _of(frame, "reciprocal_rms").rename(columns={"types": "type", "median": "value"})
-    return found[["type", "cast", "value", "devices"]]
-
-
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
     """Return the dtypes of a step's tensors, one row per tensor in the order in which the step creates them.
 
@@ -80,13 +75,12 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
         raise RequestError(f"the store has no tensor dtypes of {subject!r}; the subjects are transformer and toy")
     emulated = chosen["rules"] != chosen["device"]
     names = chosen["precision"] + ", " + chosen["rules"] + emulated.map({True: " (emulated)", False: ""})
-    order = chosen.assign(column=names, place=chosen["precision"].map(get_args(Precision).index)).sort_values(
-        ["place", "rules"]
-    )["column"]
+    place = chosen["precision"].map(get_args(Precision).index)
+    columns = chosen.assign(column=names, place=place).sort_values(["place", "rules"])["column"].unique()
     tensors = [chosen["kind"], chosen["name"]]
     words = chosen["dtype"].groupby([*tensors, names], sort=False).agg(lambda found: ", ".join(dict.fromkeys(found)))
-    made = pd.MultiIndex.from_arrays(tensors).drop_duplicates()
-    wide = words.unstack(fill_value="-").reindex(index=made, columns=order.unique())
+    order = pd.MultiIndex.from_arrays(tensors).drop_duplicates()
+    wide = words.unstack(fill_value="-").reindex(index=order, columns=columns)
     return wide.rename_axis(columns=None).reset_index()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.terminal_table import terminal_text
-from lmsweep.orchestrator.features.beside.pairs import NoCounterpartError, paired, pairs
+from lmsweep.orchestrator.features.beside.pairs import NoCounterpartError, paired
 from lmsweep.orchestrator.features.beside.side_by_side import SideBySide
 from lmsweep.orchestrator.features.beside.side_by_side import beside as beside_published
 from tests.comparison.test_device_first import times
@@ -23,7 +23,7 @@ COURSE: dict[str, Any] = {"context_length": 256, "batch_size": 4, "attention": "
 
 
 def beside(attempts: Attempts, name: str = "published") -> pd.DataFrame:
-    return pairs(analysis.load(attempts.store, pooled=False), name)
+    return paired(analysis.load(attempts.store, pooled=False), name).frame
 
 
 def test_each_pair_has_its_number_its_interval_and_a_verdict(attempts: Attempts) -> None:

@@ -77,7 +77,7 @@ def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(at
     table = {row.device_name: row for row in cost(load(attempts.store), parse_prices(prices)).itertuples()}
     assert table[H100.device_name].dollars == pytest.approx(paid)
     assert table[H100.device_name].device_dollars == pytest.approx(busy)
-    assert known_cost(got.winner, got.aim) == got.winner.dollars(got.aim)
+    assert known_cost(got.winner, got.aim).median == got.winner.dollars(got.aim)
 
 
 def test_each_rank_pays_for_its_own_device(attempts: Attempts) -> None:

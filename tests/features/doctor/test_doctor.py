@@ -19,7 +19,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.features.doctor import examination, machine_checks
-from lmsweep.orchestrator.features.doctor.machine_checks import Finding
+from lmsweep.orchestrator.features.doctor.doctor_output import Found
 from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from tests.support.command import answer_here, lmsweep, lmsweep_here
@@ -42,7 +42,7 @@ HEALTHY = GpuState(
 )
 
 
-def by_check(findings: Iterator[Finding]) -> dict[str, Finding]:
+def by_check(findings: Iterator[Found]) -> dict[str, Found]:
     return {one.check: one for one in findings}
 
 
@@ -60,7 +60,7 @@ def test_a_machine_without_nvidias_driver_says_so_and_a_gpu_that_it_hides_is_a_w
         pytest.skip("this machine has NVIDIA GPUs")
     monkeypatch.setattr(examination, "PCI", tmp_path)
     (only,) = examination.gpus()
-    assert only.found.startswith("none: trials run on the CPU alone (NVML") and only.advice is None
+    assert only.finding.startswith("none: trials run on the CPU alone (NVML") and only.advice is None
     for place, vendor, kind in (("1", "0x10de", "0x030200"), ("2", "0x10de", "0x068000"), ("3", "0x1af4", "0x030000")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "vendor").write_text(f"{vendor}\n")
@@ -103,21 +103,21 @@ def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     (tmp_path / "memory.max").write_text("2000000000\n")
     quota = by_check(machine_checks.cores())["container CPU quota"]
-    assert quota.found == "1.5 cores" and quota.advice
+    assert quota.finding == "1.5 cores" and quota.advice
     limit = by_check(examination.memory())["container memory limit"]
-    assert limit.found == "1.86 GiB" and limit.advice
+    assert limit.finding == "1.86 GiB" and limit.advice
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert "container CPU quota" not in by_check(machine_checks.cores())
     # Version 1 of control groups says 2^63 bytes, less a page, where there is no limit; others are above the host's.
     for no_limit in (2**63 - 4096, psutil.virtual_memory().total, 2**50):
         (tmp_path / "memory.max").write_text(f"{no_limit}\n")
-        assert by_check(examination.memory())["container memory limit"] == Finding("container memory limit", "none")
+        assert by_check(examination.memory())["container memory limit"] == Found("container memory limit", "none")
     (tmp_path / "cpu.max").write_text("102400000 100000\n")  # 1024 cores
-    assert by_check(machine_checks.cores())["container CPU quota"] == Finding("container CPU quota", "none")
+    assert by_check(machine_checks.cores())["container CPU quota"] == Found("container CPU quota", "none")
 
 
 def test_variable_clocks_are_found(tmp_path, monkeypatch):
-    def governor(word: str) -> Finding:
+    def governor(word: str) -> Found:
         for core in ("cpu0", "cpu1"):
             folder = tmp_path / core / "cpufreq"
             folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def test_variable_clocks_are_found(tmp_path, monkeypatch):
         return by_check(examination.clocks())["frequency governor"]
 
     monkeypatch.setattr(examination, "SYSTEM", tmp_path)
-    assert by_check(examination.clocks())["frequency governor"].found.startswith("unknown")
+    assert by_check(examination.clocks())["frequency governor"].finding.startswith("unknown")
     assert governor("powersave").advice
     assert governor("performance").advice is None
     (tmp_path / "intel_pstate").mkdir()
@@ -145,7 +145,7 @@ def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
     kept.parent.mkdir(parents=True)
     kept.touch()
     (found,) = examination.bytecode()
-    assert found == Finding(check="torch bytecode", found="cached")
+    assert found == Found(check="torch bytecode", finding="cached")
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):
@@ -181,7 +181,7 @@ def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
 )
 def test_gpus_that_ray_counts_and_no_trial_can_use_are_a_failure(counts: Any, found: str, advice: str) -> None:
     finding = examination.missing_gpus(*counts)
-    assert finding.fails and finding.found.startswith(found) and advice in (finding.advice or "")
+    assert finding.state == "fails" and finding.finding.startswith(found) and advice in (finding.advice or "")
 
 
 @pytest.mark.slow

@@ -59,8 +59,8 @@ class DDP(nn.Module):
 def trials_of(folder: Path, device: str = "cpu") -> tuple[Trial, ...]:
     """The trials of the first sweep for a folder, written to it and read."""
     sweep = first_sweep(folder.name, discover(code_folder(folder)), device=device, gpus=2, code=".")
-    if sweep.adapter:
-        (folder / "lmsweep_model.py").write_text(sweep.adapter)
+    if sweep.model.adapter:
+        (folder / "lmsweep_model.py").write_text(sweep.model.adapter)
     path = folder / "lmsweep.yaml"
     path.write_text(sweep.text)
     return load_sweep(str(path)).trials
@@ -159,7 +159,7 @@ def test_settings_are_those_that_the_file_of_the_model_imports(tmp_path: Path) -
     ):
         (tmp_path / "package" / f"{name}.py").write_text(text)
     written = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
-    assert "from package.config import Settings" in str(written.adapter)
+    assert "from package.config import Settings" in str(written.model.adapter)
 
 
 def test_models_of_transformers_and_settings_of_pydantic_are_taken_by_name(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_models_of_transformers_and_settings_of_pydantic_are_taken_by_name(tmp_p
     for text, given in ((settings, "vocab_size=vocab_size"), (fields, "block_size=context_length")):
         (tmp_path / "package" / "config.py").write_text(text)
         found = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
-        assert given in str(found.adapter)
+        assert given in str(found.model.adapter)
 
 
 def test_an_embedding_of_the_users_own_makes_a_model_and_a_rotary_one_does_not(tmp_path: Path) -> None:

@@ -40,15 +40,15 @@ def swept(folder: Path, **files: str) -> FirstSweep:
 
 def trials_of(folder: Path, **files: str) -> tuple[Trial, ...]:
     written = swept(folder, **files)
-    if written.adapter:
-        (folder / written.adapter_file).write_text(written.adapter)
+    if written.model.adapter:
+        (folder / written.model.adapter_file).write_text(written.model.adapter)
     (folder / "lmsweep.yaml").write_text(written.text)
     return load_sweep(str(folder / "lmsweep.yaml")).trials
 
 
 def test_the_defaults_that_a_first_sweep_replaces_are_named(tmp_path: Path) -> None:
     written = swept(tmp_path, mine=lm("num_tokens=50, depth=12, width=8", rows="num_tokens"))
-    assert written.replaced == ("num_tokens", "depth")
+    assert written.model.replaced == ("num_tokens", "depth")
     assert "# In place of your defaults, for a first look: num_tokens, depth." in written.text
 
 
@@ -211,7 +211,7 @@ def test_settings_in_another_folder_that_no_import_can_name_build_no_model(tmp_p
     settings = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 8\n"
     text = HEAD + SHAPED.format(annotation=": Config", **OF_ATTRIBUTES)
     written = swept(tmp_path, **{"my-net__model": text, "my-lib__settings": settings})
-    assert "from settings import" not in (written.adapter or "")
+    assert "from settings import" not in (written.model.adapter or "")
 
 
 @pytest.mark.parametrize(

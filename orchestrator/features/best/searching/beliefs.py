@@ -113,7 +113,7 @@ class Beliefs:
 
     def forecast(self, cells: Indices) -> Forecast:
         codes = self.results.space.codes[cells]
-        mean, deviation = self._surrogate.mean_and_deviation(codes, np.full(len(cells), -1))
+        mean, deviation = self._surrogate.mean_and_deviation(codes)
         return Forecast(mean + self.results.prior[cells], deviation, self._chance_to_run(cells))
 
     def gain(self, forecast: Forecast) -> Floats:
@@ -147,7 +147,7 @@ class Beliefs:
         results.parameters = found.parameters
         if not self._running:
             return found
-        expected, _ = found.mean_and_deviation(codes[count:], np.full(len(self._running), -1))
+        expected, _ = found.mean_and_deviation(codes[count:])
         errors = np.concatenate([errors, np.full(len(expected), np.median(errors))])
         return Surrogate(results.space, codes, np.concatenate([values, expected]), errors, start=results.parameters)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from lmsweep.orchestrator.features.course.reports.here import Here, Maker, OfTable
+from lmsweep.orchestrator.features.course.reports.here import Here, Maker, TableResults
 from lmsweep.trials.spec.config import RequestError
 
 _SUMS = {
@@ -20,7 +20,7 @@ _SUMS = {
 """Label -> the value of the workload `precision`."""
 
 
-def _sum(table: OfTable, row: pd.Series) -> Here | None:
+def _sum(table: TableResults, row: pd.Series) -> Here | None:
     if running := re.fullmatch(r"float(16|32) accumulator, iteration (\d+)", row["label"]):
         total, addend = (np.float16 if running[1] == "16" else np.float32)(0), np.float16(0.01)
         for _ in range(int(running[2])):
@@ -40,7 +40,7 @@ def _printed(row: pd.Series, value: float, differs: str) -> Here:
     return Here(value, verdict="same" if same else "differs", differs=differs)
 
 
-def _dtype(table: OfTable, row: pd.Series) -> Here | None:
+def _dtype(table: TableResults, row: pd.Series) -> Here | None:
     label = row["label"].lower().replace("layernorm", "ln").replace("layer norm", "ln")
     kinds = {"gradient": "gradient", "output": "output", "logits": "logits", "loss": "loss"}
     kind = next((kind for word, kind in kinds.items() if word in label), "weight")
@@ -66,7 +66,7 @@ def _dtype(table: OfTable, row: pd.Series) -> Here | None:
 _RANKS = {"total": "step.time", "comm": "communication.time", "compute": "local_step.time"}
 
 
-def _two_ranks(table: OfTable, row: pd.Series) -> Here | None:
+def _two_ranks(table: TableResults, row: pd.Series) -> Here | None:
     frame = table.results.everything
     frame = frame[(frame["workload"] == "ddp") & frame["median"].notna()]
     values = (frame["phase"] + "." + frame["metric"]).to_numpy()
@@ -94,7 +94,7 @@ _MODES = {"forward": "train_forward", "forward_backward": "train_step"}
 """Phase of a profile -> the mode here. That of forward and backward has the optimizer as well."""
 
 
-def _profiled(table: OfTable, row: pd.Series) -> Here | None:
+def _profiled(table: TableResults, row: pd.Series) -> Here | None:
     """Return what an operator of this name takes in a step here, in float32."""
     if not row["table"].startswith("torch_profiler"):
         return _part(table, row)
@@ -131,7 +131,7 @@ _PARTS = {
 """Label -> the parts of attention whose kernels it measures, in forward."""
 
 
-def _part(table: OfTable, row: pd.Series) -> Here | None:
+def _part(table: TableResults, row: pd.Series) -> Here | None:
     """Return the time or the share of the kernels of parts of attention, in forward in float32."""
     frame = table.results.everything
     frame = frame[

@@ -1,12 +1,16 @@
-"""What stands here for a published number, and what makes it."""
+"""What a store has for the numbers of one table of a report."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.data.columns import is_null
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.reference import published
+from lmsweep.orchestrator.features.course.reports.published_numbers import conditions, pairs_of
 
 
 class Here(NamedTuple):
@@ -27,18 +31,51 @@ class Here(NamedTuple):
     """What differs from the published number: conditions, or how it was determined."""
 
 
-class OfTable(Protocol):
+def stated() -> list[str]:
+    """Conditions that a result and a published number share, where both have them, besides the precision."""
+    return [name for name in conditions() if name not in ("precision", "measure_steps")]
+
+
+class TableResults:
     """What a store has for the numbers of one table."""
 
-    results: Results
-    rows: pd.DataFrame
+    def __init__(self, results: Results, rows: pd.DataFrame) -> None:
+        """results: of the trials of the table's grid. rows: of `published`, those of the table."""
+        self.results, self.rows, self.frame = results, rows, results.everything
+        report = published().query("source == @rows.source.iloc[0]")
+        pairs = pairs_of(results)
+        pairs = pairs[pairs.index.isin(report.index)]
+        if rows["device"].nunique() > 1:  # its columns, or its rows, are devices
+            pairs = pairs[pairs["device"].eq(pairs["device_there"])]
+        # Of several devices, the one that has most of the table.
+        cells = pairs[pairs.index.isin(rows.index)].groupby("device_name").size()
+        pairs = pairs.assign(cells=-pairs["device_name"].map(cells).fillna(0)).sort_values("cells", kind="stable")
+        self.pairs = pairs[~pairs.index.duplicated()]
+        self._numbers = report.loc[self.pairs.index]
+        """The published numbers of the pairs."""
 
-    def beside(self, row: pd.Series, **other: Any) -> pd.Series | None:
+    def beside(self, row: pd.Series, *, metric: str = "time", **other: Any) -> pd.Series | None:
         """Return our result that stands beside a time or peak of the same run, or of one with other conditions."""
+        same = (self._numbers["metric"] == metric).to_numpy(copy=True)
+        if (of_table := same & self._numbers.index.isin(self.rows.index)).any():
+            same = of_table  # a number of another table may state less
+        wanted = {name: other.get(name, row[name]) for name in ("phase", "precision", *stated())}
+        for name, value in wanted.items():
+            if not is_null(value):
+                same &= (self._numbers[name].isna() | self._numbers[name].eq(value).fillna(False)).to_numpy(bool)
+        return self.pairs[same].iloc[0] if same.any() else None
 
     def stored(self, pair: pd.Series, value: str) -> pd.Series | None:
         """Return the row of a value, such as `step.time`, of the result of a pair."""
+        place = self._places.get((pair["measurement_id"], pair["environment_id"], *value.split(".")))
+        return None if place is None else self.frame.iloc[place]
+
+    @cached_property
+    def _places(self) -> dict[tuple[Any, ...], int]:
+        keys = self.frame[["measurement_id", "environment_id", "phase", "metric"]].itertuples(index=False, name=None)
+        known = self.frame["median"].notna()
+        return {key: place for place, (key, has) in enumerate(zip(keys, known, strict=True)) if has}
 
 
-Maker = Callable[[OfTable, pd.Series], Here | None]
+Maker = Callable[[TableResults, pd.Series], Here | None]
 """Makes the counterpart of a row of `published`; None if the store lacks what it needs."""

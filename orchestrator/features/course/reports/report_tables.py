@@ -8,8 +8,8 @@ import pandas as pd
 from lmsweep.analysis.data.columns import is_null, label
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.orchestrator.features.course.reports.counterparts import Counterparts
-from lmsweep.orchestrator.features.course.reports.here import Here
+from lmsweep.orchestrator.features.course.reports.counterparts import counterpart
+from lmsweep.orchestrator.features.course.reports.here import Here, TableResults
 from lmsweep.orchestrator.features.course.reports.layouts import Layout, Measure, measure_of
 from lmsweep.orchestrator.features.course.reports.published_numbers import conditions
 from lmsweep.trials.results.flag_meanings import CAVEATS
@@ -21,8 +21,8 @@ PUBLISHED, HERE, RATIO = "published", "here", "compared"
 
 def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results) -> Table:
     """Return a table of a report, or a part of it, beside the results of its grid. rows: of `published`."""
-    counterparts = Counterparts(results, rows)
-    lines = [(row, counterparts.of(row), measure_of(row)) for _, row in rows.iterrows()]
+    here = TableResults(results, rows)
+    lines = [(row, counterpart(here, row), measure_of(row)) for _, row in rows.iterrows()]
     keys = [*layout.rows, *layout.cols]
     shown = rows[keys].astype(object).where(rows[keys].notna(), "").assign(value=rows["metric"].map(value_of))
     keyed = [
@@ -47,7 +47,7 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
     compared = {value: "x" if value.startswith("ratio") else None for value in of_both}
     if any(compared.values()):
         notes.append("ratio: published / here")
-    devices = ", ".join(counterparts.pairs["device_name"].unique())
+    devices = ", ".join(here.pairs["device_name"].unique())
     hardware = ", ".join(rows["hardware"].dropna().unique()) or "hardware not stated"
     units = {value: measure.unit for value, (_, _, measure) in zip(shown["value"], lines, strict=True)}
     return Table(
