@@ -147,7 +147,7 @@ class Surrogate:
         return Belief(mean=with_measured @ self._weights, covariance=prior - half.T @ half)
 
     def mean_and_deviation(self, codes: Indices) -> tuple[Floats, Floats]:
-        """Return the mean and the standard deviation of each of these cells, none of which was measured."""
+        """Return the mean and the standard deviation of each of these cells. None of them was measured."""
         with_measured = self._between(codes, self._codes)
         variances = np.exp(2 * self.parameters[:-2])
         total, squares = variances.sum(), (variances**2).sum()

@@ -75,7 +75,7 @@ class Explanation:
         and the other causes. The differences in the last two add up to that in the first."""
         rows = self._together()
         named = rows[rows["named"]].sort_values("sure", ascending=False)
-        waits = IDLE in named.index
+        waits = IDLE in named.index  # else wall time is in no sentence
         parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
         others = parts[parts["named"]].sort_values("sure", ascending=False)
         shown, more = others[:MOST_REST], others[MOST_REST:]

@@ -1,6 +1,6 @@
 """FLOPs by convention, peaks and what a GPU can do at most: what a claim's MFU means, and what is not physical."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.trials.analytic.datasheets import DEVICES, Device, boost_of
@@ -26,8 +26,7 @@ BYTES_OF_UPDATE = 12
 leanest AdamW; states in 8 bits need less, so half of it counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Convention:
+class Convention(NamedTuple):
     """One way to count the FLOPs of a token."""
 
     name: str
@@ -66,30 +65,25 @@ def conventions(claim: Claim) -> list[Convention]:
     trained = 3.0 if claim.method in (None, "full") else 2.0
     full = trained * (linear + attention)
     again = (linear + attention) * recomputes(claim)
+    causal = linear + attention / 2
     found = [
-        Convention(name="full", words="model FLOPs, attention over all positions (PaLM, torchtitan)", flops=full),
-        Convention(
-            name="causal",
-            words="model FLOPs, attention over earlier positions",
-            flops=trained * (linear + attention / 2),
-        ),
-        Convention(name="6n", words="6 FLOPs a parameter that multiplies, no attention", flops=trained * linear),
+        Convention("full", "model FLOPs, attention over all positions (PaLM, torchtitan)", full),
+        Convention("causal", "model FLOPs, attention over earlier positions", trained * causal),
+        Convention("6n", "6 FLOPs a parameter that multiplies, no attention", trained * linear),
     ]
     if model.window:
-        words, windowed = "model FLOPs, attention within its windows", model.windowed_flops(context)
-        found.append(Convention(name="window", words=words, flops=trained * (linear + windowed / 2)))
+        flops = trained * (linear + model.windowed_flops(context) / 2)
+        found.append(Convention("window", "model FLOPs, attention within its windows", flops))
     if model.size and not model.size.num_experts:  # as LLM-Foundry and nanoGPT: the embedding counts, too
         words = "6 FLOPs a parameter with the embedding, and attention over all positions (LLM-Foundry)"
-        found.append(Convention(name="6p", words=words, flops=6.0 * model.parameters + 3 * attention))
+        found.append(Convention("6p", words, 6.0 * model.parameters + 3 * attention))
     elif model.size and model.size.feed_forward == "swiglu":
         words = "experts of two matrices, not three (Megatron-LM of GPT-OSS), attention over earlier positions"
-        found.append(
-            Convention(name="no gate", words=words, flops=trained * (linear - model.gate_flops() + attention / 2))
-        )
-    found.append(Convention(name="hardware", words="with what is computed again (HFU)", flops=full + again))
+        found.append(Convention("no gate", words, trained * (causal - model.gate_flops())))
+    found.append(Convention("hardware", "with what is computed again (HFU)", full + again))
     if trained < 3.0:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
-        found.append(Convention(name="as full", words=words, flops=3 * (linear + attention)))
+        found.append(Convention("as full", words, 3 * (linear + attention)))
     alike: dict[int, Convention] = {}
     for one in found:  # some count alike
         alike.setdefault(round(one.flops), one)
