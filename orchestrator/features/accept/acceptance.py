@@ -107,7 +107,7 @@ def accept(
     judged = verdicts(measured, gpus, devices, known, disturbed)
     if device and not gpus:
         nodes = [replace(node, failures=(NO_GPU, *node.failures)) for node in nodes]
-    found = []
+    accepted = []
     for node in nodes:
         parts = {unit: of_unit for (name, unit), of_unit in judged.items() if name == node.node}
         there = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
@@ -115,15 +115,15 @@ def accept(
         units = [_unit(name, node, parts.get(name, [])) for name in order if name in there]
         verdict = worst(one.verdict for one in units)
         environment = dict(node.environment)
-        found.append(AcceptedNode(node=node.node, verdict=verdict, environment=environment, units=units))
+        accepted.append(AcceptedNode(node=node.node, verdict=verdict, environment=environment, units=units))
     names = " and ".join(dict.fromkeys(one.name for one in devices.values() if one))
-    return Acceptance(expected_device=names or None, verdict=worst(node.verdict for node in found), nodes=found)
+    return Acceptance(expected_device=names or None, verdict=worst(node.verdict for node in accepted), nodes=accepted)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return slow if any is slow, pass if all that are judged pass, else cannot tell, also of none."""
-    found = set(verdicts) - {"not judged"}
-    return "slow" if "slow" in found else "pass" if found == {"pass"} else "cannot tell"
+    judged = set(verdicts) - {"not judged"}
+    return "slow" if "slow" in judged else "pass" if judged == {"pass"} else "cannot tell"
 
 
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:

@@ -100,8 +100,8 @@ def expected_times(part: Process, device: Device | None, known: Known) -> list[E
 
 def _same(part: Process, processes: Iterable[Process], *, disturbed: bool = False) -> list[Process]:
     """Return the processes that measured the same part of the same cell, undisturbed unless `disturbed`."""
-    found = [one for one in processes if one.cell == part.cell and one.judged.part == part.judged.part]
-    return [one for one in found if disturbed or not one.slowed_by]
+    same = [one for one in processes if one.cell == part.cell and one.judged.part == part.judged.part]
+    return [one for one in same if disturbed or not one.slowed_by]
 
 
 def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> Expected | None:
@@ -141,7 +141,7 @@ def _of(
         machines[one.source, one.node, getattr(one, each)].append(math.log(one.seconds))
     if not machines:
         return None
-    centres = [fmean(found) for found in machines.values()]
+    centres = [fmean(logs) for logs in machines.values()]
     kind, count = widest(one.judged.kind for one in (part, *processes)), len(centres)
     scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
     freedom = PRIOR_FREEDOM + count - 1
@@ -166,11 +166,11 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
     assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
         seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
-        for one in public_products():  # of the same size
-            if (one.dtype, one.m, one.n, one.k) == ("bfloat16", width, width, width) and _name(
-                one.device_name
+        for product in public_products():  # of the same size
+            if (product.dtype, product.m, product.n, product.k) == ("bfloat16", width, width, width) and _name(
+                product.device_name
             ) == device.name:
-                seconds, source = one.seconds, f"published product of {device.name} (AIConfigurator)"
+                seconds, source = product.seconds, f"published product of {device.name} (AIConfigurator)"
     elif part.judged.part == "copy":
         seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
     elif part.judged.unit == "links":
@@ -191,5 +191,5 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
 
 def _name(full_name: str) -> str | None:
     """Return the datasheet's name of a device, None for an unknown one."""
-    found = find_device(full_name)
-    return found.name if found else None
+    device = find_device(full_name)
+    return device.name if device else None

@@ -115,7 +115,7 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
     gpu_flags: dict[tuple[str, str, str], frozenset[str]] = defaultdict(frozenset)
     for row in rows:
         gpu_flags[row["attempt_id"], row["workload"], row["phase"]] |= OF_GPU & {*(row["flags"] or ())}
-    found = []
+    processes = []
     for row in rows:
         judged = JUDGED.get((row["workload"], row["phase"], row["metric"]))
         seconds = medians.get((row["attempt_id"], row["phase"], row["metric"]), 0.0)
@@ -132,7 +132,7 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
         if judged.kind in CAPPED and not flags.isdisjoint(CAPPED_BY):
             judged = judged._replace(kind=CAPPED[judged.kind])
         node, gpu = row["host_name"] or "", row["gpu_uuid"] or ""
-        found.append(
+        processes.append(
             Process(
                 cell=Cell(*(str(row[name]) for name in Cell._fields)),
                 judged=judged,
@@ -147,7 +147,7 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
                 settings={name: row[name] for name in SETTINGS},
             )
         )
-    return found
+    return processes
 
 
 def shipped(trial_ids: Iterable[str]) -> list[Process]:

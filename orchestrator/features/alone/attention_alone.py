@@ -122,11 +122,11 @@ def flags_of_phase(
     parts = phases_of(config) if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts)
     least *= least_share_of_scores(config, causal=config.causal)
-    found = {
+    holds = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: above_peak(least, median(seconds), device, config),
     }
-    return those_that_hold(found)
+    return those_that_hold(holds)
 
 
 def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Iterator[Measurement]:

@@ -52,22 +52,22 @@ class Case:
     @cached_property
     def rates(self) -> dict[str, float]:
         """Return number -> the tokens a second of all GPUs that it states or implies."""
-        claim, found = self.claim, dict[str, float]()
+        claim, rates = self.claim, dict[str, float]()
         if claim.tokens_per_second:
-            found[RATE] = claim.tokens_per_second
+            rates[RATE] = claim.tokens_per_second
         elif claim.tokens_per_second_per_gpu:
-            found[RATE] = claim.tokens_per_second_per_gpu * claim.count
+            rates[RATE] = claim.tokens_per_second_per_gpu * claim.count
         elif claim.samples_per_second and claim.context:
-            found[RATE] = claim.samples_per_second * (claim.length or claim.context)
+            rates[RATE] = claim.samples_per_second * (claim.length or claim.context)
         if claim.step_seconds and claim.step_tokens:
-            found[STEP] = claim.step_tokens / claim.step_seconds
+            rates[STEP] = claim.step_tokens / claim.step_seconds
         flops = self.conventions[0].flops
         share = claim.mfu or claim.hfu
         if share:
-            found[MFU] = share * (claim.peak or self.peak) * claim.count / flops
+            rates[MFU] = share * (claim.peak or self.peak) * claim.count / flops
         if claim.tflops:
-            found[TFLOPS] = claim.tflops * claim.count / flops
-        return found
+            rates[TFLOPS] = claim.tflops * claim.count / flops
+        return rates
 
     @cached_property
     def of_conventions(self) -> dict[str, float]:

@@ -132,7 +132,7 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
     faster = FLOAT8_EXPERTS * is_above_prediction(claim)
     parts.append(faster / 2)
     low, high = _tuned(runs)
-    found = Predicted(
+    prediction = Predicted(
         middle=math.exp((rates[0] + rates[-1] + faster) / 2),
         deviation=math.hypot(*parts),
         tuned=(low, high * math.exp(faster)),
@@ -141,24 +141,24 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
         too_large=steps.words if steps.is_too_large else None,
         source=source_of(runs[0].step.time),
     )
-    return _nearer_to_usual(found, claim) if _is_usual(found, claim) else found
+    return _nearer_to_usual(prediction, claim) if _is_usual(prediction, claim) else prediction
 
 
-def _is_usual(found: Predicted, claim: Claim) -> bool:
+def _is_usual(prediction: Predicted, claim: Claim) -> bool:
     """Whether public training runs say what MFU to expect: fast products and attention, all weights, no slow host."""
-    config = found.run.config
+    config = prediction.run.config
     is_slowed = config.attention == "naive" or config.offload != "none" or precision_of(claim) in ("fp32", "tf32")
-    return not is_slowed and claim.method in (None, "full") and not found.host_gap
+    return not is_slowed and claim.method in (None, "full") and not prediction.host_gap
 
 
-def _nearer_to_usual(found: Predicted, claim: Claim) -> Predicted:
+def _nearer_to_usual(prediction: Predicted, claim: Claim) -> Predicted:
     """Return the prediction with the usual MFU as a second one: each weighs by its inverse variance."""
     flops = next(one.flops for one in conventions(claim) if one.name == "full")
     usual = USUAL_MFU * peak_of(claim.device, precision_of(claim)) * claim.count / flops
-    weights = found.deviation**-2, USUAL_DEVIATION**-2
+    weights = prediction.deviation**-2, USUAL_DEVIATION**-2
     share = weights[1] / sum(weights)
-    middle = found.middle ** (1 - share) * usual**share
-    return replace(found, middle=middle, deviation=sum(weights) ** -0.5)
+    middle = prediction.middle ** (1 - share) * usual**share
+    return replace(prediction, middle=middle, deviation=sum(weights) ** -0.5)
 
 
 def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:
@@ -177,14 +177,14 @@ def _rates() -> DeviceRates:
 
 def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
     """Return the tokens a second between which a tuned stack runs the fastest of these."""
-    found = []
-    for one in runs:
-        fast = predicted_step(with_fast_attention(one.operators, one.rates), one.config, one.rates)
-        spread = learned("tuned stacks", known_residuals(), one.rates.hardware.device.name)
+    intervals = []
+    for run in runs:
+        fast = predicted_step(with_fast_attention(run.operators, run.rates), run.config, run.rates)
+        spread = learned("tuned stacks", known_residuals(), run.rates.hardware.device.name)
         assert spread is not None, "residuals of tuned stacks ship"
         sure = spread.of(fast.ranks or fast.time)
-        found.append((one.tokens / sure.high, one.tokens / sure.low))
-    return max(found, key=lambda between: between[1])
+        intervals.append((run.tokens / sure.high, run.tokens / sure.low))
+    return max(intervals, key=lambda between: between[1])
 
 
 def _varied(claim: Claim, runs: Sequence[Run], steps: Steps) -> list[str]:

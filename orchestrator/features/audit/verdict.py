@@ -72,12 +72,12 @@ def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list
     """Return what audit says of each claim. read: lines of a log, by claim."""
     complete = [one for one in claims if not one.missing()]
     answers = asked_of(complete)
-    found = []
+    audits = []
     for index, claim in enumerate(claims):
         lines = tuple(read[index]) if read else ()
         if missing := claim.missing():
             why = f"not stated: {', '.join(missing)}"
-            found.append(
+            audits.append(
                 Audited(name=claim.name, subject=claim.words, verdict="cannot tell", why=why, rates={},
                         missing=tuple(missing), read=lines)
             )  # fmt: skip
@@ -89,8 +89,8 @@ def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list
             if said.is_recomputed:  # its FLOPs count, too
                 claim = replace(claim, checkpointing="block")
             case = Case(claim=claim, predicted=said)
-        found.append(judged(case, lines))
-    return found
+        audits.append(judged(case, lines))
+    return audits
 
 
 def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
@@ -166,18 +166,20 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
 
 def _apart(case: Case) -> tuple[str, str, float] | None:
     """Return two numbers of the claim that contradict each other, and the factor between them."""
-    worst: tuple[float, str, str] | None = None
-    for one, other in combinations(case.rates, 2):
-        is_counted = {one, other} & {MFU, TFLOPS}
-        both = {one, other} <= {MFU, TFLOPS}
-        counts = case.of_conventions.values() if is_counted and not both and not case.claim.convention else (1.0,)
-        ratio = math.log(case.rates[other] / case.rates[one])
-        sign = 1.0 if other in (MFU, TFLOPS) else -1.0
-        distance = min((ratio - sign * math.log(count) for count in counts), key=abs)
-        limit = COUNT_TOLERANCE if is_counted else TOLERANCE
-        if abs(distance) > limit and (worst is None or abs(distance) > abs(worst[0])):
-            worst = distance, one, other
-    return (worst[1], worst[2], case.rates[worst[2]] / case.rates[worst[1]]) if worst else None
+    apart: list[tuple[float, str, str]] = []
+    for first, second in combinations(case.rates, 2):
+        counted = {first, second} & {MFU, TFLOPS}
+        # Between a number that counts FLOPs and one that does not, each usual count is possible.
+        counts = case.of_conventions.values() if len(counted) == 1 and not case.claim.convention else (1.0,)
+        ratio = math.log(case.rates[second] / case.rates[first])
+        sign = 1.0 if second in (MFU, TFLOPS) else -1.0
+        distance = min(abs(ratio - sign * math.log(count)) for count in counts)
+        if distance > (COUNT_TOLERANCE if counted else TOLERANCE):
+            apart.append((distance, first, second))
+    if not apart:
+        return None
+    _, first, second = max(apart, key=lambda pair: pair[0])
+    return first, second, case.rates[second] / case.rates[first]
 
 
 def _rate(value: float) -> str:

@@ -165,15 +165,15 @@ def answer(
     )
 
 
-def explain_lead(found: Answer, stores: Sequence[str]) -> Listing:
+def explain_lead(answered: Answer, stores: Sequence[str]) -> Listing:
     """Explain the winner's step against that of the next cell with as many tokens a step in the same environment.
 
     stores: the locations that the answer is from. Raises RequestError if there is no such cell, and without profiles.
     """
-    winner = found.winner
+    winner = answered.winner
     alike = [
         one.cell
-        for one in found.beaten
+        for one in answered.beaten
         if one.cell.tokens == winner.tokens and one.cell.environment_id == winner.environment_id
     ]
     if not alike:
@@ -182,7 +182,7 @@ def explain_lead(found: Answer, stores: Sequence[str]) -> Listing:
         )
     frames = {location: load(location, pooled=False) for location in stores}
     (lead, lead_store), (won, won_store) = (_rows_of(cell, frames) for cell in (alike[0], winner))
-    names = [name for name in found.names if value_of(alike[0], name) != value_of(winner, name)]
+    names = [name for name in answered.names if value_of(alike[0], name) != value_of(winner, name)]
     between = {name: (label(value_of(alike[0], name)), label(value_of(winner, name))) for name in names}
     known = known_variation(*frames.values())
     return lmsweep.explain_steps((lead, won), (lead_store, won_store), between=between, known=known).listing()
@@ -277,13 +277,13 @@ def _effects(
     errors = np.array([known_cost(one, aim).error.deviation for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
     chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
-    found = []
+    effects = []
     for place, axis in enumerate(space.axes):
         tried = {value_of(one, axis.name) for one in known}
         codes = [code for code, value in enumerate(axis.values) if value in tried]
         if len(codes) > 1:
-            found.append(_effect(surrogate, chosen, place, axis, codes))
-    return sorted(found, key=lambda one: -one.ratio)
+            effects.append(_effect(surrogate, chosen, place, axis, codes))
+    return sorted(effects, key=lambda one: -one.ratio)
 
 
 def scalar(value: object) -> Scalar:

@@ -128,10 +128,10 @@ class StepRatios:
         trial = self._trials.get(cell.config)
         if source is None or trial is None or cell.config.world_size > 1:
             return None
-        found = self._predictions.operators(trial)
-        if isinstance(found, Refusal):
+        operators = self._predictions.operators(trial)
+        if isinstance(operators, Refusal):
             return None
-        here, there = (predicted_step(found, cell.config, rates_of(device)) for device in (source, target))
+        here, there = (predicted_step(operators, cell.config, rates_of(device)) for device in (source, target))
         width = exp(INTERVAL_DEVIATIONS * hypot(here.spread.deviation, there.spread.deviation))
         return Ratio(
             _kernels(there) / _kernels(here),

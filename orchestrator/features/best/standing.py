@@ -68,7 +68,7 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
     leader = int(np.argmin(belief.mean))
     variances = np.diag(belief.covariance)
     squares = variances + variances[leader] - 2 * belief.covariance[leader]
-    found = Standing(
+    stands = Standing(
         leader=leader,
         value=float(belief.mean[leader]),
         value_error=float(np.sqrt(max(variances[leader], 0.0))),
@@ -77,10 +77,10 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
         freedom=freedom,
         wrong=0.0,
     )
-    nearest = np.argsort(found.chance(RIGHT_MARGIN), kind="stable")[:CONTENDERS]
+    nearest = np.argsort(stands.chance(RIGHT_MARGIN), kind="stable")[:CONTENDERS]
     nearest = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)
     few = Belief(belief.mean[nearest], belief.covariance[np.ix_(nearest, nearest)])
-    return replace(found, wrong=chance_of_better(few, RIGHT_MARGIN, freedom))
+    return replace(stands, wrong=chance_of_better(few, RIGHT_MARGIN, freedom))
 
 
 def believed(space: Space, costs: Floats, errors: Sequence[Error]) -> Belief:

@@ -112,7 +112,7 @@ class Surrogate:
         self._width = np.array([one.width for one in centres])
         self._parts = [alike[np.ix_(codes[:, place], codes[:, place])] for place, alike in enumerate(self._likeness)]
         first = self._centre if start is None else start
-        found = minimize(
+        optimum = minimize(
             self.loss,
             first,
             args=(values,),
@@ -121,7 +121,7 @@ class Surrogate:
             bounds=[LOG_BOUNDS] * len(centres),
             options={"maxiter": 30},
         )
-        self.parameters: Floats = found.x
+        self.parameters: Floats = optimum.x
         """Logarithms of the standard deviations: one per axis, the interaction's, the rest's."""
         with_noise = self._covariance(self._parts, self.parameters)
         with_noise[np.diag_indices_from(with_noise)] += self._noise + self._rest

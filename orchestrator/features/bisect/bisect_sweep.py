@@ -195,10 +195,10 @@ def _install(plan: Plan) -> None:
             ) from error
 
 
-def _row(found: Comparison, cell: dict[str, object]) -> pd.Series | None:
-    frame = found.frame
+def _row(comparison: Comparison, cell: dict[str, object]) -> pd.Series | None:
+    frame = comparison.frame
     for name, value in cell.items():
-        if name in found.keys:
+        if name in comparison.keys:
             frame = frame[frame[name].map(label) == label(value)]
     return None if frame.empty else frame.iloc[0]
 
@@ -223,10 +223,10 @@ def _change(row: pd.Series) -> str:
 
 def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -> None:
     measured = _measured(question, search.low, search.high)
-    found = measured.compare(question.values)
+    comparison = measured.compare(question.values)
     say("")
-    show_table(found.listing())
-    row = _row(found, cell)
+    show_table(comparison.listing())
+    row = _row(comparison, cell)
     before, after = question.software(search.low), question.software(search.high)
     unknown = [question.software(one) for one in sorted(search.skipped) if search.low < one < search.high]
     place = f"between {before} and {after}" if unknown else f"with {after}, after {before}"

@@ -68,9 +68,9 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
         if reason := why_not(config, "ddp"):
             raise UnsupportedError(reason)
         bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
-        found = list(Team(DataParallelStep(config, bench.math_mode), rank).led(partial(_verify, config)))
+        measurements = list(Team(DataParallelStep(config, bench.math_mode), rank).led(partial(_verify, config)))
         if rank.index == 0:
-            emit(attempt.rows("ddp", found, met))
+            emit(attempt.rows("ddp", measurements, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
         problem = as_unsupported(error, config, code)
         emit([attempt.failure("ddp", status_of(problem), describe(problem, code), met)])

@@ -63,9 +63,9 @@ def trace_communication(step: TimedRank) -> Communication:
             time.sleep(SETTLE_SECONDS)  # DistributedDataParallel returns a moment before its last operation has ended
     # Raw events: converting each to a FunctionEvent would take longer than the step.
     events = trace.profiler.kineto_results.events()
-    found = on_gpu(events) if is_cuda else on_cpu(events)
+    communication = on_gpu(events) if is_cuda else on_cpu(events)
     step.forget_gradients()
-    return found
+    return communication
 
 
 def on_gpu(events: Iterable[KinetoEvent]) -> Communication:

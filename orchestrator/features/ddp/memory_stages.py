@@ -88,8 +88,8 @@ class MemoryWatch(StorageTracker):
     def peak(self) -> Held:
         """What was held at the peak inside `peak_noted`."""
         self._peak = None
-        found, self._at_peak = _held(self._at_peak, peak_allocated(self.device_type)), []
-        return found
+        held, self._at_peak = _held(self._at_peak, peak_allocated(self.device_type)), []
+        return held
 
     def _save(self, tensor: Tensor) -> Tensor:
         self._label([tensor], "activations")

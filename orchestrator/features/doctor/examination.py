@@ -51,8 +51,8 @@ def examine_nodes(address: str | None) -> list[Examined]:
         return [Examined(node=None, findings=examine())]
     connect(address)
     alive = live_nodes()
-    found = zip(alive, ask_nodes(alive, examine), strict=True)
-    return [Examined(node=node.address, findings=findings) for node, findings in found]
+    pairs = zip(alive, ask_nodes(alive, examine), strict=True)
+    return [Examined(node=node.address, findings=findings) for node, findings in pairs]
 
 
 @cache

@@ -72,13 +72,13 @@ def _show_step(
     planned = make_planned(what, with_device(where, what.sweep, on), how, prices=parse_prices(price))
     one = chosen(planned.plan, explain)
     _, steps = estimate_planned(planned)
-    found = steps.estimate(one)
-    if isinstance(found, Refusal):
-        raise RequestError(f"--explain {explain}: its step is not predicted: {found.reason}")
+    estimate = steps.estimate(one)
+    if isinstance(estimate, Refusal):
+        raise RequestError(f"--explain {explain}: its step is not predicted: {estimate.reason}")
     if format == "json":
-        say_data(json_of(step_output(one, found)))
+        say_data(json_of(step_output(one, estimate)))
     else:
-        show_table(step_listing(one, found))
+        show_table(step_listing(one, estimate))
 
 
 def _show_causes(**given: Any) -> None:
@@ -90,8 +90,8 @@ def _show_causes(**given: Any) -> None:
     from lmsweep.orchestrator.features.explain.explanation import explain
 
     sides = {name: pairs(given[name], f"--{name}") for name in ("baseline", "contrast", "where")}
-    found = explain(given["store"], given["other"], **sides, across=names_of(given["across"]))
-    show_table(found.listing(), given["format"])
+    explanation = explain(given["store"], given["other"], **sides, across=names_of(given["across"]))
+    show_table(explanation.listing(), given["format"])
 
 
 feature = Feature(

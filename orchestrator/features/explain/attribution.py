@@ -108,10 +108,10 @@ def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Seq
     for event, launcher in zip(devices, launchers(hosts, devices), strict=True):
         name = None if launcher is None else _operator_name(hosts, around.parents, launcher)
         if _COLLECTIVE.match(event.name):
-            found: str | None = COLLECTIVES
+            place: str | None = COLLECTIVES
         else:
-            found = None if launcher is None else around.ranges[launcher]
-        pieces.append(Piece(found, event.name, name, event.start, event.end - event.start, event.grid, event.block))
+            place = None if launcher is None else around.ranges[launcher]
+        pieces.append(Piece(place, event.name, name, event.start, event.end - event.start, event.grid, event.block))
     return pieces
 
 
@@ -128,8 +128,8 @@ def matched(events: Sequence[DeviceEvent], others: Sequence[DeviceEvent]) -> lis
 def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]:
     """One piece for each operator on the host, with its self time."""
     return [
-        Piece(found, event.name, event.name, event.start, self_time)
-        for event, found, self_time in zip(hosts, around.ranges, around.self_times, strict=True)
+        Piece(place, event.name, event.name, event.start, self_time)
+        for event, place, self_time in zip(hosts, around.ranges, around.self_times, strict=True)
         if not event.is_annotation
     ]
 

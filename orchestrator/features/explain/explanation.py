@@ -217,18 +217,18 @@ def explain_steps(
     one, two = (Side(each, read[location], location) for each, location in zip(rows, locations, strict=True))
     for side in (one, two):
         side.check_profiled()
-    found, profiles = (
+    comparison, profiles = (
         compare(
             *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known,
             device_decides=True,
         )
         for values in (None, ["step.kernel_time"])
     )  # fmt: skip
-    times = found.frame
+    times = comparison.frame
     has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
     stated = {
         (one.step_of(first), two.step_of(second)): times.iloc[place]
-        for place, (first, second) in enumerate(zip(*found.results, strict=True))
+        for place, (first, second) in enumerate(zip(*comparison.results, strict=True))
         if first and second and has_both.iloc[place]
     }
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
@@ -245,7 +245,7 @@ def explain_steps(
     whole = pd.concat(parts, ignore_index=True)
     ends = [f"difference{end}" for end in (LOW, HIGH)]
     return Explanation(
-        title=found.title.rpartition(": ")[0],
+        title=comparison.title.rpartition(": ")[0],
         frame=whole[[*keys, "cause", *SIDES, "difference", *ends, "share", "change", "named"]],
         verdicts=verdicts,
         keys=keys,

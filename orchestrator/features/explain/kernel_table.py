@@ -21,11 +21,11 @@ def kernel_rows(pieces: Iterable[Piece], steps: int) -> list[Kernel]:
         durations[piece.range, piece.kernel, piece.operator, piece.grid, piece.block].append(piece.duration)
     total = sum(map(sum, durations.values()))
     rows = []
-    for (found, kernel, operator, grid, block), times in durations.items():
+    for (place, kernel, operator, grid, block), times in durations.items():
         assert kernel is not None, "every kernel has a name"
         rows.append(
             Kernel(
-                range=found, kernel=kernel, operator=operator, share=sum(times) / total if total else 0.0,
+                range=place, kernel=kernel, operator=operator, share=sum(times) / total if total else 0.0,
                 total=sum(times) / 1e9, instances=len(times), steps=steps, mean=mean(times) / 1e9,
                 median=median(times) / 1e9, min=min(times) / 1e9, max=max(times) / 1e9,
                 stdev=stdev(times) / 1e9 if len(times) > 1 else None, grid=grid, block=block,

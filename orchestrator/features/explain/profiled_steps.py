@@ -38,14 +38,14 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         if bench.config.profiler == "nsys":
             bench.clear()  # the steps run in another process, which needs the device's memory
             with bench.account("measured"):
-                found = profile_with_nsys(bench.config)
+                trace = profile_with_nsys(bench.config)
         else:
             traced = bench.traced
             run_steps = ready_steps(bench)
             with bench.account("measured"), modules_ranged(bench.step):
-                found = take_trace(run_steps, device, with_file=bench.keeps_traces)
+                trace = take_trace(run_steps, device, with_file=bench.keeps_traces)
         with bench.account("measured"):
-            rows = list(profile_rows(found, traced, any_range=bool(bench.config.references)))
+            rows = list(profile_rows(trace, traced, any_range=bool(bench.config.references)))
     yield from rows
 
 
@@ -129,17 +129,17 @@ def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compilat
     those that torch.compile compiles, because a graph has kernels of several modules."""
     if compiled.whole:
         return {}
-    found: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     inside = {id(module) for block in blocks for module in block.modules()}
     for name, module in model.named_modules():
         if name and id(module) not in inside and not any(True for _ in module.children()):
-            found[name] = module
+            modules[name] = module
     for name, module in model.named_modules():
         if not compiled.each_block and any(module is block for block in blocks):
             inner = getattr(module, "_checkpoint_wrapped_module", module)
-            found[name] = module
-            found |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
-    return {name.replace(CHECKPOINTED, ""): module for name, module in found.items()}
+            modules[name] = module
+            modules |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
+    return {name.replace(CHECKPOINTED, ""): module for name, module in modules.items()}
 
 
 def _runs(module: nn.Module) -> bool:

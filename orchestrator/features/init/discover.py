@@ -55,7 +55,7 @@ def discover(code: Code) -> Discovery:
     files = sorted(readable, key=lambda file: is_archived(file, code))
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees, code)
-    found = [
+    everything = [
         *models(classes, code),
         *without_tokens(classes),
         *_pretrained(trees, code),
@@ -65,8 +65,8 @@ def discover(code: Code) -> Discovery:
     return Discovery(
         files=len(trees),
         unread=max(0, len(files) - MAX_FILES),
-        candidates=tuple(one for one in found if isinstance(one, Candidate)),
-        left_out=tuple(one for one in found if isinstance(one, LeftOut)),
+        candidates=tuple(one for one in everything if isinstance(one, Candidate)),
+        left_out=tuple(one for one in everything if isinstance(one, LeftOut)),
     )
 
 
@@ -139,15 +139,20 @@ def _returns_several(function: ast.FunctionDef) -> bool:
 
 
 def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
-    for one in classes:
-        kind: Kind = "optimizer" if "Optimizer" in one.bases and "step" in one.methods else "ddp"
-        if kind == "ddp" and "finish_gradient_synchronization" not in one.methods:
+    for found_class in classes:
+        kind: Kind = "optimizer" if "Optimizer" in found_class.bases and "step" in found_class.methods else "ddp"
+        if kind == "ddp" and "finish_gradient_synchronization" not in found_class.methods:
             continue
-        if one.parameters and one.parameters[0].name == "param_groups":
+        if found_class.parameters and found_class.parameters[0].name == "param_groups":
             advice = (
                 "it takes groups that its training loop makes: "
-                f"write def make(params): return {one.name}(...), name make"
+                f"write def make(params): return {found_class.name}(...), name make"
             )
-            yield LeftOut(kind=kind, reference=one.reference, place=one.place, advice=advice)
+            yield LeftOut(kind=kind, reference=found_class.reference, place=found_class.place, advice=advice)
         else:
-            yield Candidate(kind=kind, reference=one.reference, place=one.place, parameters=one.parameters[1:])
+            yield Candidate(
+                kind=kind,
+                reference=found_class.reference,
+                place=found_class.place,
+                parameters=found_class.parameters[1:],
+            )

@@ -77,21 +77,21 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
         )
         ranked.append(((is_old, -score, *near), candidate))
     ranked = [row for row in ranked if not row[0][0]] or ranked
-    found = [one for _, one in sorted(ranked, key=lambda row: (row[0], row[1].reference))]
-    return found or [*_without_forward(modules, named.keys())]
+    candidates = [one for _, one in sorted(ranked, key=lambda row: (row[0], row[1].reference))]
+    return candidates or [*_without_forward(modules, named.keys())]
 
 
 def _without_forward(modules: list[Class], ours: Set[str]) -> Iterator[LeftOut]:
     """Yield the modules that are called models and get their forward from a class outside of the folder."""
-    for one in modules:
-        bases = [last_name(base) for base in one.node.bases]
+    for module in modules:
+        bases = [last_name(base) for base in module.node.bases]
         outside = [name for name in bases if name not in {*ours, *_MODULES}]
-        if "forward" not in one.methods and outside and any(word in one.name.lower() for word in _NAMES):
+        if "forward" not in module.methods and outside and any(word in module.name.lower() for word in _NAMES):
             advice = (
                 f"its forward is that of {outside[0]}: write a function that returns a module around it, whose "
                 "forward(tokens) returns logits, and name the function"
             )
-            yield LeftOut(kind="model", reference=one.reference, place=one.place, advice=advice, is_likely=True)
+            yield LeftOut(kind="model", reference=module.reference, place=module.place, advice=advice, is_likely=True)
 
 
 def without_tokens(classes: list[Class]) -> Iterator[LeftOut]:

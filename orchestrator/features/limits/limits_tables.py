@@ -62,15 +62,15 @@ def scaling_table(results: Results) -> Listing:
     """Exponents of the time of a step over context length and over parameters."""
     frame = results.of("timing")
     times = _ordered(frame[(frame["phase"] == "step") & (frame["metric"] == "time")])
-    found = scaling(times)
-    if found.empty:
+    exponents = scaling(times)
+    if exponents.empty:
         raise RequestError(
             "a fit needs three context lengths or three models with the same other conditions, and the store has none"
         )
-    keys = [str(name) for name in found if name in frame or name == "along"]
+    keys = [str(name) for name in exponents if name in frame or name == "along"]
     return Listing(
         title="Scaling of the time of a step: time ~ along^exponent (with 95 % interval)",
-        frame=found,
+        frame=exponents,
         keys=keys,
         units={"least": "1", "most": "1", "points": "1", "exponent": "1", "flops_exponent": "1"},
         conditions=common_conditions(times, keys),
@@ -135,15 +135,15 @@ def frontier_table(results: Results) -> Listing:
 
 def sizes_that_fit(rows: pd.DataFrame, title: str) -> Listing:
     """Return the largest sizes that ran and the smallest that did not fit. Raises RequestError if there are none."""
-    found = frontier(_ordered(rows))
-    if found.empty:
+    sizes = frontier(_ordered(rows))
+    if sizes.empty:
         raise RequestError(
             "there is no frontier: context length and batch size do not vary, and no trial ran out of memory"
         )
-    keys = [str(name) for name in found if name not in _SIZES]
+    keys = [str(name) for name in sizes if name not in _SIZES]
     return Listing(
         title=title,
-        frame=found.astype(dict.fromkeys(_SIZES, "Float64")),
+        frame=sizes.astype(dict.fromkeys(_SIZES, "Float64")),
         keys=keys,
         units=dict.fromkeys(_SIZES, "1"),
         conditions=common_conditions(rows, keys),
@@ -153,12 +153,12 @@ def sizes_that_fit(rows: pd.DataFrame, title: str) -> Listing:
 
 def break_even_table(results: Results) -> Listing:
     """Time of the compiler, time that it saves in each step, and the steps after which it has paid."""
-    found = break_even(results.of("timing"))
-    if found.empty:
+    compiled = break_even(results.of("timing"))
+    if compiled.empty:
         raise RequestError(
             "the store has no compiled step with an eager one of the same configuration; measure compile: [none, block]"
         )
-    rows, _ = _steps(found)
+    rows, _ = _steps(compiled)
     keys = varying_keys(rows, ["model", "context_length", "compile"], [])
     columns = ["compile_time", "eager_step", "compiled_step", "saved", "steps"]
     return Listing(

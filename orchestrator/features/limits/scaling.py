@@ -68,9 +68,9 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
                     "smallest_oom": series.loc[~series["fits"], along].min(),
                 }
             )
-    found = pd.DataFrame(lines)
-    numbers = [name for name in ("largest_ok", "smallest_oom") if name in found]
-    return found.astype(dict.fromkeys(numbers, "Int64"))
+    frame = pd.DataFrame(lines)
+    numbers = [name for name in ("largest_ok", "smallest_oom") if name in frame]
+    return frame.astype(dict.fromkeys(numbers, "Int64"))
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

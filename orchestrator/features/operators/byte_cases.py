@@ -42,11 +42,11 @@ def byte_cases(extent: Extent) -> Iterator[Case]:
 
 def _sizes(most: int) -> list[int]:
     size = 2**14
-    found: list[int] = []
-    while size <= most or not found:
-        found.append(size)
+    sizes: list[int] = []
+    while size <= most or not sizes:
+        sizes.append(size)
         size *= 4
-    return found
+    return sizes
 
 
 def _case(extent: Extent, name: str, size: int, moved: float, make: Make, **more: Any) -> Case:

@@ -66,10 +66,10 @@ class Extent:
 
     def powers(self, least: int, step: int = 2) -> list[int]:
         """Return token counts: powers of `step` times `least`, up to `tokens`."""
-        found = [min(least, self.tokens)]
-        while found[-1] * step <= self.tokens:
-            found.append(found[-1] * step)
-        return found
+        counts = [min(least, self.tokens)]
+        while counts[-1] * step <= self.tokens:
+            counts.append(counts[-1] * step)
+        return counts
 
     @property
     def type_name(self) -> str:

@@ -95,11 +95,11 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
         f"predicting the memory of {count_trials(len(planned.plan.trials))} at many sizes, some seconds each",
         error=True,
     )
-    found = [_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]
+    frontiers = [_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]
     if format == "json":
-        say_data(json_of(FrontierOutput(frontier=[one for each in found for one in each])))
+        say_data(json_of(FrontierOutput(frontier=[one for each in frontiers for one in each])))
     else:
-        show_parts([frontier_listing(each) for each in found])
+        show_parts([frontier_listing(each) for each in frontiers])
 
 
 def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":

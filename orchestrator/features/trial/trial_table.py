@@ -45,8 +45,8 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
 
 def describe_samples(samples: Sequence[float]) -> tuple[float, ...]:
     """Return the median of one series and both ends of its 95 % interval, as `describe` computes them."""
-    found = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
-    return tuple(float(found[name][0]) for name in ("median", "low", "high"))
+    described = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
+    return tuple(float(described[name][0]) for name in ("median", "low", "high"))
 
 
 def _split(error: str | None) -> tuple[str, str]:

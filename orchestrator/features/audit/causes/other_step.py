@@ -49,14 +49,14 @@ def precision(case: Case) -> Factors:
     if stated == "fp32":
         return []
     full = ratio(run, in_dtype("float32")) if run else case.peak / (device.fp32 * 0.9)
-    found = [*_around(full, "products in float32 take {1:.2g} times", weight=0.45)]
+    ways = [*_around(full, "products in float32 take {1:.2g} times", weight=0.45)]
     if device.tf32 and stated != "tf32":
         tf32 = ratio(run, in_dtype("tf32")) if run else 2.0
-        found += _around(tf32, "products in TF32 take {1:.2g} times", weight=0.35)
+        ways += _around(tf32, "products in TF32 take {1:.2g} times", weight=0.35)
     if case.claim.shape.size and case.claim.shape.size.num_experts and run:
         words = "experts in float32 under autocast take {1:.2g} times"
-        found += _around(ratio(run, experts_in_float32), words, weight=0.6)
-    return found
+        ways += _around(ratio(run, experts_in_float32), words, weight=0.6)
+    return ways
 
 
 def attention(case: Case) -> Factors:
@@ -121,9 +121,9 @@ def slower(factors: Callable[[Case], Factors]) -> Callable[[Case], list[Hypothes
     """Return the hypotheses of a cause for which a step takes longer by these factors."""
 
     def hypotheses(case: Case) -> list[Hypothesis]:
-        found = [*factors(case)]
-        whole = sum(one.weight for one in found)
-        return [Hypothesis(one.weight / whole, EVERY, 1 / one.most, 1 / one.least, one.words) for one in found]
+        ways = [*factors(case)]
+        whole = sum(one.weight for one in ways)
+        return [Hypothesis(one.weight / whole, EVERY, 1 / one.most, 1 / one.least, one.words) for one in ways]
 
     return hypotheses
 
@@ -134,8 +134,8 @@ def fewer_trained(case: Case, most: float) -> list[Hypothesis]:
     if case.claim.method not in (None, "full"):
         return []
     least, usual, words = 1.15, case.frozen_factor, "it takes {1:.2f} of the time"
-    found: list[Hypothesis] = []
+    hypotheses: list[Hypothesis] = []
     for moved, weight in ((EVERY, 0.7), ((RATE, STEP), 0.3)):
-        found.append(Hypothesis(0.75 * weight, moved, usual / 1.15, usual * 1.15, words))
-        found.append(Hypothesis(0.25 * weight, moved, least, max(most, 1.15 * usual), words))
-    return found
+        hypotheses.append(Hypothesis(0.75 * weight, moved, usual / 1.15, usual * 1.15, words))
+        hypotheses.append(Hypothesis(0.25 * weight, moved, least, max(most, 1.15 * usual), words))
+    return hypotheses

@@ -37,9 +37,9 @@ class Convention(NamedTuple):
 def precision_of(claim: Claim) -> str:
     """Return the precision as a field of a trial; without one, 16 bits where the GPU has them."""
     word = (claim.precision or "").strip()
-    found = PRECISION_WORDS.get(word, word)
-    if found in PRECISIONS and getattr(claim.device, PRECISIONS[found].rate):
-        return found
+    field = PRECISION_WORDS.get(word, word)
+    if field in PRECISIONS and getattr(claim.device, PRECISIONS[field].rate):
+        return field
     return "bf16" if claim.device.bf16 else "fp16"
 
 
@@ -66,26 +66,26 @@ def conventions(claim: Claim) -> list[Convention]:
     full = trained * (linear + attention)
     again = (linear + attention) * recomputes(claim)
     causal = linear + attention / 2
-    found = [
+    counts = [
         Convention("full", "model FLOPs, attention over all positions (PaLM, torchtitan)", full),
         Convention("causal", "model FLOPs, attention over earlier positions", trained * causal),
         Convention("6n", "6 FLOPs a parameter that multiplies, no attention", trained * linear),
     ]
     if model.window:
         flops = trained * (linear + model.windowed_flops(context) / 2)
-        found.append(Convention("window", "model FLOPs, attention within its windows", flops))
+        counts.append(Convention("window", "model FLOPs, attention within its windows", flops))
     if model.size and not model.size.num_experts:  # as LLM-Foundry and nanoGPT: the embedding counts, too
         words = "6 FLOPs a parameter with the embedding, and attention over all positions (LLM-Foundry)"
-        found.append(Convention("6p", words, 6.0 * model.parameters + 3 * attention))
+        counts.append(Convention("6p", words, 6.0 * model.parameters + 3 * attention))
     elif model.size and model.size.feed_forward == "swiglu":
         words = "experts of two matrices, not three (Megatron-LM of GPT-OSS), attention over earlier positions"
-        found.append(Convention("no gate", words, trained * (causal - model.gate_flops())))
-    found.append(Convention("hardware", "with what is computed again (HFU)", full + again))
+        counts.append(Convention("no gate", words, trained * (causal - model.gate_flops())))
+    counts.append(Convention("hardware", "with what is computed again (HFU)", full + again))
     if trained < 3.0:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
-        found.append(Convention("as full", words, 3 * (linear + attention)))
+        counts.append(Convention("as full", words, 3 * (linear + attention)))
     alike: dict[int, Convention] = {}
-    for one in found:  # some count alike
+    for one in counts:  # some count alike
         alike.setdefault(round(one.flops), one)
     return sorted(alike.values(), key=lambda one: one.name != claim.convention)
 
@@ -119,14 +119,14 @@ def other_peaks(claim: Claim) -> dict[str, float]:
     """Return name -> the FLOP/s by which an MFU of this claim may have been divided by mistake."""
     device, precision = claim.device, precision_of(claim)
     right = peak_of(device, precision)
-    found = {"the peak with structured sparsity": 2 * right}
+    peaks = {"the peak with structured sparsity": 2 * right}
     for name in ("tf32", "fp32", "fp8", "bf16"):
         rate = getattr(device, name)
         if rate and abs(rate / right - 1) > 0.05:
-            found.setdefault(f"the peak in {name}", rate)
+            peaks.setdefault(f"the peak in {name}", rate)
     for name in ("A100 SXM 80GB", "H100 SXM", "H100 PCIe", "B200 SXM", "H20", "RTX 4090", "V100 SXM 32GB", "MI300X"):
         other = next(one for one in DEVICES if one.name == name)
         rate = other.bf16 or other.fp16
         if abs(rate / right - 1) > 0.05:
-            found[f"the peak of {name}"] = rate
-    return found
+            peaks[f"the peak of {name}"] = rate
+    return peaks

@@ -164,8 +164,8 @@ def devices_of(text: str) -> tuple[int, Device]:
     if text.strip().isdecimal():
         raise RequestError(f"--gpus {text}: what GPU? Write {text.strip()}xH100")
     count, name = counted(text)
-    if found := find_device(name) or device_named(name):
-        return count, found
+    if device := find_device(name) or device_named(name):
+        return count, device
     # Names of drivers and clouds: without the vendor, `SXM4` as `SXM`, `80 GiB` as `80GB`.
     plain = re.sub(r"[-_]", " ", name)
     for pattern, instead in (

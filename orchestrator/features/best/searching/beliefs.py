@@ -48,11 +48,11 @@ class Results:
         """Parameters of the last surrogate, from which the fit of the next one begins."""
         self._known = known
 
-    def add(self, cell: int, found: Processes | None) -> None:
+    def add(self, cell: int, processes: Processes | None) -> None:
         """Add what more processes of a cell measured; None if it failed or does not meet the limits."""
-        if found:
+        if processes:
             before = self.measured.get(cell)
-            self.measured[cell] = before + found if before else found
+            self.measured[cell] = before + processes if before else processes
         elif cell not in self.measured:
             self.failed.add(cell)
 
@@ -143,11 +143,11 @@ class Beliefs:
         codes, count = results.space.codes[cells], len(self.cells)
         values = self._centres - results.prior[cells[:count]]
         errors = np.array([one.deviation for one in self.errors.values()])
-        found = Surrogate(results.space, codes[:count], values, errors, start=results.parameters)
-        results.parameters = found.parameters
+        surrogate = Surrogate(results.space, codes[:count], values, errors, start=results.parameters)
+        results.parameters = surrogate.parameters
         if not self._running:
-            return found
-        expected, _ = found.mean_and_deviation(codes[count:])
+            return surrogate
+        expected, _ = surrogate.mean_and_deviation(codes[count:])
         errors = np.concatenate([errors, np.full(len(expected), np.median(errors))])
         return Surrogate(results.space, codes, np.concatenate([values, expected]), errors, start=results.parameters)
 

@@ -44,22 +44,22 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
     seen, goal = set(stored), aim.goal.workload
     kept: list[PlannedTrial] = []
     over_limit = unknown_peak = 0
-    for one in planned.plan.trials:
-        key = _key_of(one)
-        if one.action == "run" and key in seen:
-            if goal in one.trial.workloads:  # it may be repeated; only a run measures what else is missing
-                kept.append(replace(one, trial=replace(one.trial, workloads=(goal,))))
+    for planned_trial in planned.plan.trials:
+        key = _key_of(planned_trial)
+        if planned_trial.action == "run" and key in seen:
+            if goal in planned_trial.trial.workloads:  # it may be repeated; only a run measures what else is missing
+                kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(goal,))))
             continue
-        if one.action == "run" and aim.peak is not None:
-            peak = peaks.get(one.index)
+        if planned_trial.action == "run" and aim.peak is not None:
+            peak = peaks.get(planned_trial.index)
             if peak is not None and peak >= aim.peak:
                 over_limit += 1
                 continue
-            if peak is None and "memory" not in one.trial.workloads:
+            if peak is None and "memory" not in planned_trial.trial.workloads:
                 unknown_peak += 1
                 continue
         seen.add(key)
-        kept.append(one)
+        kept.append(planned_trial)
     return Candidates(replace(planned.plan, trials=tuple(kept)), tuple(stored.values()), over_limit, unknown_peak)
 
 
@@ -67,8 +67,8 @@ def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | N
     """Return the predicted peak bytes of the trials whose memory can be predicted, by index in the plan."""
     if predictions is None:
         return {}
-    found = ((one.index, predictions.of(one.trial, one.environment.device_name)) for one in trials)
-    return {index: float(one.peak) for index, one in found if isinstance(one, Prediction)}
+    pairs = ((one.index, predictions.of(one.trial, one.environment.device_name)) for one in trials)
+    return {index: float(one.peak) for index, one in pairs if isinstance(one, Prediction)}
 
 
 def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
@@ -76,8 +76,8 @@ def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
     known = [cell for cell in cells if not cell.config.references]  # where the user's code is now is not known
     trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in known}
     predictions = Predictions(trials.values(), each=True)
-    found = ((cell, predictions.of(trials[cell.config], cell.environment.device_name)) for cell in known)
-    return {key_of(cell.config): float(one.peak) for cell, one in found if isinstance(one, Prediction)}
+    pairs = ((cell, predictions.of(trials[cell.config], cell.environment.device_name)) for cell in known)
+    return {key_of(cell.config): float(one.peak) for cell, one in pairs if isinstance(one, Prediction)}
 
 
 def search_of(

@@ -32,8 +32,8 @@ def _sample(table: TableResults, row: pd.Series) -> Here | None:
 
 def _allocated(table: TableResults, row: pd.Series) -> Here | None:
     pair = table.beside(row, metric="mem_reserved")
-    found = None if pair is None else table.stored(pair, "step_end.allocated")
-    return None if found is None else Here(float(found["median"]), differs="allocated after a step")
+    allocated = None if pair is None else table.stored(pair, "step_end.allocated")
+    return None if allocated is None else Here(float(allocated["median"]), differs="allocated after a step")
 
 
 def _derived(combine: Callable[[float, float], float], name: str, values: tuple[str, str]) -> Maker:

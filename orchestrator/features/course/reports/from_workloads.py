@@ -29,8 +29,8 @@ def _sum(table: TableResults, row: pd.Series) -> Here | None:
     if row["label"] not in _SUMS:
         return _printed(row, float(np.float32(0.01)), "computed by NumPy")
     frame = table.results.everything
-    found = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
-    return None if found.empty else _printed(row, float(found["median"].iloc[-1]), "")
+    rows = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
+    return None if rows.empty else _printed(row, float(rows["median"].iloc[-1]), "")
 
 
 def _printed(row: pd.Series, value: float, differs: str) -> Here:
@@ -58,9 +58,9 @@ def _dtype(table: TableResults, row: pd.Series) -> Here | None:
         types = types[types["name"].str.endswith(weight[0])]
     if types.empty:
         return None
-    found = ", ".join(types["dtype"].unique())
+    words = ", ".join(types["dtype"].unique())
     differs = "" if types["device"].iloc[0] == "cuda" else "CUDA's autocast, emulated on a CPU"
-    return Here(found, verdict="same" if found == row["dtype"] else "differs", differs=differs)
+    return Here(words, verdict="same" if words == row["dtype"] else "differs", differs=differs)
 
 
 _RANKS = {"total": "step.time", "comm": "communication.time", "compute": "local_step.time"}
@@ -99,14 +99,15 @@ def _profiled(table: TableResults, row: pd.Series) -> Here | None:
     if not row["table"].startswith("torch_profiler"):
         return _part(table, row)
     try:
-        found = table.results.details("operators", "profile")
+        operators = table.results.details("operators", "profile")
     except RequestError:
         return None
-    found = found[(found["mode"] == _MODES[row["phase"]]) & (found["precision"] == "fp32")]
-    found = found[found["attempt_id"] == found["attempt_id"].iloc[-1]] if not found.empty else found
-    of = found[found["name"] == row["label"]]
+    operators = operators[(operators["mode"] == _MODES[row["phase"]]) & (operators["precision"] == "fp32")]
+    if not operators.empty:
+        operators = operators[operators["attempt_id"] == operators["attempt_id"].iloc[-1]]
+    of = operators[operators["name"] == row["label"]]
     column = _TOTALS.get(row["label"]) or _OPERATORS[row["metric"]]
-    total = float((found["self_device" if column in _DEVICE.values() else "self_cpu"] / found["steps"]).sum())
+    total = float((operators["self_device" if column in _DEVICE.values() else "self_cpu"] / operators["steps"]).sum())
     if not total:  # nothing ran, or nothing on a GPU
         return None
     if row["label"] in _TOTALS:

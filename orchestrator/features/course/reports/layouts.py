@@ -71,8 +71,8 @@ def layout_of(rows: pd.DataFrame) -> Layout:
         return Layout(["label"], [name for name in keys if name != "label"])
     slow = sorted(keys, key=lambda name: _changes([str(value) for value in rows[name]]))
     last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)
-    found = Layout(slow[: last + 1], slow[last + 1 :])
-    return found if found.rows else Layout(found.cols[:-1] or ["model"], found.cols[-1:])
+    layout = Layout(slow[: last + 1], slow[last + 1 :])
+    return layout if layout.rows else Layout(layout.cols[:-1] or ["model"], layout.cols[-1:])
 
 
 def _changes(words: list[str]) -> int:

@@ -27,13 +27,13 @@ def pairs_of(results: Results) -> pd.DataFrame:
         return nothing
     check_function("paired", "the tables beside published numbers")
     try:
-        found = lmsweep.paired(results.attempts, PUBLISHED, results.everything).frame
+        pairs = lmsweep.paired(results.attempts, PUBLISHED, results.everything).frame
     except RequestError:  # none of these results has a counterpart
         return nothing
     place = _stored().set_index(["sweep", "attempt_id", "phase", "metric"])["number"]
-    keys = pd.MultiIndex.from_frame(found[["source", "attempt_id_there", "stored_there", "metric_there"]])
-    found = found.set_index(pd.Index(place.reindex(keys).to_numpy(), name="number"))
-    return found[found.index.notna()]
+    keys = pd.MultiIndex.from_frame(pairs[["source", "attempt_id_there", "stored_there", "metric_there"]])
+    pairs = pairs.set_index(pd.Index(place.reindex(keys).to_numpy(), name="number"))
+    return pairs[pairs.index.notna()]
 
 
 def _stored() -> pd.DataFrame:
