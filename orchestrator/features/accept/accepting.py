@@ -179,6 +179,5 @@ def write_page(acceptance: Acceptance, path: Path) -> str:
 
 
 def page_of(acceptance: Acceptance, *, made_at: str) -> str:
-    """Return the page as HTML."""
     values = {"a": acceptance, "say": accept_text, "title": accept_text.title_of(acceptance), "made_at": made_at}
     return answer_page(__package__, "accept.html", **values)

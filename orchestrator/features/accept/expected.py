@@ -1,7 +1,8 @@
 """What a part should take: the distribution of machines that measured it, or public rates.
 
 The logarithm of a machine's time is normal around that of its kind (`lmsweep.trials.statistics.variation`). Its
-standard deviation is the shipped prior of machines and processes, with the machines of the part itself: Student's t.
+standard deviation is estimated from the shipped prior of machines and processes together with the machines that
+measured the part, so a measured time is judged by Student's t.
 """
 
 import math

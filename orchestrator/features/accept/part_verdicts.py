@@ -85,7 +85,8 @@ def verdicts(
     disturbed: Iterable[tuple[str, str]] = (),
 ) -> dict[Unit, list[PartVerdict]]:
     """Return the verdicts of the parts of each unit. gpus: UUID -> the unit that it is; devices: node -> what its GPUs
-    should be; disturbed: nodes and units where other processes run. Who uses a GPU uses cores and links too."""
+    should be; disturbed: nodes and units where other processes run. A process that uses a GPU also disturbs the cores
+    and the links."""
     parts: dict[tuple[Unit, tuple[object, ...]], list[Process]] = defaultdict(list)
     for process in sorted(processes, key=lambda one: one.place):
         name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit

@@ -82,7 +82,7 @@ class Case:
 
     @cached_property
     def bound(self) -> float:
-        """Return the tokens a second of all GPUs that are not physical to exceed."""
+        """Return the physical limit, in tokens a second of all GPUs."""
         return self.claim.count / least_seconds(self.claim)
 
     @property

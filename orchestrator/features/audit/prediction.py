@@ -68,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """Tokens a second of all GPUs."""
+    """The rate that is predicted for a claim, in tokens a second of all GPUs."""
 
     middle: float
     deviation: float

@@ -1,8 +1,8 @@
 """Device times of one device, scaled to another and calibrated by cells measured on both.
 
-A cell's device time is scaled by the ratio of its predicted steps on the two devices. The geometric mean of measured
-over scaled time, of cells measured on both, is the calibration; from three on, their scatter is the interval of a
-prediction, before that the interval of the ratio. The time in which the device waits belongs to the host.
+A cell's device time is scaled by the ratio of its predicted steps on the two devices. Cells that were measured on both
+calibrate it: by the geometric mean of measured over scaled time. With three of them or more, their scatter gives the
+interval of a prediction; with fewer, the ratio does. The time in which the device waits belongs to the host.
 """
 
 from collections.abc import Callable, Sequence

@@ -145,7 +145,7 @@ def _iterations(step: TrainingStep, phases: Sequence[str] = PHASES["train_step"]
 
 
 def _one_sequence(step: TrainingStep, weights: int) -> tuple[Tensor, list[str]]:
-    """The same of one sequence, or of a few tokens if all of them are too many and fewer are possible."""
+    """As `_iterations`, of one sequence: of its first tokens if all are too many and the model takes fewer."""
     length, whole = step.config.context_length, (step.inputs, step.targets)
     few = length if weights * length <= SMALL_WORK else min(length, SMALL_TOKENS)
     if few < length:

@@ -113,7 +113,7 @@ def _intervals(events: list[KinetoEvent]) -> list[tuple[int, int]]:
 
 FILE_NAME = "ranks.json.gz"
 _FLOW_IDS = 2**40
-"""More than any number by which a trace connects its events."""
+"""More than any number by which a trace connects its events: added to those of each further rank."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,7 +126,8 @@ def peak_allocated(device_type: str) -> int | None:
 
 
 def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
-    """total: bytes by the allocator's count; what it rounds up and what others hold goes to `other`. None: the sum."""
+    """Sum the sizes by part. total: bytes by the allocator's count; what it rounds up and what others hold goes to the
+    part `other`. None: the sum of the sizes."""
     parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
     for piece, size in sizes:
         parts[piece.part] += size

@@ -165,9 +165,9 @@ def pair_rows(
     doubtful: tuple[Flag, ...],
     does_not_fit: DoesNotFit | None,
 ) -> Iterator[Measurement]:
-    """Times of the slowest rank in each step; exposed communication and skew of each pair; seconds. device: its
-    datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without synchronization was not
-    timed."""
+    """Yield, in seconds, the times of the slowest rank in each step, and of each pair the exposed communication and the
+    skew. device: its datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without
+    synchronization was not timed."""
 
     def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:
         samples, before = (tuple(value(pair) for pair in taken) for taken in (measured, warmup))

@@ -71,7 +71,8 @@ class RankMemory:
 
 
 class TimedRank(WatchedRank, DataParallelStep):
-    """Every method contains collectives or is timed against them, so all ranks must call it at the same time."""
+    """A rank whose steps are timed. Every method contains collectives or is timed against them, so all ranks must call
+    it at the same time."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
         super().__init__(config, math_mode)

@@ -35,7 +35,7 @@ def cores() -> Iterator[Found]:
 
 
 def cpu_quotas() -> list[float]:
-    """Return the limits in cores."""
+    """Return the CPU quotas of the control groups of this process, in cores."""
     both = (limits_of_groups("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
     texts = [*limits_of_groups("cpu", "cpu.max", version=2), *(" ".join(each) for each in zip(*both, strict=True))]
     return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]

@@ -75,8 +75,11 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
 
 
 def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bool) -> Iterator[Yielded]:
-    """traced: kernels of further steps, which operators did not slow down; if the profiled step ran the same kernels,
-    they have the times of these steps: in the table, of the one or two in the middle, whose time is the median."""
+    """Yield the operators, the trace, the ranges and the kernels.
+
+    traced: the kernels of further steps, which recording operators did not slow down. If the profiled step ran the same
+    kernels, their times are those of these steps; in the table of kernels, of the one or two steps of median time.
+    """
     around = surroundings(trace.hosts, any_range=any_range)
     starts = step_starts(trace.hosts, around)
     if trace.file:

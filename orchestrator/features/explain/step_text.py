@@ -83,7 +83,7 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
 
 
 def step_listing(planned: PlannedTrial, estimate: StepEstimate) -> Listing:
-    """Return the same as a table of parts of the model, with a column per class."""
+    """Return one trial's predicted step as a table: a row for each part of the model, a column for each class."""
     parts = explained(estimate.time)
     classes = list(estimate.time.by(lambda one: one.kind))
     rows = [

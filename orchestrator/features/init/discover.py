@@ -35,7 +35,7 @@ _ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "v
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """What was found, the likeliest first."""
+    """What a folder's code defines that a sweep could measure, the likeliest first."""
 
     files: int
     """The number of files that were read."""

@@ -174,7 +174,7 @@ def _ddp_grid(discovery: Discovery, model: str, device: str, gpus: int, left: li
 
 
 def _is_sharded(one: Candidate) -> bool:
-    """Its state; it is constructed with the class of another."""
+    """Whether its state is sharded: its constructor takes the class of another optimizer."""
     return any(p.name in ("optimizer_cls", "optimizer_class") for p in one.parameters)
 
 

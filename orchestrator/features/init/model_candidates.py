@@ -123,7 +123,7 @@ def _other_input(module: Class) -> str | None:
 
 
 def _not_given(taken: tuple[Parameter, ...]) -> list[str]:
-    """The first is the tokens."""
+    """Return what a forward requires and lmsweep does not give. Without a usual name, the first is the tokens."""
     tokens = next((one.name for one in taken if one.name in TOKENS), taken[0].name if taken else None)
     given = {tokens, *TARGETS, *MASKS, *POSITIONS}
     return [one.name for one in taken if one.required and one.name not in given]

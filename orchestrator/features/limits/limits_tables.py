@@ -39,7 +39,7 @@ def roofline_table(results: Results) -> Listing:
 
 
 def cost_table(results: Results) -> Listing:
-    """Tokens per second, and dollars and joules per million tokens."""
+    """Speed in tokens per second; dollars and joules per million tokens."""
     rows, keys = _steps(cost(results.measurements, results.prices))
     keys = [*keys, *({"device_name"} - {*keys})]
     ends = [f"{name}{end}" for name in ("tokens_per_second", "dollars") for end in ("", "_low", "_high")]

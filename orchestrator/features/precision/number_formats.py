@@ -141,7 +141,7 @@ class Accumulation:
 
 
 def accumulations(narrow: torch.dtype) -> tuple[Accumulation, ...]:
-    """The four variants of the experiment: all wide, all narrow, narrow addends to a wide sum, and those cast first."""
+    """Return the experiment's variants: all wide, all narrow, narrow addends to a wide sum, and those cast first."""
     wide = torch.float32
     return (
         Accumulation(accumulator=wide, addend=wide),

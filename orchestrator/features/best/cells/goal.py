@@ -20,8 +20,6 @@ def tokens_of(config: TrialConfig) -> int:
 
 
 class Goal(StrEnum):
-    """What is to be best."""
-
     SPEED = "tokens/s"
     MONEY = "$/Mtoken"
     ENERGY = "J/Mtoken"

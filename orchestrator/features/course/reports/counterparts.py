@@ -29,7 +29,7 @@ _FULL, _MIXED = ("fp32", "tf32"), ("bf16", "fp16")
 
 
 def counterpart(table: TableResults, row: pd.Series) -> Here:
-    """Return what stands here for a number."""
+    """Return our counterpart of a published number, or why there is none."""
     number = cast(int, row.name)
     if _names_no_model(row):
         return _missing(table, row)
@@ -47,7 +47,7 @@ def _names_no_model(row: pd.Series) -> bool:
 
 
 def _same_run(table: TableResults, row: pd.Series) -> pd.DataFrame:
-    """Return the rows with the conditions that the report states."""
+    """Return our rows with the conditions that the report states for a number."""
     alike = table.frame
     for name in stated():
         if not is_null(row[name]):

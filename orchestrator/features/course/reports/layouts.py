@@ -60,7 +60,7 @@ def parts_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[Layout, pd.DataFra
 
 
 def layout_of(rows: pd.DataFrame) -> Layout:
-    """Return the layout that follows from the order of a table's numbers."""
+    """Return the layout that follows from the order of a table's numbers: what varies slowest is rows."""
     # A condition that only some of the numbers state is the same for all; a phase or a label that some lack is not.
     keys = [name for name in _KEYS if rows[name].nunique(dropna=name not in ("phase", "label")) > 1]
     if "d_model" in keys and rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:
