@@ -130,7 +130,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         mine = mine._replace(device_times=theirs.device_times)
     keys = ["workload", "part", "quantity", "place"]
     pairs = mine.numbers.merge(theirs.numbers, on=keys, suffixes=("", "_there"))
-    pairs = pairs[_compatible(pairs)].copy()  # joins columns of one type
+    pairs = pairs[_compatible(pairs)].copy()  # else each added column is slow, as those of one type are apart
     if pairs.empty:
         raise NoCounterpartError(
             f"{name} has no number with the model, context length, batch size, precision, compilation and attention of "
@@ -138,7 +138,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         )
     if is_published:
         pairs = _nearest(pairs)
-    elif (pairs["part"] == "step").any():
+    elif (pairs["part"] == "step").any():  # as `compare`: the parts of a step are in the step
         pairs = pairs[(pairs["part"] == "step") | pairs["workload"].isin(ALONE)]
     unpaired = (len(mine.numbers) - pairs["line"].nunique(), len(theirs.numbers) - pairs["line_there"].nunique())
     pairs = pairs.assign(

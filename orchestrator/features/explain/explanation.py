@@ -75,9 +75,10 @@ class Explanation:
         and the other causes. The differences in the last two add up to that in the first."""
         rows = self._together()
         named = rows[rows["named"]].sort_values("sure", ascending=False)
-        waits = IDLE in named.index  # else wall time is in no sentence
-        parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
-        others = parts[parts["named"]].sort_values("sure", ascending=False)
+        waits = IDLE in named.index  # only then does a sentence have the wall time
+        sums = [WHOLE, WALL] if waits else [WHOLE, WALL, IDLE]
+        after_first = rows.drop(sums, errors="ignore").drop(named.index[:1])
+        others = after_first[after_first["named"]].sort_values("sure", ascending=False)
         shown, more = others[:MOST_REST], others[MOST_REST:]
         whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
         unit = choose_unit("s", whole)
@@ -93,7 +94,7 @@ class Explanation:
         rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
         if len(more):
             rest.append(f"{len(more)} more {amount(more['difference'].sum())}")
-        left = parts.loc[~parts["named"], "difference"].sort_index(key=lambda names: names != REST)
+        left = after_first.loc[~after_first["named"], "difference"].sort_index(key=lambda names: names != REST)
         rest += [f"{name} {amount(one)}" for name, one in left.items()]
         if named.empty:
             first = "no part differs beyond its variation"

@@ -60,7 +60,7 @@ class Model:
         return 4.0 * context * self.size.num_layers * self.size.terms["query_width"] if self.size else 0.0
 
     def windowed_flops(self, context: int) -> float:
-        """Return the same with sliding windows. A window counts twice, as callers take half of all for a causal mask."""
+        """Return the same with sliding windows. They count twice, as callers take half of all for a causal mask."""
         if not self.window or not self.size or self.window >= context:
             return self.attention_flops(context)
         share = self.windowed_layers / self.size.num_layers
