@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
     from lmsweep.orchestrator.features.limits.ceiling import time_phases as time_phases
     from lmsweep.orchestrator.features.limits.cost import cost as cost
-    from lmsweep.orchestrator.features.limits.limits_tables import sizes_that_fit as sizes_that_fit
+    from lmsweep.orchestrator.features.limits.presets import sizes_that_fit as sizes_that_fit
     from lmsweep.orchestrator.features.limits.roofline import roofline as roofline
     from lmsweep.orchestrator.features.limits.scaling import scaling as scaling
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401

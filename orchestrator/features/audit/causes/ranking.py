@@ -65,7 +65,7 @@ def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
         if here and hypothesis.weight > 0:
             counts = OF_FLOPS if is_of_flops and {*hypothesis.moves} <= {*COUNTED} else 1.0
             relevant.append((counts * _noticed(hypothesis), hypothesis._replace(moves=here)))
-    whole = max(1.0, sum(one.weight for _, one in relevant))
+    whole = max(1.0, sum(one.weight for _, one in relevant))  # weights may leave out how else the cause works
     return [one._replace(weight=share * one.weight / whole) for share, one in relevant]
 
 

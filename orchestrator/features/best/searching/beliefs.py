@@ -117,7 +117,7 @@ class Beliefs:
         return Forecast(mean + self.results.prior[cells], deviation, self._chance_to_run(cells))
 
     def gain(self, forecast: Forecast) -> Floats:
-        """Return by how much each cell is expected to be better than the leader."""
+        """Return the expected improvement of each cell over the leader (Jones, Schonlau and Welch, 1998)."""
         ahead = self.to_beat - forecast.mean
         scaled = ahead / forecast.deviation
         density = np.exp(-(scaled**2) / 2) / np.sqrt(2 * np.pi)
@@ -158,6 +158,7 @@ class Beliefs:
         for place in range(codes.shape[1]) if failures else ():
             failed = Counter(codes[failures, place].tolist())
             worked = Counter(codes[self.cells, place].tolist())
+            # As if one more cell with this value had worked: a lone failure halves the probability.
             share = {code: (worked[code] + 1) / (worked[code] + failed[code] + 1) for code in failed}
             chance = np.minimum(chance, [share.get(code, 1.0) for code in codes[cells, place].tolist()])
         return chance

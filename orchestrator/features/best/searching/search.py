@@ -177,12 +177,12 @@ class Search:
         seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
         chosen: list[int] = []
         while True:
-            fresh = np.zeros(len(cells))
+            untried = np.zeros(len(cells))  # how many values each cell has that no other had
             for place, known in enumerate(seen):
-                fresh += [code not in known for code in codes[cells, place].tolist()]
-            if not fresh.max() and (chosen or self.results.measured):
+                untried += [code not in known for code in codes[cells, place].tolist()]
+            if not untried.max() and (chosen or self.results.measured):
                 return chosen
-            most = cells[fresh == fresh.max()]
+            most = cells[untried == untried.max()]
             chosen.append(int(most[np.argmin(prior[most])]))
             cells = cells[cells != chosen[-1]]
             for place, known in enumerate(seen):
