@@ -127,14 +127,13 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
         runs += [run_of(config, one, claim) for one in ways]
     rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
     widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
-    parts = [widest, (rates[-1] - rates[0]) / math.sqrt(12)]  # anywhere between them is as likely
-    parts += [SPLIT] * claim.is_split
-    faster = FLOAT8_EXPERTS * is_above_prediction(claim)
-    parts.append(faster / 2)
+    between = (rates[-1] - rates[0]) / math.sqrt(12)  # of a uniform distribution: anywhere between is as likely
+    split = SPLIT if claim.is_split else 0.0
+    faster = FLOAT8_EXPERTS if is_above_prediction(claim) else 0.0
     low, high = _tuned(runs)
     prediction = Predicted(
         middle=math.exp((rates[0] + rates[-1] + faster) / 2),
-        deviation=math.hypot(*parts),
+        deviation=math.hypot(widest, between, split, faster / 2),
         tuned=(low, high * math.exp(faster)),
         runs=tuple(runs),
         varied=tuple(_varied(claim, runs, steps)),
@@ -191,8 +190,8 @@ def _varied(claim: Claim, runs: Sequence[Run], steps: Steps) -> list[str]:
     said = [steps.words] if steps.words else []
     if claim.batch is None and len({one.config.batch_size for one in runs}) > 1:
         by = sorted((one.config.micro_batch_size, one.tokens / one.seconds) for one in runs)
-        said.append(f"batch not stated: {by[0][0]} to {by[-1][0]} give {min(r for _, r in by):,.0f} to "
-                    f"{max(r for _, r in by):,.0f} tokens/s")  # fmt: skip
+        (fewest, _), (most, _), speeds = by[0], by[-1], [speed for _, speed in by]
+        said.append(f"batch not stated: {fewest} to {most} give {min(speeds):,.0f} to {max(speeds):,.0f} tokens/s")
     if claim.compile is None:
         said.append("torch.compile not stated: element-wise operators from none to all of a block fused")
     if claim.attention is None:

@@ -99,11 +99,11 @@ def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
     known, claim = case.predicted, case.claim
     main = case.rates[likelier or case.main]
     stated = claim.model is not None
+    rate = main / claim.count
     shares = [
-        Utilisation(convention=one.name, words=one.words, flops_per_token=one.flops,
-                    share=main / claim.count * one.flops / case.peak)
-        for one in case.conventions * stated
-    ]  # fmt: skip
+        Utilisation(convention=one.name, words=one.words, flops_per_token=one.flops, share=rate * one.flops / case.peak)
+        for one in (case.conventions if stated else ())
+    ]
     explained = verdict in (*REJECTED, "slow")
     if known and known.too_large:
         why = f"{why}; but it does not fit, as `lmsweep fits` says, too: {known.too_large}"

@@ -73,10 +73,11 @@ class SideBySide:
         caveats = [*dict.fromkeys(line.caveat for line in self.lines if line.caveat)]
         timed = [_row(line, caveats) for line in self.lines if line.claim.clock]
         memory = [_row(line, caveats) for line in self.lines if not line.claim.clock]
-        rows = timed + [("memory:", *[""] * 6)] * bool(memory) + memory
         columns = ["published", "on", "n", "ratio", "range", "mean", "verdict"]
+        heading = [("memory:", *([""] * (len(columns) - 1)))] if memory else []
+        rows = timed + heading + memory
         frame = pd.DataFrame(rows[:MOST_TABLES], columns=columns)
-        notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] * (len(rows) > MOST_TABLES)
+        notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] if len(rows) > MOST_TABLES else []
         legend = ", ".join(f"{letter}: {caveat}" for letter, caveat in zip(ascii_lowercase, caveats, strict=False))
         notes += wrap(f"In no mean with others: {legend}.", NOTE) if legend else []
         left = MOST_LINES - 5 - self.title.count("\n") - len(frame) - len(notes)

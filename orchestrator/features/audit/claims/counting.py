@@ -64,7 +64,7 @@ def conventions(claim: Claim) -> list[Convention]:
     linear, attention = model.linear_flops(), model.attention_flops(context)
     trained = 3.0 if claim.method in (None, "full") else 2.0
     full = trained * (linear + attention)
-    again = (linear + attention) * recomputes(claim)
+    again = linear + attention if recomputes(claim) else 0.0
     causal = linear + attention / 2
     counts = [
         Convention("full", "model FLOPs, attention over all positions (PaLM, torchtitan)", full),
@@ -79,7 +79,7 @@ def conventions(claim: Claim) -> list[Convention]:
         counts.append(Convention("6p", words, 6.0 * model.parameters + 3 * attention))
     elif model.size and model.size.feed_forward == "swiglu":
         words = "experts of two matrices, not three (Megatron-LM of GPT-OSS), attention over earlier positions"
-        counts.append(Convention("no gate", words, trained * (causal - model.gate_flops())))
+        counts.append(Convention("no gate", words, trained * (linear - model.gate_flops() + attention / 2)))
     counts.append(Convention("hardware", "with what is computed again (HFU)", full + again))
     if trained < 3.0:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"

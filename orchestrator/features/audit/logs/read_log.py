@@ -162,4 +162,5 @@ def _model(stated: Mapping[str, str]) -> str | None:
     if (kv := named.get("num_kv_heads")) and kv not in ("1", named["num_heads"]):
         name += f"-kv{kv}"
     is_gelu = named.get("feed_forward") == "gelu" or "d_ff" not in named
-    return name + "-gelu" * is_gelu + (f"-v{named['vocab_size']}" if "vocab_size" in named else "")
+    name += "-gelu" if is_gelu else ""
+    return f"{name}-v{named['vocab_size']}" if "vocab_size" in named else name

@@ -1,5 +1,6 @@
 """A table of a report in the report's rows, columns, order and units, and beside each number what is here."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,14 +84,14 @@ def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, A
     elif is_null(row["value"]):
         yield _cell(PUBLISHED, status="blank" if row["status"] == "empty" else row["status"], flags=caveats)
     else:
-        yield _cell(PUBLISHED, numbers=[row["value"] / measure.size], flags=caveats)
+        yield _cell(PUBLISHED, numbers=(row["value"] / measure.size, math.nan, math.nan), flags=caveats)
     differs = tuple(filter(None, [here.differs]))
     if here.missing:
         yield _cell(HERE, status=here.missing, reason=here.why)
     elif isinstance(here.value, str):
         yield _cell(HERE, word=here.value, flags=differs)
     else:
-        numbers = [number / measure.size for number in (here.value, here.low, here.high)]
+        numbers = tuple(number / measure.size for number in (here.value, here.low, here.high))
         yield _cell(HERE, numbers=numbers, flags=differs)
     of = "" if row["unit"] != "B" else f" of {value_of(row['metric'])}"
     if here.ratio:
@@ -102,13 +103,13 @@ def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, A
 def _cell(
     of: str,
     *,
-    numbers: Any = (),
+    numbers: tuple[float, ...] = (math.nan,) * 3,
     word: str = "",
     status: str = "",
     reason: str = "",
     flags: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    median, low, high = [*numbers, *[float("nan")] * 3][:3]
+    median, low, high = numbers
     return {
         "of": of,
         "median": median,
