@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch
-from lmsweep.orchestrator.planning.largest_fit import frontiers, has_model
+from lmsweep.orchestrator.planning.largest_fit import frontiers
 from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 from lmsweep.trials.spec.quantities import gib
@@ -14,7 +14,7 @@ def largest_of(answer: Answer, code: Code | None = None) -> LargestBatch:
     """Return the winner's largest batch. code: the user's, if the winner refers to it."""
     config, environment, limit = answer.winner.config, answer.winner.environment, answer.aim.peak
     room = budget(config, environment)
-    if room is None or not has_model(config):
+    if room is None or not config.builds_a_model or config.step is not None:
         return LargestBatch(None, "the memory of its model or device is unknown")
     if limit is not None and limit < room.bytes:
         room = Budget(bytes=limit, words=f"limit of {gib(limit)}")

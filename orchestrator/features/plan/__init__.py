@@ -104,14 +104,14 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
 
 def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":
     """Return the frontier of each configuration on its device. Raises RequestError if no trial's memory is known."""
-    from lmsweep.orchestrator.planning.largest_fit import dimension_of, frontiers, has_model
+    from lmsweep.orchestrator.planning.largest_fit import dimension_of, frontiers
     from lmsweep.orchestrator.planning.memory_budget import Budget, budget
     from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 
     places: dict[TrialConfig, tuple[str, Budget]] = {}
     for planned in plan.trials:
         config, room = planned.trial.config, budget(planned.trial.config, planned.environment)
-        if room and has_model(config):
+        if room and config.builds_a_model and config.step is None:
             smallest = with_value(memory_config(config), dimension_of(config, dimension), 1)
             places.setdefault(replace(smallest, model=config.model), (planned.environment.device_name, room))
     if not places:
