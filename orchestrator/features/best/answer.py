@@ -286,10 +286,6 @@ def _effects(
     return sorted(effects, key=lambda one: -one.ratio)
 
 
-def scalar(value: object) -> Scalar:
-    return value if isinstance(value, Scalar) else str(value)
-
-
 def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes: Sequence[int]) -> AxisEffect:
     def everywhere(code: int) -> Indices:
         changed = cells.copy()
@@ -309,3 +305,7 @@ def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes:
         low=exp(mean - SURROGATE_REACH * error),
         high=exp(mean + SURROGATE_REACH * error),
     )
+
+
+def scalar(value: object) -> Scalar:
+    return value if isinstance(value, Scalar) else str(value)

@@ -1,8 +1,7 @@
 """`doctor`: what this machine, or each node of a cluster, can measure, and what distorts results; what a flag means.
 
 examination.py     the checks of a machine, or of the nodes of a cluster
-machine_checks.py  those of the cores and GPUs of a machine
-doctor_output.py   what they find, as records
+machine_checks.py  those of the cores and GPUs of a machine, and what all find, as records
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,7 @@ from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.errors import RequestError
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.features.doctor.doctor_output import Examined
+    from lmsweep.orchestrator.features.doctor.machine_checks import Examined
 
 
 @takes_request("flag address format")
@@ -48,7 +47,7 @@ def doctor(
 
     nodes = examine_nodes(where.address)
     if format == "json":
-        from lmsweep.orchestrator.features.doctor.doctor_output import DoctorOutput
+        from lmsweep.orchestrator.features.doctor.machine_checks import DoctorOutput
         from lmsweep.trials.results.record_json import json_of
 
         say_data(json_of(DoctorOutput(nodes=nodes)))
@@ -80,6 +79,6 @@ feature = Feature(
     name="doctor",
     place=5,
     verbs=(doctor,),
-    outputs={"doctor": f"{__name__}.doctor_output:DoctorOutput"},
+    outputs={"doctor": f"{__name__}.machine_checks:DoctorOutput"},
     functions={"machine_findings": f"{__name__}.machine_checks:machine_findings"},
 )

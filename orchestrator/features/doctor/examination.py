@@ -21,8 +21,7 @@ from lmsweep.orchestrator.cluster.node_discovery import ask_nodes
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
 from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
-from lmsweep.orchestrator.features.doctor.doctor_output import Examined, Found, unless
-from lmsweep.orchestrator.features.doctor.machine_checks import cores, gpu_findings
+from lmsweep.orchestrator.features.doctor.machine_checks import Examined, Found, cores, gpu_findings, unless
 from lmsweep.trials.machine.cgroups import memory_limits
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.spec.quantities import gib

@@ -1,11 +1,12 @@
-"""What would distort measurements on the cores and GPUs of this machine."""
+"""What would distort measurements on the cores and GPUs of a machine, and the records of what is found."""
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import psutil
 
-from lmsweep.orchestrator.features.doctor.doctor_output import Found, unless
 from lmsweep.trials.machine.cgroups import limits_of_groups
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
@@ -13,6 +14,39 @@ from lmsweep.trials.spec.quantities import gib
 
 FEW_CORES = 4
 """Cores per GPU below which kernel launches, compilation and clock sampling disturb each other."""
+
+
+State = Literal["ok", "warning", "fails"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of one check."""
+
+    check: str
+    finding: str
+    state: State = "ok"
+    """fails: the node says that it has GPUs which trials there could not use."""
+    advice: str | None = None
+    """null if it is ok."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    node: str | None
+    """Its address; null for this machine."""
+    findings: list[Found]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOutput:
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
+    nodes: list[Examined]
+
+
+def unless(is_fine: bool, check: str, finding: str, advice: str) -> Found:
+    """Return what was found: a warning with this advice, unless it is fine."""
+    return Found(check, finding) if is_fine else Found(check, finding, "warning", advice)
 
 
 def cores() -> Iterator[Found]:

@@ -37,11 +37,16 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
             lines.append(
                 dict(zip(keys, key, strict=True))
                 | {
-                    "along": along, "least": series[along].min(), "most": series[along].max(), "points": len(series),
-                    "exponent": exponent, "exponent_low": exponent - error, "exponent_high": exponent + error,
+                    "along": along,
+                    "least": series[along].min(),
+                    "most": series[along].max(),
+                    "points": len(series),
+                    "exponent": exponent,
+                    "exponent_low": exponent - error,
+                    "exponent_high": exponent + error,
                     "flops_exponent": _slope(x, np.log(work))[0] if np.isfinite(work).all() else np.nan,
                 }
-            )  # fmt: skip
+            )
     return pd.DataFrame(lines)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.features.doctor import examination, machine_checks
-from lmsweep.orchestrator.features.doctor.doctor_output import Found
+from lmsweep.orchestrator.features.doctor.machine_checks import Found
 from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from tests.support.command import answer_here, lmsweep, lmsweep_here
