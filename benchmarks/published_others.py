@@ -156,7 +156,7 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
     if " RL" in row["model"] and row["metric"] in PEAKS:
         return {}, "head and loss in pieces, whose memory plan does not predict"
     ranks = int(row["n_gpus"])
-    found = shape | {
+    asked = shape | {
         "context_length": row["seq_len"],
         "batch_size": 2,
         "accumulate": 2,
@@ -166,10 +166,10 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
         "attention": "sdpa_cudnn" if row["framework"].endswith("attention_3") else "sdpa_flash",
     }
     if ranks > 1:
-        found |= {"world_size": ranks, "ddp": "fsdp", "gather": "bf16"}
+        asked |= {"world_size": ranks, "ddp": "fsdp", "gather": "bf16"}
     if rank := re.search(r"LoRA r=(\d+)", row["model"]):
-        found |= {"adapter": "lora", "adapter_args.rank": rank[1]}
-    return found, "MoE" if "num_experts" in shape else "LoRA" if "adapter" in found else "dense 16 bit"
+        asked |= {"adapter": "lora", "adapter_args.rank": rank[1]}
+    return asked, "MoE" if "num_experts" in shape else "LoRA" if "adapter" in asked else "dense 16 bit"
 
 
 def _fsdp_qlora(row: dict[str, str]) -> Wanted:
@@ -212,13 +212,13 @@ def _torchtune(row: dict[str, str]) -> Wanted:
     last = row["framework"].split(" + ")[-1]
     if last not in steps:
         return {}, "sequences are not full" if "baseline" in last else "an update in backward, or inputs on the host"
-    found = SHAPES[row["model"]] | {"context_length": 4096, "batch_size": 2, "precision": "bf16_pure",
+    asked = SHAPES[row["model"]] | {"context_length": 4096, "batch_size": 2, "precision": "bf16_pure",
                                     "attention": "sdpa"}  # fmt: skip
     for name, settings in steps.items():
-        found |= settings
+        asked |= settings
         if name == last:
             break
-    return found, "dense 16 bit"
+    return asked, "dense 16 bit"
 
 
 def _layer(row: dict[str, str]) -> Wanted:

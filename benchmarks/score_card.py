@@ -69,12 +69,12 @@ def by_device(residuals: Sequence[Residual]) -> None:
     for one in residuals:
         groups[one.device, one.level].append(one)
     lines = []
-    for (device, level), found in sorted(groups.items()):
+    for (device, level), group in sorted(groups.items()):
         wider = widened(level, residuals, device)
-        raw = median(math.exp(-one.log_ratio) - 1 for one in found)
-        line: list[object] = [device, level, len(found), f"{raw:+.0%}"]
+        raw = median(math.exp(-one.log_ratio) - 1 for one in group)
+        line: list[object] = [device, level, len(group), f"{raw:+.0%}"]
         for left in get_args(Left):
-            answers = [held(one, residuals, wider, left) for one in found]
+            answers = [held(one, residuals, wider, left) for one in group]
             errors = [abs(error) for error, _ in answers if not math.isnan(error)]
             if not errors:
                 line += [None] * 3
@@ -100,7 +100,7 @@ def ratios(cells: Sequence[Cell]) -> None:
         if cell.level == "ranks":
             of[cell.source, re.sub(r" x \d+ x \d+ ", " ", cell.what)][cell.device] = cell
     residuals = [cell.residual for cell in cells]
-    found: dict[str, list[float]] = defaultdict(list)
+    deviations: dict[str, list[float]] = defaultdict(list)
     for (_, what), both in of.items():
         if {"H100 SXM", "A100 SXM 80GB"} <= both.keys():
             h100, a100 = both["H100 SXM"], both["A100 SXM 80GB"]
@@ -108,11 +108,13 @@ def ratios(cells: Sequence[Cell]) -> None:
             context = re.search(r"MPT-\S+ (\d+)", what)
             predicted = of_a100 * a100.predicted / (of_h100 * h100.predicted)
             ratio = predicted * h100.published / a100.published
-            found[context[1] if context else "4096 (fms-fsdp)"].append(ratio - 1)
-    found = dict(sorted(found.items(), key=lambda item: int(item[0].split()[0]))) | {"all": [*chain(*found.values())]}
+            deviations[context[1] if context else "4096 (fms-fsdp)"].append(ratio - 1)
+    deviations = dict(sorted(deviations.items(), key=lambda item: int(item[0].split()[0]))) | {
+        "all": [*chain(*deviations.values())]
+    }
     lines = [
         [name, len(errors), f"{median(errors):+.1%}", f"{median(map(abs, errors)):.1%}", f"{max(map(abs, errors)):.1%}"]
-        for name, errors in found.items()
+        for name, errors in deviations.items()
     ]
     headers = ["context", "cells on both", "A100 over H100, deviation", "median", "largest"]
     print(tabulate(lines, headers=headers, tablefmt="github"))
@@ -120,13 +122,13 @@ def ratios(cells: Sequence[Cell]) -> None:
 
 def by_ranks(cells: Sequence[Cell]) -> None:
     """Print by source and number of H100 how far training runs are from their prediction."""
-    residuals, found = [cell.residual for cell in cells], defaultdict(list)
+    residuals, deviations = [cell.residual for cell in cells], defaultdict(list)
     for cell in cells:
         if cell.level == "ranks" and cell.device == "H100 SXM":
-            found[cell.source, int(cell.what.split(" x ")[0])].append(held(cell.residual, residuals, 1.0)[0])
+            deviations[cell.source, int(cell.what.split(" x ")[0])].append(held(cell.residual, residuals, 1.0)[0])
     lines = [
         [*key, len(errors), f"{median(errors):+.1%}", f"{median(map(abs, errors)):.1%}", f"{max(map(abs, errors)):.1%}"]
-        for key, errors in sorted(found.items())
+        for key, errors in sorted(deviations.items())
     ]
     print(tabulate(lines, headers=["source", "H100", "cells", "deviation", "median", "largest"], tablefmt="github"))
 
@@ -138,16 +140,16 @@ def tables(residuals: Sequence[Residual]) -> None:
         if any(other.level == one.level and other.source != one.source for other in residuals):
             groups[one.level, one.source, one.device].append(one)
     lines = []
-    for key, found in sorted(groups.items()):
-        raw = median(math.exp(-one.log_ratio) - 1 for one in found)
-        answers = [held(one, residuals, wider[one.level, one.device]) for one in found]
+    for key, group in sorted(groups.items()):
+        raw = median(math.exp(-one.log_ratio) - 1 for one in group)
+        answers = [held(one, residuals, wider[one.level, one.device]) for one in group]
         errors = sorted(abs(error) for error, _ in answers)
         within = sum(error < 0.25 for error in errors) / len(errors)
         kept = sum(one for _, one in answers) / len(answers)
         lines.append(
             [
                 *key,
-                len(found),
+                len(group),
                 f"{raw:+.0%}",
                 f"{median(errors):.1%}",
                 f"{errors[-1]:.0%}",
@@ -188,9 +190,9 @@ def card(residuals: Sequence[Residual]) -> None:
         if CONSUMER.match(one.device) and one.level != "memory":
             groups["consumer cards", "all", "all"].append(answers)
     lines = []
-    for key, found in sorted(groups.items()):
-        line: list[object] = [*key, len(found)]
-        for answers in zip(*found, strict=True):
+    for key, group in sorted(groups.items()):
+        line: list[object] = [*key, len(group)]
+        for answers in zip(*group, strict=True):
             known = [one for one in answers if one]
             held = [kept for _, kept in known if kept is not None]
             kept = f"{sum(held)} of {len(held)}" if held else None
@@ -225,9 +227,9 @@ _covering = cache(lambda device, among: covering(among, device))
 @cache
 def _known(device: str) -> str:
     """Return what is known of the products of a GPU in 16 bits."""
-    found = device_named(device)
-    assert found is not None
-    return rates_of(found).level()
+    sheet = device_named(device)
+    assert sheet is not None
+    return rates_of(sheet).level()
 
 
 def spread_for_level(device: str, level: str) -> float:

@@ -179,9 +179,9 @@ def unseen_cells() -> Iterator[Cell]:
         for row in csv.DictReader(file):
             config, device = configs[row["trial_id"]], device_named(row["device"])
             assert device is not None
-            found = step_time(in_precision(step_operators(config), config), rates_of(device))
+            time = step_time(in_precision(step_operators(config), config), rates_of(device))
             yield Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
-                       published=float(row["device_seconds"]), predicted=found.computing)  # fmt: skip
+                       published=float(row["device_seconds"]), predicted=time.computing)  # fmt: skip
 
 
 def course_cells() -> Iterator[Cell]:
@@ -211,12 +211,12 @@ def course_cells() -> Iterator[Cell]:
         phases = PARTS["step" if updates else row["phase"]]
         parts = [one for one in in_precision(step_operators(config), config) if one.phase in phases]
         assert device is not None
-        found = step_time(tuple(parts), rates_of(device))
-        if SLOW_HOST * found.launching > found.computing:
+        time = step_time(tuple(parts), rates_of(device))
+        if SLOW_HOST * time.launching > time.computing:
             continue  # that host is unknown, and may decide
-        yield Cell(level=rates_of(device).level(found.product_type), source=row["source"], device=device.name,
+        yield Cell(level=rates_of(device).level(time.product_type), source=row["source"], device=device.name,
                    published=float(row["value"]), what=f"{row['model']} {row['precision']} {row['phase']}",
-                   predicted=found.computing,
+                   predicted=time.computing,
                    kind="fp32" if row["precision"] == "fp32" else "dense 16 bit")  # fmt: skip
 
 
@@ -255,10 +255,10 @@ def ranks_cells(folder: Path) -> Iterator[Cell]:
         in_node = 72 if device.name.startswith("GB") else 8
         adapter = NETWORKS.get(device.name, 0.0)
         network = Network(gpus=8, bytes_per_second=adapter, source="") if cell.ranks > in_node else None
-        found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
+        time = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
         level = "tuned stacks" if cell.source in TUNED else "power limited" if cell.is_limited else "ranks"
         yield Cell(level=level, source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
-                   published=cell.seconds, predicted=found.seconds)  # fmt: skip
+                   published=cell.seconds, predicted=time.seconds)  # fmt: skip
 
 
 def pair_cells() -> Iterator[Cell]:
@@ -269,12 +269,12 @@ def pair_cells() -> Iterator[Cell]:
         for row in rows[rows["median"].notna()].to_dict("records"):
             config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
             assert device is not None, "the reference sets are of devices with a datasheet"
-            found = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
-            if SLOW_HOST * found.launching > found.busy:
+            time = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
+            if SLOW_HOST * time.launching > time.busy:
                 continue
             what = f"{config.model} {config.context_length} {config.ddp} {config.gather} {config.reshard}"
             yield Cell(level="two ranks", source=name, device=device.name, what=what,
-                       published=float(row["median"]), predicted=found.seconds)  # fmt: skip
+                       published=float(row["median"]), predicted=time.seconds)  # fmt: skip
 
 
 def product_cells(folder: Path) -> Iterator[Cell]:
@@ -282,10 +282,10 @@ def product_cells(folder: Path) -> Iterator[Cell]:
     with (folder / "published-2026.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "max_matmul_rate"]
     for row in rows:
-        found = re.search(r"(\d+)x(\d+)x(\d+)", row["notes"])
+        shape = re.search(r"(\d+)x(\d+)x(\d+)", row["notes"])
         device = device_named(row["hardware"].split(" ", 1)[1].replace("A100 SXM", "A100 SXM 80GB"))
-        assert found and device, row
-        m, n, k = map(int, found.groups())
+        assert shape and device, row
+        m, n, k = map(int, shape.groups())
         is_float8 = row["precision"].startswith("fp8")
         dtype, flops = "float8_e4m3fn" if is_float8 else "bfloat16", 2 * m * n * k
         size = m * k + k * n if is_float8 else 2 * (m * k + k * n)

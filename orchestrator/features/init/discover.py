@@ -139,20 +139,20 @@ def _returns_several(function: ast.FunctionDef) -> bool:
 
 
 def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
-    for found_class in classes:
-        kind: Kind = "optimizer" if "Optimizer" in found_class.bases and "step" in found_class.methods else "ddp"
-        if kind == "ddp" and "finish_gradient_synchronization" not in found_class.methods:
+    for cls in classes:
+        kind: Kind = "optimizer" if "Optimizer" in cls.bases and "step" in cls.methods else "ddp"
+        if kind == "ddp" and "finish_gradient_synchronization" not in cls.methods:
             continue
-        if found_class.parameters and found_class.parameters[0].name == "param_groups":
+        if cls.parameters and cls.parameters[0].name == "param_groups":
             advice = (
                 "it takes groups that its training loop makes: "
-                f"write def make(params): return {found_class.name}(...), name make"
+                f"write def make(params): return {cls.name}(...), name make"
             )
-            yield LeftOut(kind=kind, reference=found_class.reference, place=found_class.place, advice=advice)
+            yield LeftOut(kind=kind, reference=cls.reference, place=cls.place, advice=advice)
         else:
             yield Candidate(
                 kind=kind,
-                reference=found_class.reference,
-                place=found_class.place,
-                parameters=found_class.parameters[1:],
+                reference=cls.reference,
+                place=cls.place,
+                parameters=cls.parameters[1:],
             )

@@ -42,38 +42,38 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
 
     ranked: list[tuple[tuple[bool, float, bool, bool, int], Candidate | LeftOut]] = []
     copies: set[str] = set()
-    for one in modules:
-        is_wrapper = "finish_gradient_synchronization" in one.methods
-        is_embedding = any(_EMBEDDING.search(each) for each in (one.name, *(one.bases & named.keys())))
-        if "forward" not in one.methods or is_wrapper or is_embedding or _other_input(one) or not embeds(one):
+    for cls in modules:
+        is_wrapper = "finish_gradient_synchronization" in cls.methods
+        is_embedding = any(_EMBEDDING.search(each) for each in (cls.name, *(cls.bases & named.keys())))
+        if "forward" not in cls.methods or is_wrapper or is_embedding or _other_input(cls) or not embeds(cls):
             continue
-        if (text := ast.dump(one.node)) in copies:
+        if (text := ast.dump(cls.node)) in copies:
             continue
         copies.add(text)
-        is_part = any(one.name in other.calls for other in modules if other.name != one.name)
-        taken, is_old = one.parameters_of("forward"), is_archived(one.file, code)
-        near = (one.reference.startswith("./"), one.file.name.startswith(_SCRIPTS), len(one.file.parts))
+        is_part = any(cls.name in other.calls for other in modules if other.name != cls.name)
+        taken, is_old = cls.parameters_of("forward"), is_archived(cls.file, code)
+        near = (cls.reference.startswith("./"), cls.file.name.startswith(_SCRIPTS), len(cls.file.parts))
         if unknown := _not_given(taken):
             if not is_part and any(parameter.required for parameter in taken):
                 advice = (
                     f"its forward also requires {', '.join(unknown)}: write a function that returns a module around "
                     f"it, whose forward(tokens) gives {unknown[0]}, and name the function"
                 )
-                left = LeftOut(kind="model", reference=one.reference, place=one.place, advice=advice, is_likely=True)
+                left = LeftOut(kind="model", reference=cls.reference, place=cls.place, advice=advice, is_likely=True)
                 ranked.append(((is_old, 0.0, *near), left))
             continue
-        attributes = {node.attr.lower() for node in ast.walk(one.node) if isinstance(node, ast.Attribute)}
+        attributes = {node.attr.lower() for node in ast.walk(cls.node) if isinstance(node, ast.Attribute)}
         of_model = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
-        embeds_itself = _embeds_tokens(one.calls)
+        embeds_itself = _embeds_tokens(cls.calls)
         score = 2.0 * embeds_itself + 2.0 * any(head in attribute for attribute in of_model for head in _HEADS)
-        score += 1.0 * any(word in one.name.lower() for word in _NAMES) - 4.0 * is_part
+        score += 1.0 * any(word in cls.name.lower() for word in _NAMES) - 4.0 * is_part
         candidate = Candidate(
             kind="model",
-            reference=one.reference,
-            place=one.place,
-            parameters=one.parameters,
+            reference=cls.reference,
+            place=cls.place,
+            parameters=cls.parameters,
             is_likely=score > 2 or (score > 0 and embeds_itself),
-            ways=ways_to_build(one, classes, code),
+            ways=ways_to_build(cls, classes, code),
         )
         ranked.append(((is_old, -score, *near), candidate))
     ranked = [row for row in ranked if not row[0][0]] or ranked
