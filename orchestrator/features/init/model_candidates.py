@@ -40,7 +40,7 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
         chosen = [min(named[part], key=lambda one: one.file != module.file) for part in sorted(parts)]
         return _embeds_tokens(called) or any(embeds(part, seen | {module.name, part.name}) for part in chosen)
 
-    ranked: list[tuple[tuple[bool, float, bool, bool, int], Candidate | LeftOut]] = []
+    ranked: list[tuple[tuple[bool, float, bool, bool, int], Candidate | LeftOut]] = []  # smaller is likelier
     copies: set[str] = set()
     for cls in modules:
         is_wrapper = "finish_gradient_synchronization" in cls.methods
@@ -52,6 +52,7 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
         copies.add(text)
         is_part = any(cls.name in other.calls for other in modules if other.name != cls.name)
         taken, is_old = cls.parameters_of("forward"), is_archived(cls.file, code)
+        # What an import can name comes first, then what is no script, then what is higher in the folder.
         near = (cls.reference.startswith("./"), cls.file.name.startswith(_SCRIPTS), len(cls.file.parts))
         if unknown := _not_given(taken):
             if not is_part and any(parameter.required for parameter in taken):
@@ -76,8 +77,8 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
             ways=ways_to_build(cls, classes, code),
         )
         ranked.append(((is_old, -score, *near), candidate))
-    ranked = [row for row in ranked if not row[0][0]] or ranked
-    candidates = [one for _, one in sorted(ranked, key=lambda row: (row[0], row[1].reference))]
+    in_use = [row for row in ranked if not row[0][0]]
+    candidates = [one for _, one in sorted(in_use or ranked, key=lambda row: (row[0], row[1].reference))]
     return candidates or [*_without_forward(modules, named.keys())]
 
 
