@@ -167,10 +167,10 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
     assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
         seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
-        for product in public_products():  # of the same size
-            if (product.dtype, product.m, product.n, product.k) == ("bfloat16", width, width, width) and _name(
-                product.device_name
-            ) == device.name:
+        wanted = ("bfloat16", width, width, width)
+        for product in public_products():
+            is_same = (product.dtype, product.m, product.n, product.k) == wanted
+            if is_same and _name(product.device_name) == device.name:
                 seconds, source = product.seconds, f"published product of {device.name} (AIConfigurator)"
     elif part.judged.part == "copy":
         seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]

@@ -39,8 +39,8 @@ def operator_rows(
 ) -> list[Operator]:
     """One row for each operator and driver call, by descending self time on the device, then on the host. `around` is
     `surroundings(hosts)`; `devices` is None if host and device are the same."""
+    # Name of an operator or call -> field of `Operator` -> calls, or nanoseconds.
     numbers: dict[str, Counter[str]] = defaultdict(Counter)
-    """Name of an operator or call -> field of `Operator` -> calls, or nanoseconds."""
     for i, event in enumerate(hosts):
         if event.is_annotation:
             continue

@@ -94,33 +94,36 @@ def search_of(
     estimates, peaks: durations and predicted bytes, by the index of a trial in the plan. variation: between processes,
     as known before the search; without it, the shipped priors.
     """
-    places: dict[tuple[str, str], int] = {}
-    of_positions = [places.setdefault(_key_of(one), len(places)) for one in to_run]
-    first = dict(zip(reversed(of_positions), reversed(to_run), strict=True))
-    trials = [first[place] for place in range(len(places))]
-    of_known = [places.setdefault(_key(one.config, one.environment_id), len(places)) for one in known]
+    # Key of a cell -> its number: first the cells to run, then those that are only known.
+    numbers: dict[tuple[str, str], int] = {}
+    of_positions = [numbers.setdefault(_key_of(one), len(numbers)) for one in to_run]
+    first_trials: dict[int, PlannedTrial] = {}
+    for cell, trial in zip(of_positions, to_run, strict=True):
+        first_trials.setdefault(cell, trial)
+    trials = [*first_trials.values()]
+    of_known = [numbers.setdefault(_key(one.config, one.environment_id), len(numbers)) for one in known]
+    only_known = [one for one, cell in zip(known, of_known, strict=True) if cell >= len(trials)]
     cells = [(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
-    more = [one for one, place in zip(known, of_known, strict=True) if place >= len(trials)]
-    cells += [(one.config, one.environment, one.predicted_peak) for one in more]
+    cells += [(one.config, one.environment, one.predicted_peak) for one in only_known]
     names = [DEVICE, *(name for name in axes_of([config for config, _, _ in cells]) if name != DEVICE)]
     points = [[device.device_name, *(getattr(config, name) for name in names[1:])] for config, device, _ in cells]
     rates = DeviceRates()
-    prior = [_expected(aim, rates, *cell) for cell in cells]
+    prior = [_expected(aim, rates, *each) for each in cells]
     unknown = statistics.fmean([one for one in prior if one is not None] or [0.0])
     # Nothing hides the compilation of a graph from a search.
     compiling = [graph_seconds(one.trial.config) if estimates[one.index].is_new else 0.0 for one in trials]
-    seconds = [estimates[one.index].seconds + more for one, more in zip(trials, compiling, strict=True)]
+    seconds = [estimates[one.index].seconds + extra for one, extra in zip(trials, compiling, strict=True)]
     search = Search(
         Space.of(names, points),
         prior=np.array([unknown if one is None else one for one in prior]),
-        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(more))]),
+        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(only_known))]),
         aim=aim,
         cells=of_positions,
         known=variation,
     )
-    for place, cell in zip(of_known, known, strict=True):
-        cost = cell.cost(aim)
-        search.learn(place, cost.processes if cost and keeps_limit(cell, aim) else None)
+    for number, one in zip(of_known, known, strict=True):
+        cost = one.cost(aim)
+        search.learn(number, cost.processes if cost and keeps_limit(one, aim) else None)
     return search
 
 
