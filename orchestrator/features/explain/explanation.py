@@ -214,13 +214,14 @@ def explain_steps(
     known: variation of whole stores. Raises what `compare` raises, and RequestError if no compared step was profiled on
     both sides.
     """
-    read = {one: frame_of(open_store(one).read("kernels")[0]) if kernels is None else kernels for one in {*locations}}
-    one, two = (Side(each, read[location], location) for each, location in zip(rows, locations, strict=True))
-    for side in (one, two):
+    tables = {place: kernels if kernels is not None else kernels_of(place) for place in {*locations}}
+    sides = [Side(of_side, tables[place], place) for of_side, place in zip(rows, locations, strict=True)]
+    for side in sides:
         side.check_profiled()
+    baseline, contrast = sides
     comparison, profiles = (
         compare(
-            *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known,
+            baseline.rows, contrast.rows, between=between, stores=stores, across=across, values=values, variation=known,
             device_decides=True,
         )
         for values in (None, ["step.kernel_time"])
@@ -228,7 +229,7 @@ def explain_steps(
     times = comparison.frame
     has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
     stated = {
-        (one.step_of(first), two.step_of(second)): times.iloc[place]
+        (baseline.step_of(first), contrast.step_of(second)): times.iloc[place]
         for place, (first, second) in enumerate(zip(*comparison.results, strict=True))
         if first and second and has_both.iloc[place]
     }
@@ -236,9 +237,10 @@ def explain_steps(
     parts, verdicts = [], []
     was_profiled = profiles.frame[[*SIDES]].notna().all(axis=1)
     for place, (first, second) in enumerate(zip(*profiles.results, strict=True)):
-        cell = stated.get((one.step_of(first), two.step_of(second))) if first and second else None
+        cell = stated.get((baseline.step_of(first), contrast.step_of(second))) if first and second else None
         if first and second and cell is not None and was_profiled.iloc[place]:
-            before, after = one.profiled(first, cell, SIDES[0], known), two.profiled(second, cell, SIDES[1], known)
+            before = baseline.profiled(first, cell, SIDES[0], known)
+            after = contrast.profiled(second, cell, SIDES[1], known)
             parts.append(causes(before, after).assign(**{name: profiles.frame[name].iloc[place] for name in keys}))
             verdicts.append(str(cell["verdict"]))
     if not parts:
@@ -252,6 +254,11 @@ def explain_steps(
         keys=keys,
         conditions=profiles.conditions,
     )
+
+
+def kernels_of(location: str) -> pd.DataFrame:
+    """Return the detail table `kernels` of a store."""
+    return frame_of(open_store(location).read("kernels")[0])
 
 
 def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.DataFrame:
