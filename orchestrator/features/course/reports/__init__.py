@@ -5,7 +5,6 @@ report_tables.py       a table: published, here, ratio and verdict
 counterparts.py        what stands here for each number, or why nothing does
 from_times.py          counterparts from times and peaks of the same report, and from closed forms
 from_workloads.py      counterparts from sums, types, profiles and ranks
-published_numbers.py   all numbers of the reports, and their pairs
-here.py                a counterpart, and what a store has for a table
+table_results.py       what a store has for a table, and what a counterpart is
 layouts.py             rows, columns, order and units of each report
 """

@@ -9,7 +9,7 @@ from lmsweep.analysis.data.columns import is_null
 from lmsweep.analysis.reference import ITERATIONS
 from lmsweep.orchestrator.features.course.reports.from_times import FROM_TIMES
 from lmsweep.orchestrator.features.course.reports.from_workloads import FROM_WORKLOADS
-from lmsweep.orchestrator.features.course.reports.here import Here, TableResults, stated
+from lmsweep.orchestrator.features.course.reports.table_results import Here, TableResults, stated
 from lmsweep.trials.results.outcome import Status
 
 _MODES = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.orchestrator.features.course.reports.here import Here, Maker, TableResults
+from lmsweep.orchestrator.features.course.reports.table_results import Here, Maker, TableResults
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.spec.config import CONFIG_FIELDS
 from lmsweep.trials.spec.model_sizes import SIZES

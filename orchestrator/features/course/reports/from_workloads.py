@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from lmsweep.orchestrator.features.course.reports.here import Here, Maker, TableResults
+from lmsweep.orchestrator.features.course.reports.table_results import Here, Maker, TableResults
 from lmsweep.trials.spec.config import RequestError
 
 _SUMS = {

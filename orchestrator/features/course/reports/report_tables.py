@@ -10,9 +10,8 @@ from lmsweep.analysis.data.columns import is_null, label
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.orchestrator.features.course.reports.counterparts import counterpart
-from lmsweep.orchestrator.features.course.reports.here import Here, TableResults
 from lmsweep.orchestrator.features.course.reports.layouts import Layout, Measure, measure_of
-from lmsweep.orchestrator.features.course.reports.published_numbers import conditions
+from lmsweep.orchestrator.features.course.reports.table_results import Here, TableResults, conditions
 from lmsweep.trials.results.flag_meanings import CAVEATS
 from lmsweep.trials.results.outcome import Status
 

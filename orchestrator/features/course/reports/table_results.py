@@ -1,16 +1,18 @@
 """What a store has for the numbers of one table of a report."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+import lmsweep
 from lmsweep.analysis.data.columns import is_null
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.reference import published
-from lmsweep.orchestrator.features.course.reports.published_numbers import conditions, pairs_of
+from lmsweep.analysis.reference import PUBLISHED, published, shipped
+from lmsweep.orchestrator.feature import check_function
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 
 class Here(NamedTuple):
@@ -29,6 +31,32 @@ class Here(NamedTuple):
     """Why it is missing."""
     differs: str = ""
     """What differs from the published number: conditions, or how it was determined."""
+
+
+@cache
+def conditions() -> list[str]:
+    """Return the fields of a trial that reports state."""
+    return [name for name in published() if name in CONFIG_FIELDS]
+
+
+@lru_cache(1)  # of the parts of a table
+def pairs_of(results: Results) -> pd.DataFrame:
+    """Return the pairs of these results with published numbers; the index is the place of the number."""
+    nothing = pd.DataFrame(
+        columns=["device_name", "device", "device_there", "source"], index=pd.Index([], name="number")
+    )
+    if results.everything.empty:
+        return nothing
+    check_function("paired", "the tables beside published numbers")
+    try:
+        pairs = lmsweep.paired(results.attempts, PUBLISHED, results.everything).frame
+    except RequestError:  # none of these results has a counterpart
+        return nothing
+    stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
+    place = stored.set_index(["sweep", "attempt_id", "phase", "metric"])["number"]
+    keys = pd.MultiIndex.from_frame(pairs[["source", "attempt_id_there", "stored_there", "metric_there"]])
+    pairs = pairs.set_index(pd.Index(place.reindex(keys).to_numpy(), name="number"))
+    return pairs[pairs.index.notna()]
 
 
 def stated() -> list[str]:
