@@ -147,3 +147,14 @@ def test_blocks_of_max_split_size_go_back_first_when_there_is_no_room() -> None:
     allocator.free(large)
     allocator.allocate(150 * MIB)
     assert (allocator.reserved, allocator.retries) == (250 * MIB, 0)  # the block of 100 stays
+
+
+def test_memory_that_the_allocator_would_release_for_others_is_not_needed() -> None:
+    """Two blocks of 64 and 192 MiB that are never split: the free one is released for the other where room is short."""
+    large, larger = 64 * 2**20, 192 * 2**20
+    for limit in (2**30, larger):
+        allocator = CachingAllocator(limit, "max_split_size_mb:32")
+        allocator.free(allocator.allocate(large))
+        allocator.free(allocator.allocate(larger))
+        assert allocator.peak_reserved == (large + larger if limit == 2**30 else larger)
+        assert allocator.peak_needed == larger
