@@ -95,6 +95,8 @@ class OtherCell:
     is_peak: bool
     is_rl: bool
     """Whether the trainer does reinforcement learning, whose loop `plan` does not have."""
+    measured: str
+    """The day, if the row states it."""
     config: TrialConfig | None = None
     why: str | None = None
     """Why `plan` does not plan it, or why it is listed apart."""
@@ -133,8 +135,9 @@ def _cell(row: dict[str, str], first: str) -> OtherCell:
     what = f"{row['model']} {row['seq_len']} x {row['batch']} on {row['n_gpus']}, {last}"
     is_rl = " RL" in row["model"]
     kind = "memory" if is_peak else f"{kind}, RL" if is_rl else kind
+    day = re.search(r"measured (\d{4}-\d\d-\d\d)", row["notes"])
     return OtherCell(source=first, what=what, device=device, published=published, kind=kind,
-                     is_peak=is_peak, is_rl=is_rl, config=config, why=why)  # fmt: skip
+                     is_peak=is_peak, is_rl=is_rl, config=config, why=why, measured=day[1] if day else "")  # fmt: skip
 
 
 def _neusight(row: dict[str, str]) -> Wanted:
@@ -147,7 +150,7 @@ def _neusight(row: dict[str, str]) -> Wanted:
 
 
 def _prime_rl(row: dict[str, str]) -> Wanted:
-    """Two micro-batches of one sequence on each GPU. Reinforcement learning computes head and loss in pieces."""
+    """Two micro-batches of one sequence on each GPU; `torch.optim.AdamW` as it is."""
     shape = next((shape for name, shape in SHAPES.items() if f"/{name}" in row["model"]), None)
     if shape is None:
         return {}, "this model is not expressed here"
@@ -163,6 +166,7 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
         "precision": "bf16",
         "compile": "block",
         "checkpointing": "block",
+        "optimizer": "adamw_foreach",
         "attention": "sdpa_cudnn" if row["framework"].endswith("attention_3") else "sdpa_flash",
     }
     if ranks > 1:

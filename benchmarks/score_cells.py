@@ -13,8 +13,8 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chunked_head import with_chunked_head
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
+from benchmarks.prime_rl import as_it_runs, waits
 from benchmarks.published_others import DOUBTED, READERS, OtherCell, other_cells
 from lmsweep.analysis import load
 from lmsweep.analysis.reference import published
@@ -149,16 +149,18 @@ def _step(cell: OtherCell, device: Device) -> tuple[str, float, float]:
     """Return the level, the seconds of the operators of a step, and those by the roofline."""
     assert cell.config, "others are apart"
     config, rates = cell.config, rates_of(device)
-    operators = in_precision(_operators(config), config)
-    operators = with_chunked_head(operators, config.vocab_size) if cell.is_rl else operators
+    operators, waiting = in_precision(_operators(config), config), 0.0
+    if cell.source == "prime-rl":
+        operators = as_it_runs(operators, config, device, cell.is_rl)
+        waiting = waits(config, cell.is_rl, cell.measured)
     alone, least = step_time(operators, rates), sum(_least(one, device) for one in operators)
     if config.world_size > 1:
         ranks = rank_time(operators, rates, config)
         linked = "ranks" if device.name in LINKS else "PCIe"  # how such cards are connected is not known
-        return "host" if SLOW_HOST * ranks.launching > ranks.busy else linked, ranks.at(1.0), least
+        return "host" if SLOW_HOST * ranks.launching > ranks.busy else linked, ranks.at(1.0) + waiting, least
     known = rates.level(alone.product_type)
     level = "host" if SLOW_HOST * alone.launching > alone.computing else "others" if known == "measured" else known
-    return level, alone.computing, least
+    return level, alone.computing + waiting, least
 
 
 def _least(one: Operator, device: Device) -> float:
