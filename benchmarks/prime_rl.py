@@ -14,8 +14,8 @@ PIECE = 2048
 FORWARD = (("_to_copy", 6), ("mul_", 8), ("amax", 4), ("sub", 8), ("exp", 8), ("sum", 4), ("mul", 12), ("sum", 4))
 BACKWARD = (*(("_to_copy", 6), ("mul_", 8), ("sub", 8), ("exp", 8)),
             *(("mul", 8), ("mul_", 8), ("_to_copy", 6), ("_to_copy", 6)))  # fmt: skip
-"""Operators of a piece, and the bytes that each moves for a logit: `_ChunkedLogProbEntropyFn` (models/layers/lm_head.py,
-of reinforcement learning alone)."""
+"""Operators of a piece, and the bytes that each moves for a logit: `_ChunkedLogProbEntropyFn` of reinforcement learning
+(models/layers/lm_head.py)."""
 WITHOUT_LOOP = "2026-06-15"
 """When fa21395a6 removed the loop in which the host asked the device for each position whether a sequence begins there
 (`get_response_lengths`): between forward and backward, with nothing else for the device to do."""
@@ -73,7 +73,8 @@ def _of_experts(operators: Operators, rank: int, in_one: bool) -> Iterator[Opera
             for rows, outputs, inner in shapes:
                 yield _grouped(one, experts, rows, outputs, inner, in_one)
             if rank:  # the sum with what the adapter adds
-                yield replace(one, name="fused", shapes=((experts * m, n),), bytes=6 * experts * m * n, flops=0, layout="")
+                moved = 6 * experts * m * n
+                yield replace(one, name="fused", shapes=((experts * m, n),), bytes=moved, flops=0, layout="")
         elif one.module.endswith("feed_forward") and one.name in ("index_add", "index_put_"):
             tokens, width = one.shapes[0]
             rows = one.shapes[1][0]
