@@ -95,6 +95,8 @@ class OtherCell:
     is_peak: bool
     is_rl: bool
     """Whether the trainer does reinforcement learning, whose loop `plan` does not have."""
+    measured: str
+    """The day, if the row states it."""
     config: TrialConfig | None = None
     why: str | None = None
     """Why `plan` does not plan it, or why it is listed apart."""
@@ -133,21 +135,29 @@ def _cell(row: dict[str, str], first: str) -> OtherCell:
     what = f"{row['model']} {row['seq_len']} x {row['batch']} on {row['n_gpus']}, {last}"
     is_rl = " RL" in row["model"]
     kind = "memory" if is_peak else f"{kind}, RL" if is_rl else kind
+    day = re.search(r"measured (\d{4}-\d\d-\d\d)", row["notes"])
     return OtherCell(source=first, what=what, device=device, published=published, kind=kind,
-                     is_peak=is_peak, is_rl=is_rl, config=config, why=why)  # fmt: skip
+                     is_peak=is_peak, is_rl=is_rl, config=config, why=why, measured=day[1] if day else "")  # fmt: skip
 
 
 def _neusight(row: dict[str, str]) -> Wanted:
-    """Forward and backward alone: the forward times have allocations of the driver in them."""
+    """Forward and backward alone: the forward times have allocations of the driver in them. Four GPUs run whole steps
+    of Megatron's GPT, for which lmsweep's model of that size stands: no other is divided."""
+    if row["parallelism"].startswith("tensor parallel 4"):
+        width = int(row["d_model"])
+        return {"d_model": width, "d_ff": 4 * width, "num_layers": row["n_layer"], "num_heads": row["n_head"],
+                "vocab_size": 50688, "feed_forward": "gelu", "attention": "naive", "precision": "fp32",
+                "loss": "eager", "context_length": row["seq_len"], "batch_size": row["batch"], "world_size": 4,
+                "tp": 4, "ddp": "naive"}, "TP"  # fmt: skip
     if row["model"] not in NEUSIGHT or row["n_gpus"] != "1":
-        return {}, "this model is not expressed here, or how four GPUs divide it is not in the row"
+        return {}, "this model is not expressed here, or stages of Megatron, or its replicas"
     return {"model": f"hf:{NEUSIGHT[row['model']]}.json", "attention": "naive", "precision": "fp32",
             "mode": "forward_backward", "context_length": row["seq_len"],
             "batch_size": row["batch"]}, "fp32"  # fmt: skip
 
 
 def _prime_rl(row: dict[str, str]) -> Wanted:
-    """Two micro-batches of one sequence on each GPU. Reinforcement learning computes head and loss in pieces."""
+    """Two micro-batches of one sequence on each GPU; `torch.optim.AdamW` as it is."""
     shape = next((shape for name, shape in SHAPES.items() if f"/{name}" in row["model"]), None)
     if shape is None:
         return {}, "this model is not expressed here"
@@ -163,6 +173,7 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
         "precision": "bf16",
         "compile": "block",
         "checkpointing": "block",
+        "optimizer": "adamw_foreach",
         "attention": "sdpa_cudnn" if row["framework"].endswith("attention_3") else "sdpa_flash",
     }
     if ranks > 1:

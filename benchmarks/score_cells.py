@@ -6,14 +6,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from math import log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chunked_head import with_chunked_head
+from benchmarks.prime_rl import as_it_runs, waits
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from benchmarks.published_others import DOUBTED, READERS, OtherCell, other_cells
 from lmsweep.analysis import load
@@ -22,8 +22,8 @@ from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_named, find_device
 from lmsweep.trials.analytic.rates.intervals import Residual
-from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.rank_schedule import rank_time
+from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.analytic.rates.rank_schedule import DTENSOR_LAUNCHES, rank_time
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.code.digest import code_folder
@@ -149,16 +149,34 @@ def _step(cell: OtherCell, device: Device) -> tuple[str, float, float]:
     """Return the level, the seconds of the operators of a step, and those by the roofline."""
     assert cell.config, "others are apart"
     config, rates = cell.config, rates_of(device)
-    operators = in_precision(_operators(config), config)
-    operators = with_chunked_head(operators, config.vocab_size) if cell.is_rl else operators
+    operators, waiting = in_precision(_operators(config), config), 0.0
+    if cell.source == "prime-rl":
+        operators = as_it_runs(operators, config, device, cell.is_rl)
+        waiting = waits(config, cell.is_rl, cell.measured)
+    elif cell.source == "NeuSight" and config.tp == 1:
+        operators = as_collected(operators)
     alone, least = step_time(operators, rates), sum(_least(one, device) for one in operators)
     if config.world_size > 1:
         ranks = rank_time(operators, rates, config)
         linked = "ranks" if device.name in LINKS else "PCIe"  # how such cards are connected is not known
-        return "host" if SLOW_HOST * ranks.launching > ranks.busy else linked, ranks.at(1.0), least
+        linked = "TP" if config.tp > 1 else linked  # another model stands for what ran: nothing is learned from it
+        host = ranks.launching / (DTENSOR_LAUNCHES if config.tp > 1 else 1.0)  # Megatron's layers are no DTensor
+        return "host" if SLOW_HOST * host > ranks.busy else linked, ranks.at(1.0) + waiting, least
     known = rates.level(alone.product_type)
     level = "host" if SLOW_HOST * alone.launching > alone.computing else "others" if known == "measured" else known
-    return level, alone.computing, least
+    return level, alone.computing + waiting, least
+
+
+def as_collected(operators: Operators) -> Operators:
+    """Return the operators that NeuSight's collector times (neusight/Tracing/trace.py): the loss is computed between
+    forward and backward, and as gradients are never set to zero, backward adds to them."""
+    kept = [one for one in operators if one.phase == "backward" or one.module != "loss"]
+    found = [one for one in kept if one.phase == "backward" and one.name == "mm" and one.layout == "tn"]
+    weights = sum(one.count * one.shapes[0][0] * one.shapes[1][-1] for one in found)
+    return (
+        *kept,
+        replace(found[0], name="add_", shapes=((weights,),), bytes=12 * weights, flops=0, layout="", count=1),
+    )
 
 
 def _least(one: Operator, device: Device) -> float:

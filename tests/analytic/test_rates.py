@@ -176,13 +176,16 @@ def test_attention_gains_less_from_an_a100_to_an_h100_than_products() -> None:
     assert "published" in a100.of(large).source and "datasheet" in rates_of(device("L4")).of(large).source
 
 
-def test_a_card_of_less_power_multiplies_slower_than_the_module_with_its_chip() -> None:
+def test_a_card_of_less_power_multiplies_slower_than_the_module_with_its_chip_by_tensor_cores_most() -> None:
     large, module = product(8192, 8192, 8192), rates_of(device("A100 SXM 80GB"))
+    wide = replace(large, dtype="float32", bytes=2 * large.bytes)
     for name in ("A100 PCIe 40GB", "A100 PCIe 80GB"):
         card = rates_of(device(name))
         assert card.of(large).seconds / module.of(large).seconds == pytest.approx(1 / 0.88, rel=0.01)
         assert card.of(attention(8192)).seconds > 1.1 * module.of(attention(8192)).seconds
         assert card.of(large).source == "88% of the published products of A100 SXM 80GB (AIConfigurator)"
+        assert card.of(wide).seconds / module.of(wide).seconds == pytest.approx(1 / 0.92, rel=0.01)
+        assert card.of(wide).source == "92% of the published products of A100 SXM 80GB (torch-performance-test-data)"
         assert card.level() == "public"
     small = rates_of(device("A100 SXM 40GB"))
     assert small.level() == "public" and small.of(large).seconds == pytest.approx(module.of(large).seconds, rel=0.01)
