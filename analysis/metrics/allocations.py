@@ -19,7 +19,6 @@ def memory_timeline(timelines: pd.DataFrame) -> pd.DataFrame:
     position, size = (np.concatenate([*timelines[name]]) for name in ("positions", "bytes"))
     long = pd.DataFrame({"position": position, "bytes": size})
     for name, order in (("category", CATEGORIES), ("phase", PHASES)):
-        long.insert(
-            1, name, pd.Categorical(np.repeat(timelines[name].to_numpy(), timelines["positions"].map(len)), order)
-        )  # type: ignore[arg-type]
+        words = np.repeat(timelines[name].to_numpy(), timelines["positions"].map(len))
+        long.insert(1, name, pd.Categorical(words, order))  # type: ignore[arg-type]
     return long.sort_values(["position", "category"], kind="stable", ignore_index=True)

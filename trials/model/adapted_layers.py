@@ -110,7 +110,7 @@ class LoraLinear(nn.Module):
     """What PEFT 0.21 allocates and computes of LoRA beside a linear layer, under the same names. On fake tensors it
     stands for PEFT's layer, which takes longer to import than a model to predict."""
 
-    def __init__(self, layer: Any, asked: AdapterArguments) -> None:
+    def __init__(self, layer: nn.Linear, asked: AdapterArguments) -> None:
         super().__init__()
         self.base_layer, self.scaling, self.cast_input_dtype_enabled = layer, asked.alpha / asked.rank, True
         self.lora_dropout = nn.ModuleDict({"default": nn.Dropout(asked.dropout) if asked.dropout else nn.Identity()})
@@ -119,10 +119,10 @@ class LoraLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.base_layer(x)
-        drop, narrow, wide = (one["default"] for one in (self.lora_dropout, self.lora_A, self.lora_B))
-        if self.cast_input_dtype_enabled:
-            x = x.to(narrow.weight.dtype)
-        return (result + wide(narrow(drop(x))) * self.scaling).to(result.dtype)
+        drop, narrow, wide = (cast(Any, one["default"]) for one in (self.lora_dropout, self.lora_A, self.lora_B))
+        x = x.to(narrow.weight.dtype) if self.cast_input_dtype_enabled else x
+        beside: Tensor = wide(narrow(drop(x))) * self.scaling
+        return (result + beside).to(result.dtype)
 
 
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
@@ -158,7 +158,8 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
                 model.requires_grad_(False)
                 for name in layers:
                     parent, _, last = name.rpartition(".")
-                    setattr(model.get_submodule(parent), last, LoraLinear(model.get_submodule(name), asked))
+                    target = cast(nn.Linear, model.get_submodule(name))
+                    setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
     finally:
         torch.set_default_dtype(usual)
     if way.stored_bits and formats.autocast_dtype:

@@ -1,8 +1,9 @@
 """The results of the page's store and of the stores beside it, joined as if they were one store."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import ContextDecorator, suppress
 from functools import cached_property
+from typing import cast
 
 import pandas as pd
 
@@ -15,9 +16,9 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 
-def text_as_objects() -> AbstractContextManager[None]:
+def text_as_objects() -> ContextDecorator:
     """While it holds, pandas makes no Arrow array of each short list of names: an eighth of a page's time."""
-    return pd.option_context("mode.string_storage", "python")
+    return cast(ContextDecorator, pd.option_context("mode.string_storage", "python"))
 
 
 class Joined(Results):
