@@ -121,8 +121,8 @@ class LoraLinear(nn.Module):
         result: Tensor = self.base_layer(x)
         drop, narrow, wide = (cast(Any, one["default"]) for one in (self.lora_dropout, self.lora_A, self.lora_B))
         x = x.to(narrow.weight.dtype) if self.cast_input_dtype_enabled else x
-        beside: Tensor = wide(narrow(drop(x))) * self.scaling
-        return (result + beside).to(result.dtype)
+        found: Tensor = result + wide(narrow(drop(x))) * self.scaling  # a name for a term would keep its memory
+        return found.to(result.dtype)
 
 
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
