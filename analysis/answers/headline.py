@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,7 @@ def options_of(found: Answer) -> list[str]:
     return [option.name for option in found.question.options if option.name in {*found.cells[OPTION]}]
 
 
+@lru_cache(maxsize=8)  # a page asks for it again and again
 def lead_of(found: Answer) -> Lead:
     """Return what the headline says of an answer with cells."""
     first, *others = options_of(found)

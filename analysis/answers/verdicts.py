@@ -25,7 +25,7 @@ KEPT = ("baseline", "contrast", "ratio_low", "ratio_high", "p", *CLAIM_COLUMNS)
 """The columns of `Comparison.cells` that an answer keeps for each cell."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
     question: Question
     cells: pd.DataFrame

@@ -33,6 +33,7 @@ class Results:
         self.prices = prices
         self.flops = flops
         self._details: dict[str, pd.DataFrame] = {}
+        self._of_workloads: dict[str, pd.DataFrame] = {}
 
     @cached_property
     def _stored(self) -> pd.DataFrame:
@@ -58,10 +59,11 @@ class Results:
 
     def of(self, workload: str) -> pd.DataFrame:
         """Return the rows of one workload. Raises RequestError if the workload has no rows."""
-        found = self.measurements[self.measurements["workload"] == workload]
-        if found.empty:
+        if workload not in self._of_workloads:
+            self._of_workloads[workload] = self.measurements[self.measurements["workload"] == workload]
+        if (found := self._of_workloads[workload]).empty:
             raise nothing(workload)
-        return found
+        return found.copy(deep=False)
 
     def details(self, table: str, workload: str) -> pd.DataFrame:
         """Return the rows of a detail table, of the newest attempts that meet the conditions. Raises RequestError if no

@@ -237,13 +237,15 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     found: list[str] = []
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
+    codes = {name: pd.factorize(cells[name], use_na_sentinel=False)[0].tolist() for name in several}
     for name in names:
         if name not in several:
             continue
         leading = [*FOLLOWS.get(name, ())]
         if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
             leading = ["model", *(other for other in leading if other != "model")]
-        if several.isdisjoint(leading) or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
+        led_by = [codes[other] for other in leading if other in several]
+        if not led_by or len({*zip(*led_by, codes[name], strict=True)}) > len({*zip(*led_by, strict=True)}):
             found.append(name)
     return found
 

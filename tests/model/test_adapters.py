@@ -1,5 +1,8 @@
 """Adapters: what is trained, and its gradients against those of merged weights in float64."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -8,14 +11,16 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE
+from lmsweep.trials.model import adapted_layers
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.without_device.allocation_trace import held
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.without_device.step_run import step_run
+from lmsweep.trials.prediction.without_device.step_run import record, step_run
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from tests.support.command import ROOT
 
 pytest.importorskip("peft")
 TINY = {"d_model": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 11, "context_length": 8}
@@ -174,3 +179,29 @@ def test_the_peak_of_qlora_is_below_that_of_lora_by_the_bits_saved():
     peaks = [one.peak for one in predicted]
     assert peaks[0] - peaks[1] <= saved + 2**20
     assert peaks[0] - peaks[1] >= saved - 4 * once
+
+
+@pytest.mark.parametrize("adapter", ["lora", "qlora"])
+@pytest.mark.parametrize("fields", [{}, {"checkpointing": "block", "precision": "bf16", "dropout": 0.5}])
+def test_what_stands_for_pefts_layer_on_fake_tensors_allocates_and_computes_as_it_does(adapter, fields, monkeypatch):
+    arguments = json.dumps({"rank": 4, "dropout": fields.get("dropout", 0.0)})
+    fields = {name: value for name, value in fields.items() if name != "dropout"}
+    config = TrialConfig(**TINY, batch_size=2, device="cuda", adapter=adapter, adapter_args=arguments, **fields)
+    runs = [record(config)]
+    monkeypatch.setattr(adapted_layers, "FakeTensor", ())  # so nothing stands for PEFT's layers
+    monkeypatch.setattr(adapted_layers, "_stored", adapted_layers.FourBitLinear)
+    for _ in range(2):  # the first time, PEFT imports more
+        runs.append(record(config))
+    ours, theirs = runs[0], runs[2]
+    assert ours.trace == theirs.trace
+    assert ours.log.operators() == theirs.log.operators() and ours.log.operators()
+
+
+def test_predicting_lora_imports_no_peft():
+    config = TrialConfig(**TINY, batch_size=2, device="cuda", adapter="lora", adapter_args=ARGUMENTS)
+    program = (
+        "import sys; from lmsweep.trials.prediction.step_family import step_family; "
+        "from lmsweep.trials.prediction import predict; from lmsweep.trials.spec.config import TrialConfig; "
+        f"step_family({config!r}); assert not {{'peft', 'scipy', 'transformers'}} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

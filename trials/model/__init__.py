@@ -2,7 +2,6 @@
 
 precision_modes.py     number formats of weights, autocast, gradient scaling and float32 products
 adapted_layers.py      frozen models with adapters, also with weights in 4 bits
-host_copies.py         activations that wait in the host's memory
 float8.py              matrix products of 8-bit numbers
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see

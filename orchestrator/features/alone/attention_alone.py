@@ -9,6 +9,7 @@ import torch
 
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
+from lmsweep.trials.analytic.packed_scores import least_share_of_scores
 from lmsweep.trials.bench.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.bench.iterations import Series, compile_rows, take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
@@ -25,7 +26,7 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.statistics.median_interval import count_outliers
 from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.timing.validity_flags import above_peak, least_share_of_scores
+from lmsweep.trials.timing.validity_flags import above_peak
 
 PHASES = ("forward", "backward")
 _WITHOUT_BACKWARD = (("backward", "time", "s"), ("step", "time", "s"), ("backward", "peak_allocated", "B"))

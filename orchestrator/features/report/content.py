@@ -21,7 +21,7 @@ from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.orchestrator.feature import check_function, registered
 from lmsweep.orchestrator.features.report.drilled import result_numbers
 from lmsweep.orchestrator.features.report.history import headline_of_history, histories
-from lmsweep.orchestrator.features.report.joined import Joined, joined
+from lmsweep.orchestrator.features.report.joined import Joined, joined, text_as_objects
 from lmsweep.orchestrator.features.report.sections import Beside, Section, sections_of
 from lmsweep.orchestrator.features.report.summary import Summary, summarize
 from lmsweep.orchestrator.features.report.views import View, views_of_answer
@@ -52,6 +52,7 @@ class Content:
     sections: Sequence[Section]
 
 
+@text_as_objects()
 def content_of(
     store: str | Store,
     others: Sequence[str] = (),
