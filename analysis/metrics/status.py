@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from lmsweep.analysis.data.pooled_rows import newest_rows
-from lmsweep.analysis.data.selection import select
+from lmsweep.analysis.data.selection import flag_tuples, select
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of, measured_grid
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
@@ -18,6 +18,9 @@ MOST_PARTS = 8
 
 MOST_ROWS = 24
 """Rows of a table that fits a screen beside its header and its notes."""
+
+LEAST_BUSY_SHARE = 0.05
+"""A busy machine is mentioned if it was busy in more than this share of the trials, or of the cells compared."""
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
 
@@ -51,6 +54,16 @@ def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
     )
     found = {flag: int(counted[flag.value]) for flag in Flag if flag.value in counted}
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+
+
+def busy_words(rows: pd.DataFrame) -> str:
+    """Return in how many trials the machine was busy; empty if there were hardly any."""
+    is_busy = [Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]
+    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"][rows["median"].notna()].nunique()
+    said = (
+        f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times may be too long"
+    )
+    return said if busy > LEAST_BUSY_SHARE * count else ""
 
 
 def overview(

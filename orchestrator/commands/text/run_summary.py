@@ -5,12 +5,13 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import psutil
 
+import lmsweep
 from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import How
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
@@ -19,12 +20,9 @@ from lmsweep.orchestrator.running.run_plan import Account, Run
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.terminal import continuing, format_seconds, say
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
-
-if TYPE_CHECKING:
-    from lmsweep.analysis.answers.verdicts import Answer
 
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
@@ -39,9 +37,8 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     trial_command: repeats a trial here if an identifier is appended; None on a cluster. again: repeats the run.
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.answers.store_answers import answers_of, range_headline
     from lmsweep.analysis.data.pooled_rows import pool
-    from lmsweep.analysis.data.process_variation import known_variation
+    from lmsweep.analysis.metrics.status import busy_words
 
     stored = rows = pd.DataFrame(columns=["status"])
     parts: list[str] = []
@@ -56,12 +53,10 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
         words = [f"results are in {store.location}; to see them: lmsweep table {quoted}"]
         following = f"next, in a browser: lmsweep report {quoted}"
         with continuing("what the results say"):
-            present = rows[~rows["device_name"].map(is_absent)].reset_index(drop=True)
-            answers = answers_of(present, known=known_variation(stored))
-            answered = [one for one in answers if one.cells["verdict"].ne("no result").any()]
-            busy = _busy_words(present)
+            busy = busy_words(rows)
             following = f"next, once it is quiet: {again} --fresh" if busy and again else following
-            words += ["", *_found(answered, busy, range_headline(pool(rows)))]
+            if "findings" in registered("functions"):
+                words += ["", *lmsweep.findings(rows, stored, busy)]
         parts.append("\n".join([*words, following]))
     say("\n\n".join(part for part in parts if part))
 
@@ -76,29 +71,6 @@ def _account_words(plan: Plan, account: Account) -> list[str]:
     if lost := account.lost_nodes:
         words.append(f"{lost} of {account.nodes} nodes {'was' if lost == 1 else 'were'} lost")
     return words
-
-
-def _found(answers: "Sequence[Answer]", busy: str, otherwise: str) -> list[str]:
-    """Return the sweep's question, and what was found. otherwise: what is found without answers."""
-    from lmsweep.analysis.answers.headline import lines_of
-
-    (own, *places), *others = [*map(lines_of, answers)] or [[otherwise]]
-    asked = [one.question.text for one in answers[:1]]
-    found = [f"found: {line}" for line in (busy, own) if line]
-    return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
-
-
-def _busy_words(rows: pd.DataFrame) -> str:
-    """Return in how many trials the machine was busy; empty if there were hardly any."""
-    from lmsweep.analysis.answers.headline import LEAST_BUSY_SHARE
-    from lmsweep.analysis.data.selection import flag_tuples
-
-    is_busy = [Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]
-    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"][rows["median"].notna()].nunique()
-    said = (
-        f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times may be too long"
-    )
-    return said if busy > LEAST_BUSY_SHARE * count else ""
 
 
 def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
