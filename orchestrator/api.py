@@ -17,13 +17,13 @@ from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
 from lmsweep.orchestrator.feature import check_function, tracker_named
 from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
-from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, rooms_of, with_devices
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.planning.prediction_process import configurations
+from lmsweep.orchestrator.planning.time_estimate import needs_operators
 from lmsweep.orchestrator.running.before_run import make_software, other_runs, set_aside_damage, warning_about
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan

@@ -240,11 +240,8 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
 
 
 @contextmanager
-def postpone_ctrl_c(what: str, seconds: float = POSTPONE_SECONDS) -> Iterator[None]:
-    """Inside, postpone Ctrl-C until leaving, but at most so long. Pressed again, it interrupts at once.
-
-    For the main thread.
-    """
+def postpone_ctrl_c(what: str) -> Iterator[None]:
+    """Inside, postpone Ctrl-C in the main thread until leaving, but not for long. Pressed again, it interrupts."""
     pressed: list[threading.Timer] = []
     left = threading.Event()
 
@@ -255,7 +252,7 @@ def postpone_ctrl_c(what: str, seconds: float = POSTPONE_SECONDS) -> Iterator[No
     def press(number: int, frame: FrameType | None) -> None:
         if pressed:
             raise KeyboardInterrupt
-        pressed.append(threading.Timer(seconds, press_again))
+        pressed.append(threading.Timer(POSTPONE_SECONDS, press_again))
         pressed[0].daemon = True
         pressed[0].start()
         say(f"Ctrl-C: waiting for {what}; press it again to stop at once", error=True)

@@ -15,7 +15,7 @@ LATE_PLAN_SECONDS = 15.0
 """How long after the end of its time a run may still plan: it then says what did not fit."""
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.running.chooser import Chooser
+    from lmsweep.orchestrator.running.admission import Chooser
     from lmsweep.orchestrator.running.run_plan import Run
 
 
@@ -42,7 +42,7 @@ def run(what: What, where: Where, how: How) -> None:
     exit_if_failed(ready)
 
 
-def run_now(what: What, where: Where, how: How, began: float, search: "Chooser | None" = None) -> "Run":
+def run_now(what: What, where: Where, how: How, began: float) -> "Run":
     """Plan and run. began: time.monotonic() at the start."""
     from lmsweep.orchestrator.api import make_ready
     from lmsweep.orchestrator.interrupt import Terminated
@@ -63,7 +63,7 @@ def run_now(what: What, where: Where, how: How, began: float, search: "Chooser |
             raise typer.Exit from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-        run_or_exit(ready, resume, grace=how.grace_seconds, search=search)
+        run_or_exit(ready, resume, grace=how.grace_seconds)
     return ready
 
 

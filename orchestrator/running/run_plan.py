@@ -15,8 +15,7 @@ from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, post
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
-from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.chooser import Chooser
+from lmsweep.orchestrator.running.admission import Chooser, Gate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress

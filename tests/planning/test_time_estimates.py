@@ -20,13 +20,12 @@ from lmsweep.orchestrator.cluster.nodes import CpuRates, Node
 from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.features.plan.plan_output import plan_output
 from lmsweep.orchestrator.features.plan.plan_text import PlanText
-from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import with_devices
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS, PlanEstimate, Range, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
-from lmsweep.orchestrator.planning.time_estimate import Estimates, Took
+from lmsweep.orchestrator.planning.time_estimate import Estimates, Took, needs_operators
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta, Running
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, took_by
