@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.trials.analytic.datasheets import DEVICES, UNKNOWN_SHARE, Device, device_named
 from lmsweep.trials.analytic.memory_bounds import Bounds
-from lmsweep.trials.analytic.memory_prediction import Prediction, enough
+from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import MemoryLimit
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -49,11 +49,6 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     overhead = f"the {config.device_type.upper()} context" if on_gpu else "Python and the system"
     left = max(0, whole - reserve)
     return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} minus {gib(reserve)} for {overhead})")
-
-
-def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
-    """Return whether the peak fits, and a simulation must decide if the reserved segments do."""
-    return prediction.peak <= budget.bytes < enough(prediction)
 
 
 def rooms_of(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:

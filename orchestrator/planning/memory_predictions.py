@@ -11,13 +11,14 @@ from pathlib import Path
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.planning.memory_budget import budget, depends_on_order, why_too_large
+from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import (
     Prediction,
     cublas_workspace,
+    enough,
     memory_config,
     memory_id,
     subject_of,
@@ -208,7 +209,8 @@ class Predictions:
             room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
             if not room or not isinstance(prediction, Prediction):
                 continue
-            if depends_on_order(prediction, room) or (trial.config.varies and trial.config.device_type == "cuda"):
+            is_close = prediction.peak <= room.bytes < enough(prediction)  # the segments of the allocator may not fit
+            if is_close or (trial.config.varies and trial.config.device_type == "cuda"):
                 there = MemoryLimit(environment.device_name, room.bytes)
                 config, subject = memory_config(trial.config), subject_of(trial) or "model"
                 questions[self._verdict_key(trial, there)] = Question(

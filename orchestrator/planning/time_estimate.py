@@ -50,14 +50,6 @@ class Estimate:
     """Seconds that do not depend on the step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceSpeed:
-    overhead: float
-    """Median seconds of set-up and compilation."""
-    slowness: float
-    """Median of measured over modelled seconds of all iterations."""
-
-
 class Took(NamedTuple):
     """Seconds of a trial, by its rows: without the start of Ray's worker, for which the first trial waits."""
 
@@ -139,8 +131,11 @@ class Estimates:
         self._step_of = step_of
         self._rates = DeviceRates(store, nodes)
         self._durations = durations
-        self._measured: dict[tuple[str, str], Took] = {}  # by device_name and measurement_id
-        self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
+        self._measured: dict[tuple[str, str], Took] = {}
+        """Device and measurement_id -> what the newest trial took."""
+        self._speeds: dict[tuple[str, str, bool], tuple[float, float]] = {}
+        """Device, workload and whether it compiles -> medians: seconds of overhead, and measured over modelled seconds
+        of all iterations."""
         if store.exists():
             self._learn(store)
 
@@ -169,8 +164,9 @@ class Estimates:
                 once = step
             modelled = iterations_seconds(config, workload, once)
             if speed:
-                setup += speed.overhead
-                iterating += modelled * speed.slowness
+                overhead, slowness = speed
+                setup += overhead
+                iterating += modelled * slowness
             else:
                 rests_on_model = True
                 if rates is None:
@@ -216,4 +212,4 @@ class Estimates:
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))
-            self._speeds[kind] = DeviceSpeed(overhead=overhead, slowness=slowness)
+            self._speeds[kind] = overhead, slowness
