@@ -18,7 +18,7 @@ from lmsweep.analysis.metrics.status import count_words, overview
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import in_usual_order
-from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
+from lmsweep.analysis.tables.pivot import Table, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
@@ -99,9 +99,7 @@ def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: Flo
 
 
 def _pivot(frame: pd.DataFrame, conditions: dict[str, str], **asked: list[str]) -> Table:
-    chosen = {name: asked.get(name) or None for name in ("rows", "cols", "values")}
-    row_names, col_names, shown = default_layout(frame, **chosen, where=conditions)
-    return pivot(frame, rows=row_names, cols=col_names, values=shown, where=conditions)
+    return pivot(frame, **{name: names or None for name, names in asked.items()}, where=conditions)
 
 
 def _others(frame: pd.DataFrame, conditions: dict[str, str], shown: Table) -> list[str]:

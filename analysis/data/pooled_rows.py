@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.columns import numbers_of
 from lmsweep.analysis.data.process_variation import KIND, VALUE, known_variation, variation_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
@@ -84,7 +85,7 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
 
 def statistics_of(rows: pd.DataFrame) -> Columns:
     """Return the columns that `pool_statistics` takes."""
-    return {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in STATISTICS}
+    return {name: numbers_of(rows[name]) for name in STATISTICS}
 
 
 def as_lists(numbers: NDArray[np.int64]) -> pd.Series:

@@ -9,7 +9,7 @@ from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.data.selection import flag_tuples, select
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of, measured_grid
-from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
+from lmsweep.analysis.tables.pivot import Table, pivot
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import short_name
 
@@ -103,7 +103,7 @@ def _cut(
 ) -> list[MeasuredGrid]:
     """The grid, in parts if its table does not fit."""
     conditions = where | grid.where
-    table = pivot(frame, **default_layout(frame, where=conditions)._asdict(), where=conditions)
+    table = pivot(frame, where=conditions)
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]

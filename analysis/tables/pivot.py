@@ -108,16 +108,26 @@ class Layout(NamedTuple):
     values: list[str]
 
 
-def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
+def pivot(
+    frame: pd.DataFrame,
+    *,
+    rows: list[str] | None = None,
+    cols: list[str] | None = None,
+    values: list[str] | None = None,
+    where: dict[str, str] | None = None,
+) -> Table:
     """Return a table of results loaded by `lmsweep.load`.
 
-    values: `phase.metric`, stored or derived (`lmsweep.trials.results.metrics`). where: keys and the value that each
-    must have, or several separated by commas. The cells of a failed trial show its status. Raises RequestError for an
-    unknown name, if nothing is left to show, and if a cell would hold more than one result: results are never averaged.
+    rows, cols, values: None is that of `default_layout`. Values are `phase.metric`, stored or derived
+    (`lmsweep.trials.results.metrics`). where: keys and the value that each must have, or several separated by commas.
+    The cells of a failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show,
+    and if a cell would hold more than one result: results are never averaged.
     """
+    if rows is None or cols is None or values is None:
+        rows, cols, values = default_layout(frame, rows=rows, cols=cols, values=values, where=where)
     _check_request(rows, cols, values)
-    frame = with_arguments(frame, [*rows, *cols, *where])
-    chosen = select(frame, where)
+    frame = with_arguments(frame, [*rows, *cols, *(where or ())])
+    chosen = select(frame, where or {})
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
         raise RequestError("there is nothing to show: no result matches these values and --where")

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from importlib.resources import files
+from itertools import chain
 from textwrap import indent
 from typing import Any
 
@@ -119,9 +120,7 @@ def _long(table: Table) -> pd.DataFrame:
 
 def _csv_of_listing(listing: Listing) -> str:
     frame = listing.frame
-    if "flags" in frame:
-        frame = frame.assign(flags=frame["flags"].map(" ".join))
-    for name in (source for sources in listing.footnotes.values() for source in sources):
+    for name in {"flags", *chain.from_iterable(listing.footnotes.values())} & {*frame}:
         frame = frame.assign(**{name: [one if isinstance(one, str) else " ".join(one) for one in frame[name]]})
     units = {f"{name}{end}": f"{name}{end} ({unit})" for name, unit in listing.units.items() for end in ("", LOW, HIGH)}
     return _as_csv(frame.rename(columns=units))

@@ -15,13 +15,14 @@ from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import How
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID
 from lmsweep.orchestrator.running.run_plan import Account, Run
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.terminal import continuing, format_seconds, say
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.store.store import Store
 
 MOST_ROWS = 40
@@ -102,7 +103,7 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
 
 def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
     """Return the number of these trials and, if they are few, which they are."""
-    count, names = count_trials(len(trials)), "; ".join(run.progress.name_of(planned.index) for planned in trials)
+    count, names = count_of(len(trials), "trial"), "; ".join(run.progress.name_of(planned.index) for planned in trials)
     return f"{count} ({names})" if len(trials) <= MOST_LEFT_OUT else count
 
 
@@ -116,14 +117,13 @@ def where_the_time_went(account: Account) -> str:
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
     from lmsweep.analysis.metrics.status import flag_counts
-    from lmsweep.analysis.tables.pivot import default_layout, pivot
+    from lmsweep.analysis.tables.pivot import pivot
     from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
-    layout = default_layout(frame)
-    table = pivot(frame, **layout._asdict(), where={})
+    table = pivot(frame)
     parts = []
     if len(table) <= MOST_ROWS:
         show_table(table, pages=False)

@@ -88,12 +88,12 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
     from lmsweep.orchestrator.features.plan.frontier import find_frontier
     from lmsweep.orchestrator.features.plan.plan_output import FrontierOutput
     from lmsweep.orchestrator.features.plan.plan_text import frontier_listing
-    from lmsweep.orchestrator.running.progress.trial_words import count_trials
     from lmsweep.trials.analytic.memory_prediction import Dimension
+    from lmsweep.trials.spec.quantities import count_of
 
     wanted: dict[Dimension, bool] = {"batch_size": max_batch, "context_length": max_context}
     say(
-        f"predicting the memory of {count_trials(len(planned.plan.trials))} at many sizes, some seconds each",
+        f"predicting the memory of {count_of(len(planned.plan.trials), 'trial')} at many sizes, some seconds each",
         error=True,
     )
     found = [find_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]

@@ -20,11 +20,11 @@ from lmsweep.orchestrator.interrupt import RayFailedError, end_soon
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
-from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.isolation.server_process import MODULE as SERVER
 from lmsweep.trials.machine.processes import has_ended, is_stopped
+from lmsweep.trials.spec.quantities import count_of
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at Ray's own processes."""
@@ -141,7 +141,7 @@ class Liveness:
             more = len(running) - MOST_NAMED
             names += f" and {more} more" if more > 0 else ""
             self._progress.say(
-                f"the time for the run is over; {count_trials(len(running))} may end within "
+                f"the time for the run is over; {count_of(len(running), 'trial')} may end within "
                 f"{format_seconds(self._gate.late_seconds - late)}: {names}"
             )
         return False

@@ -13,7 +13,7 @@ from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
 from lmsweep.trials.spec.config import ARGUMENTS, TrialConfig
-from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.quantities import count_of, gib
 from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
 
 SHORT_ID = 8
@@ -49,9 +49,8 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     not_run = [(counts[action] + in_part * (action == "stored"), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    lines = [
-        f"{plan.sweep}: {count_trials(_count(plan.trials) + in_part)}, {to_run}{_to_leave_out(plan, estimate, command)}"
-    ]
+    whole = count_of(_count(plan.trials) + in_part, "trial")
+    lines = [f"{plan.sweep}: {whole}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
         grouped = _grouped((one for one in plan.trials if one.action == ruled_out), lambda one: one.reason)
@@ -85,7 +84,7 @@ def _in_all(estimate: PlanEstimate) -> str:
         return f", in {most}; all would take about {format_seconds(estimate.seconds)}{_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     between = f", {most}" if most else between
-    without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
+    without = f", without {count_of(estimate.without, 'trial')} of unknown time" if estimate.without else ""
     about = f"about {format_seconds(estimate.seconds)}"
     return f", in {about}{between}{_dollars_text(estimate)}{without}{_by_device(estimate)}"
 
@@ -114,11 +113,6 @@ def _dollars_text(estimate: PlanEstimate) -> str:
     if reason := f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None:
         return f", at least {estimate.dollars:.2f} dollars ({reason})"
     return f", {estimate.dollars:.2f} dollars"
-
-
-def count_trials(count: int) -> str:
-    """Return `1 trial` or `2 trials`."""
-    return f"{count} trial" if count == 1 else f"{count} trials"
 
 
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
