@@ -67,7 +67,8 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(**dict.fromkeys(VARIATION, np.nan))
     codes = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)  # row -> pooled row
     known, kinds = known_variation(rows), rows[KIND]
-    mixed = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()  # processes of several kinds
+    # Where the processes of a pooled row are of several kinds, the kind that varies most stands for all.
+    mixed = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()
     rows = rows.assign(**{KIND: kinds.mask(mixed, kinds[mixed].groupby(codes[mixed]).transform(widest))})
     variation = variation_of(rows, known)
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))

@@ -342,7 +342,7 @@ class _Decisions:
             )
 
     def about(self, trial: Trial) -> list[PlannedTrial]:
-        """Return the trial as it is planned: once for each process, or in parts of which each has its own reason."""
+        """Return the trial as it is planned: once for each process, or in parts, each with its own reason."""
         config = trial.config
         able, plain = self._where(config)
         environments = self._with_code(plain, trial, trial.code) if trial.code else plain

@@ -48,11 +48,14 @@ class DeviceEta:
     """What the trials that succeeded took."""
 
     def corrected(self, parts: Parts, trials: int = 1) -> float:
-        """Return the estimated seconds of some trials, corrected by those that succeeded. One more that takes what was
-        estimated is added to these, so that the first does not decide alone; it is as long as the trials that are
-        asked about: short ones that went before say little of long ones."""
-        usual = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
-        factors = np.divide(self.taken + usual, self.estimated + usual, out=np.ones(2), where=usual > 0)
+        """Return the estimated seconds of some trials, corrected by those that succeeded.
+
+        The factors are what these took over what was estimated. One imaginary trial that takes just its estimate is
+        counted among them, so that the first real one does not decide alone. It is as long as a trial asked about, if
+        that is longer than those that succeeded: short trials say little about long ones.
+        """
+        imaginary = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
+        factors = np.divide(self.taken + imaginary, self.estimated + imaginary, out=np.ones(2), where=imaginary > 0)
         return float(parts @ factors)
 
     def forget(self, parts: Parts) -> None:

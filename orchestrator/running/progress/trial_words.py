@@ -116,10 +116,11 @@ def _dollars_text(estimate: PlanEstimate) -> str:
 
 
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
-    """Return how each trial differs from the others of its grid, those included that another grid measures, by index.
+    """Return how each trial differs from the others of its grid, by index.
 
-    trials: all of a plan, so that one of them has the same name wherever it is mentioned. How it is measured is no
-    difference, unless trials would be described alike without it.
+    A trial of the grid that another grid measures counts among the others. trials: all of a plan, so that one of them
+    has the same name wherever it is mentioned. How a trial is measured is named only where descriptions would be equal
+    without it.
     """
     listed = list(trials)
     workloads = {planned.index: "+".join(map(short_name, planned.trial.workloads)) for planned in listed}
@@ -128,12 +129,14 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     texts: dict[int, str] = {}
 
     def add(names: Sequence[str], to: Iterable[PlannedTrial], otherwise: str | None = "") -> None:
+        """Append these fields to the texts of these trials. otherwise: as for `describe`, of one without a text yet."""
         for planned in to:
             more = describe(planned.trial.config, names, short, "" if texts.get(planned.index) else otherwise)
             texts[planned.index] = ", ".join(filter(None, (texts.get(planned.index), more)))
 
     for planned in listed:
         add([name for name in planned.trial.varying if name not in _PROTOCOL], [planned])
+    # Where texts are equal, first fields of the trial itself follow, then those of how it is measured.
     for no_difference, otherwise in ((_PROTOCOL, None), (_LIMITS, "")):
         for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
             varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
