@@ -92,7 +92,7 @@ class LastResort:
     heard_at = 0.0
     """time.monotonic() when the main thread last heard a signal."""
     words = ""
-    """What is kept, and the command that resumes."""
+    """What it prints after its reason: what is kept, and the command that resumes."""
     _end_at: float | None = None
     _reason: str | None = None
     _wake: socket.socket | None = None
@@ -145,16 +145,6 @@ class LastResort:
 
 
 end_soon = LastResort.end_soon
-
-
-@contextmanager
-def last_words(words: str) -> Iterator[None]:
-    """Inside, the last resort prints this, too."""
-    LastResort.words = words
-    try:
-        yield
-    finally:
-        LastResort.words = ""
 
 
 def _is_ours(number: int) -> bool:

@@ -31,7 +31,7 @@ def run(what: What, where: Where, how: How) -> None:
       lmsweep run quick
     """
     began = time.monotonic()
-    from lmsweep.orchestrator.commands.text.run_summary import show_summary, what_is_left
+    from lmsweep.orchestrator.commands.run_summary import show_summary, what_is_left
 
     ready = run_now(what, where, how, began)
     trial_command = None if where.address else what.trial_command()
@@ -75,14 +75,15 @@ def exit_if_failed(ready: "Run") -> None:
 
 def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Chooser | None" = None) -> None:
     """Run the plan. If that is interrupted or the store fails, print the command that resumes it, and exit."""
-    from lmsweep.orchestrator.interrupt import RayFailedError, cause, exit_code, last_words
+    from lmsweep.orchestrator.interrupt import LastResort, RayFailedError, cause, exit_code
     from lmsweep.orchestrator.running.run_plan import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
     location = ready.planned.store.location
     stored = f"results of finished trials are in {location}. To resume: {resume}"
+    LastResort.words = stored
     try:
-        with ready.progress, last_words(stored):
+        with ready.progress:
             run_plan(ready, grace=grace, search=search)
     except KeyboardInterrupt:
         say(f"\n{cause()}; {stored}", error=True)

@@ -145,6 +145,7 @@ class Estimates:
         setup, iterating, waiting, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
         step = self._step_of(planned)
         for name in planned.trial.workloads:
+            # Identifiers take time, so none is made for a store without results.
             key = (environment.device_name, measurement_id(config, name)) if self._measured else None
             measured = self._measured.get(key) if key else None
             speed = self._speeds.get((environment.device_name, name, config.compiles))
@@ -154,14 +155,13 @@ class Estimates:
                 iterating += measured.iterating
                 continue
             workload = workload_named(name)
-            if not is_modelled(config, workload) and (step is None or workload.holds is None):
+            once = step if workload.holds else None
+            if once is None and not is_modelled(config, workload):
                 reason = reason or (
                     f"how long your own code takes on {environment.device_name} is unknown until it has been measured"
                 )
-            if step is None or workload.holds is None:
+            if once is None:
                 once = once_seconds(config, workload, rates or self._rates.usual(config.device_type))
-            else:
-                once = step
             modelled = iterations_seconds(config, workload, once)
             if speed:
                 overhead, slowness = speed

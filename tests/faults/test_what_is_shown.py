@@ -20,7 +20,7 @@ from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import FORMATS, render
-from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
+from lmsweep.orchestrator.commands.run_summary import where_the_time_went
 from lmsweep.orchestrator.features.report.answers.headline import headline_of
 from lmsweep.orchestrator.features.report.answers.store_answers import answers_of, range_headline
 from lmsweep.orchestrator.features.trial.trial_table import show_trial

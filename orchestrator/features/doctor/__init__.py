@@ -67,7 +67,7 @@ def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
     import pandas as pd
 
     from lmsweep.analysis.tables.listing import Listing, Tone
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.doctor.doctor_output import state_of
 
     states = [state_of(one) for one in findings]

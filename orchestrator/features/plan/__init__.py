@@ -69,11 +69,11 @@ def plan(
     if not planned.plan.trials:
         say(f"{planned.plan.sweep}: no trials; this shard is empty")
         return
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.plan.plan_text import PlanText
 
     command = partial(command_on, what=what, where=where, how=how)
-    show_table(PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all))
+    show_parts([PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all)])
     if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(where.address)}" if where.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
@@ -84,7 +84,7 @@ def plan(
 
 
 def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_context: bool) -> None:
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.plan.frontier import find_frontier
     from lmsweep.orchestrator.features.plan.plan_output import FrontierOutput
     from lmsweep.orchestrator.features.plan.plan_text import frontier_listing

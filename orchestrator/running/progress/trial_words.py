@@ -110,8 +110,8 @@ def _to_leave_out(plan: Plan, estimate: PlanEstimate, command: Callable[[str], s
 def _dollars_text(estimate: PlanEstimate) -> str:
     if estimate.dollars is None:
         return ""
-    if reason := f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None:
-        return f", at least {estimate.dollars:.2f} dollars ({reason})"
+    if estimate.unpriced:
+        return f", at least {estimate.dollars:.2f} dollars (no price for {', '.join(estimate.unpriced)})"
     return f", {estimate.dollars:.2f} dollars"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.orchestrator.commands.text.run_summary import show_summary
+from lmsweep.orchestrator.commands.run_summary import show_summary
 from lmsweep.orchestrator.features.report.answers.headline import headline_of
 from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial

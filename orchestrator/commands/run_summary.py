@@ -10,7 +10,7 @@ import pandas as pd
 import psutil
 
 import lmsweep
-from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import How
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
@@ -126,7 +126,7 @@ def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     table = pivot(frame)
     parts = []
     if len(table) <= MOST_ROWS:
-        show_table(table, pages=False)
+        show_parts([table], pages=False)
         say("")
     elif lines := flag_lines(flag_counts(frame)):
         parts.append("\n".join([*lines, MORE_ON_FLAGS]))
