@@ -1,7 +1,7 @@
 """What the commands `table` and `compare` print, as functions."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select, workloads_beside
-from lmsweep.analysis.metrics.status import count_words, overview
+from lmsweep.analysis.metrics.status import Fits, count_words, overview
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import in_usual_order
@@ -66,12 +66,10 @@ def table(
     return found
 
 
-def tables(
-    store: str, *, where: Mapping[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
-) -> Sequence[str | Table | Listing]:
+def tables(store: str, *, where: Mapping[str, str], fits: Fits) -> Sequence[str | Table | Listing]:
     """Return its results by status, and everything that varies: one table for each workload whose times are shown.
 
-    Tables that do not fit a screen are those of `overview`. fits: whether these texts and tables fit.
+    Tables that do not fit a screen are those of `overview`.
     """
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")

@@ -133,9 +133,10 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     return ranks[codes]
 
 
-def in_natural_order(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Return the values of one key, sorted."""
-    return frame[name].iloc[np.argsort(natural_ranks(frame, name), kind="stable")]
+def readings(frame: pd.DataFrame, name: str) -> list[str]:
+    """Return the `label` of each different value of one key, in natural order."""
+    ordered = frame[name].iloc[np.argsort(natural_ranks(frame, name), kind="stable")]
+    return list(dict.fromkeys(labels(ordered)))
 
 
 def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:

@@ -22,6 +22,9 @@ MOST_ROWS = 24
 LEAST_BUSY_SHARE = 0.05
 """A busy machine is mentioned if it was busy in more than this share of the trials, or of the cells compared."""
 
+Fits = Callable[[Sequence[str | Table | Listing]], bool]
+"""Whether these texts and tables fit a screen."""
+
 _RESULT = ["measurement_id", "environment_id", "workload"]
 
 
@@ -66,13 +69,11 @@ def busy_words(rows: pd.DataFrame) -> str:
     return said if busy > LEAST_BUSY_SHARE * count else ""
 
 
-def overview(
-    frame: pd.DataFrame, store: str, where: dict[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
-) -> list[str]:
+def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits) -> list[str]:
     """Return counts by status, and what was measured: a line for each grid, with the command that prints its table.
 
-    frame: rows of `lmsweep.load`. where: conditions on them. fits: whether these texts and tables fit a screen. Grids
-    are cut until their tables do, and joined until this list does. Nothing if there is one that cannot be cut.
+    frame: rows of `lmsweep.load`. where: conditions on them. Grids are cut until their tables fit a screen, and joined
+    until this list fits. Nothing is returned for a single grid that cannot be cut.
     """
     chosen = select(frame, where)
     results = chosen.drop_duplicates(_RESULT)
@@ -95,12 +96,7 @@ def overview(
     return said(lists)
 
 
-def _cut(
-    frame: pd.DataFrame,
-    grid: MeasuredGrid,
-    where: dict[str, str],
-    fits: Callable[[Sequence[str | Table | Listing]], bool],
-) -> list[MeasuredGrid]:
+def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: Fits) -> list[MeasuredGrid]:
     """The grid, in parts if its table does not fit."""
     conditions = where | grid.where
     table = pivot(frame, where=conditions)

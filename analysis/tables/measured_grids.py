@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import in_natural_order, labels
+from lmsweep.analysis.data.columns import labels, readings
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.roles import JOB
 from lmsweep.trials.spec.workloads import our_workloads
@@ -36,7 +36,7 @@ class MeasuredGrid:
 
     def along(self, name: str, most: int) -> "list[MeasuredGrid]":
         """Return the grid cut into at most this many along one of its axes."""
-        values = labels(in_natural_order(self.rows, name)).unique()
+        values = readings(self.rows, name)
         parts = np.array_split(values, min(most, len(values)))
         return [measured_grid(self.rows, self.rows[labels(self.rows[name]).isin(part)], self.where) for part in parts]
 
@@ -65,7 +65,7 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, known: dict[str, st
         others = [masks[other] for other in kept if other != name]
         if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
             kept.remove(name)
-    where = {name: ",".join(labels(in_natural_order(rows, name)).unique()) for name in kept}
+    where = {name: ",".join(readings(rows, name)) for name in kept}
     axes = {str(name): codes.nunique() for name, codes in _codes(rows).items()}
     return MeasuredGrid(rows=rows, axes=axes, where=(known or {}) | where)
 

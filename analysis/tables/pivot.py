@@ -12,9 +12,9 @@ from lmsweep.analysis.data.columns import (
     NO_VALUE,
     check_key,
     distinguishing_columns,
-    in_natural_order,
     label,
     natural_ranks,
+    readings,
     varying,
     with_arguments,
 )
@@ -148,7 +148,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         cols=cols,
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
-        differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
+        differing={name: _few(readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=(*process_notes(cells), *missing_interval_notes(cells)),
         counted=how_counted(cells) if any(map(counts_flops, values)) else "",
     )
@@ -258,10 +258,6 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     return found
 
 
-def _readings(cells: pd.DataFrame, name: str) -> list[str]:
-    return list(dict.fromkeys(map(label, in_natural_order(cells, name))))
-
-
 def _few(words: list[str]) -> str:
     return ", ".join(words[:3]) + (", ..." if len(words) > 3 else "")
 
@@ -318,10 +314,10 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
             missing.append(name)
-    readings = {name: _readings(crowd, name) for name in differing}
-    found = ", ".join(f"{name} ({_few(words)})" for name, words in readings.items())
+    values = {name: readings(crowd, name) for name in differing}
+    found = ", ".join(f"{name} ({_few(words)})" for name, words in values.items())
     raise RequestError(
         f"the cell of {cell} would hold {len(example)} results. Results that share a cell differ in {found}. "
         f"Add {' and '.join(missing)} to --rows or --cols, or choose with "
-        + " ".join(f"--where '{name}={readings[name][0]}'" for name in missing)
+        + " ".join(f"--where '{name}={values[name][0]}'" for name in missing)
     )
