@@ -33,6 +33,7 @@ def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
     states = pd.Series(None, frame.index, dtype=object)
     own = digests.notna()
     if own.any():
+        # Results with the same references to the user's code are a family, whose states are ordered by age.
         references = [frame.loc[own, name].where(frame.loc[own, name].map(is_reference), "") for name in REFERENCES]
         family = pd.concat(references, axis=1).groupby(list(REFERENCES), sort=False).ngroup()
         measured = frame.loc[own, ["code_digest", "started_at"]].assign(family=family)

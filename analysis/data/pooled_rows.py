@@ -98,7 +98,10 @@ def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
 
 
 def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
-    """Concatenate the lists from each row in `begins` up to the next one; null if all are."""
+    """Concatenate the lists of the rows from each place in `begins` up to the next one; null if all are null.
+
+    distinct: keep each item of the concatenated list once.
+    """
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)

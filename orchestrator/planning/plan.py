@@ -48,6 +48,11 @@ class PlannedTrial:
     """Which of the processes that measure it this is, counted from 1."""
 
     @property
+    def slots(self) -> int:
+        """How many trials like this run at once."""
+        return self.placement.slots if self.placement else 1
+
+    @property
     def required_placement(self) -> Placement:
         assert self.placement is not None, "a trial that runs is placed"
         return self.placement

@@ -65,10 +65,8 @@ class Gate:
         with self._lock:
             if self.until is not None:
                 before = [one for one in self._begun.values() if self._eta.alone or one.placement == planned.placement]
-                ahead = sum(
-                    self._eta.still_expected(one) / (one.placement.slots if one.placement else 1) for one in before
-                )
-                if time.monotonic() + ahead + self._eta.expected(planned) > self.until:
+                until_free = sum(self._eta.still_expected(one) / one.slots for one in before)
+                if time.monotonic() + until_free + self._eta.expected(planned) > self.until:
                     return False
             self._begun[planned.index] = planned
         return True

@@ -83,7 +83,7 @@ class Liveness:
             if self._has_no_worker():
                 return self._end(f"Ray has started no worker in {self._without_worker:.0f} s; {why_no_worker()}")
             if looks % LOOKS_PER_SEARCH == 0 or self._gate.closed:
-                self._search()
+                self._kill_stopped()
             self._say_late_trials()
             self._writer.say_if_slow()
             if self._end_if_over():
@@ -107,7 +107,8 @@ class Liveness:
             return False
         return self._without_worker >= SLOW_SECONDS or not ray_private.starts_worker()
 
-    def _search(self) -> None:
+    def _kill_stopped(self) -> None:
+        """Search for workers and trial servers that have been stopped for too long, and kill them."""
         for process in psutil.Process().children(recursive=True):
             if self._is_late(process, LOOK_SECONDS * LOOKS_PER_SEARCH) and (name := _name(process)):
                 self._progress.say(f"{name}, process {process.pid}, is stopped and does not answer: it is killed")

@@ -65,6 +65,7 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
 
 
 def _count(trials: Iterable[PlannedTrial]) -> int:
+    """Return how many processes these are: a stored trial stands for all of its own, any other for one."""
     return sum(one.trial.config.processes if one.action == "stored" else 1 for one in trials)
 
 
