@@ -39,7 +39,7 @@ from lmsweep.orchestrator.features.best.cells.cell_axes import axes_of, job_of, 
 from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Axis, Space
-from lmsweep.orchestrator.planning.durations import graph_seconds, iterations_seconds, step_seconds
+from lmsweep.orchestrator.planning.time_estimate import graph_seconds, iterations_seconds, step_seconds
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
 from lmsweep.trials.analytic.model_operators.model_parts import model_parts

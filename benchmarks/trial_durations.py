@@ -14,11 +14,10 @@ import numpy as np
 from tabulate import tabulate
 
 from lmsweep.analysis.reference import stores
-from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.step_estimate import StepEstimates
-from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.planning.time_estimate import Estimates, needs_operators
 from lmsweep.trials.analytic.trial_durations import FLOAT8_SECONDS, Duration, Durations
 from lmsweep.trials.results.environment import MEASURING_VERSION
 from lmsweep.trials.results.stored_config import config_of, environment_of

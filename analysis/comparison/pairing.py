@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_natural_order, label, labels, varying
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label, readings, varying
 from lmsweep.analysis.data.pooled_rows import RESULT, rows_that_count
 from lmsweep.analysis.data.selection import NAMING, cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
@@ -192,9 +192,8 @@ def _words_of(apart: list[Obstacle]) -> str:
 
 
 def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
-
-    def readings(side: int, name: str) -> str:
-        values = list(dict.fromkeys(labels(in_natural_order(cells[cells["side"] == side], name))))
+    def words(side: int, name: str) -> str:
+        values = readings(cells[cells["side"] == side], name)
         return ", ".join(values[:MOST_NAMED]) + (", ..." if len(values) > MOST_NAMED else "")
 
-    return [Obstacle(name, readings(0, name), readings(1, name)) for name in names]
+    return [Obstacle(name, words(0, name), words(1, name)) for name in names]

@@ -133,9 +133,10 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     return ranks[codes]
 
 
-def in_natural_order(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Return the values of one key, sorted."""
-    return frame[name].iloc[np.argsort(natural_ranks(frame, name), kind="stable")]
+def readings(frame: pd.DataFrame, name: str) -> list[str]:
+    """Return the `label` of each different value of one key, in natural order."""
+    ordered = frame[name].iloc[np.argsort(natural_ranks(frame, name), kind="stable")]
+    return list(dict.fromkeys(labels(ordered)))
 
 
 def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
@@ -177,22 +178,25 @@ def _text_key(text: str) -> list[tuple[int, Any]]:
     return [(0, (len(digits := piece.lstrip("0")), digits)) if piece.isdecimal() else (1, piece) for piece in pieces]
 
 
+def numbers_of(column: pd.Series, null: float = np.nan) -> NDArray[np.float64]:
+    return column.to_numpy(dtype=np.float64, na_value=null)
+
+
 def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model."""
 
-    def numbers(name: str, default: float = np.nan) -> NDArray[np.float64]:
-        return frame[name].to_numpy(dtype=np.float64, na_value=default)
-
-    d_model, heads = numbers("d_model"), numbers("num_heads", 1)
-    width = np.where(np.isnan(given := numbers("d_head")), d_model / heads, given)
-    kv_heads = np.where(np.isnan(given := numbers("num_kv_heads")), heads, given)
-    experts = numbers("num_experts")
+    names = ("d_model", "d_ff", "num_layers", "vocab_size", "d_head", "num_kv_heads", "num_experts")
+    numbers = {name: numbers_of(frame[name]) for name in names}
+    heads, active = (numbers_of(frame[name], null=1) for name in ("num_heads", "active_experts"))
+    width = np.where(np.isnan(numbers["d_head"]), numbers["d_model"] / heads, numbers["d_head"])
+    kv_heads = np.where(np.isnan(numbers["num_kv_heads"]), heads, numbers["num_kv_heads"])
+    experts = numbers["num_experts"]
     return {
-        "d_model": d_model, "d_ff": numbers("d_ff"), "num_layers": numbers("num_layers"),
-        "vocab_size": numbers("vocab_size"), "query_width": heads * width, "key_width": kv_heads * width,
+        "d_model": numbers["d_model"], "d_ff": numbers["d_ff"], "num_layers": numbers["num_layers"],
+        "vocab_size": numbers["vocab_size"], "query_width": heads * width, "key_width": kv_heads * width,
         "norm_width": 2 * width * frame["qk_norm"].eq(True).to_numpy(dtype=np.float64),
         "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0), "experts": np.nan_to_num(experts, nan=1.0),
-        "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
+        "active_experts": np.where(np.isnan(experts), 1.0, active),
         "router": (~np.isnan(experts)).astype(np.float64),
         "vocabulary_matrices": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
     }  # fmt: skip

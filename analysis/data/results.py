@@ -68,10 +68,9 @@ class Results:
     def details(self, table: str, workload: str) -> pd.DataFrame:
         """Return the rows of a detail table, of the newest attempts that meet the conditions. Raises RequestError if no
         row meets them."""
-        newest = self.newest(table)
-        if newest.empty:
-            raise nothing(workload)
-        found = select(latest_code(newest, self.where), self.where)
+        found = self.newest(table)
+        if len(found):
+            found = select(latest_code(found, self.where), self.where)
         if found.empty:
             raise nothing(workload)
         return found

@@ -145,11 +145,11 @@ for number in (signal.SIGINT, *interrupt.TERMINATION_SIGNALS):
     signal.signal(number, signal.SIG_DFL)  # what starts the tests may ignore some
 interrupt.handle_termination()
 interrupt.handle(signal.SIGINT, signal.default_int_handler)
-with interrupt.last_words("results are in store"):
-    # No signal interrupts the call.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *interrupt.TERMINATION_SIGNALS])
-    print("hangs", flush=True)
-    ctypes.CDLL(None).sleep(60)
+interrupt.LastResort.words = "results are in store"
+# No signal interrupts the call.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *interrupt.TERMINATION_SIGNALS])
+print("hangs", flush=True)
+ctypes.CDLL(None).sleep(60)
 """
 
 

@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lmsweep.analysis import load
-from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.store_answers import answers_of, range_headline
 from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import FORMATS, render
-from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
+from lmsweep.orchestrator.commands.run_summary import where_the_time_went
+from lmsweep.orchestrator.features.report.answers.headline import headline_of
+from lmsweep.orchestrator.features.report.answers.store_answers import answers_of, range_headline
 from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.orchestrator.terminal import NotShownWarning, continuing, format_seconds, say_warnings
 from lmsweep.trials.results.outcome import Flag, Status
@@ -85,7 +86,9 @@ def test_progress_and_the_table_of_a_trial_show_any_row(contents: list[dict[str,
     trials = [planned(TRIAL, index, environment=H200) for index in range(5)]
     estimate = Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, is_modelled=True)
     out = io.StringIO()
-    progress = RunProgress(trials, Eta(trials, dict.fromkeys(range(5), estimate)), Console(width=80, file=out))
+    progress = RunProgress(
+        trials, Eta(trials, dict.fromkeys(range(5), estimate)), Console(width=80, file=out), names=descriptions(trials)
+    )
     account = Account(began=0.0, slots=1)
     with answers_nothing():
         for one in trials[:4]:

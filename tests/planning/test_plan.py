@@ -45,7 +45,6 @@ def asked(*workloads: str, nodes: list[Node] = NODES, done: Any = None, **fields
     environments = {environment_id(node.environments["cuda"]): node.environments["cuda"] for node in nodes}
     return Question(
         trial=trial,
-        index=5,
         able=nodes,
         environments=environments,
         of_nodes=tuple(environments),
@@ -95,9 +94,9 @@ def test_a_trial_that_no_node_can_hold_is_unsupported_for_that_reason() -> None:
 def test_what_a_rule_excludes_is_unsupported_one_trial_for_each_reason() -> None:
     decision = unsupported(asked("timing", "profile", "memory", accumulate=2))
     assert decision and decision.workloads == ("profile", "memory")
-    assert [(one.index, one.action, one.trial.workloads) for one in decision.planned] == [
-        (5, "unsupported", ("profile",)),
-        (6, "unsupported", ("memory",)),
+    assert [(one.action, one.trial.workloads) for one in decision.planned] == [
+        ("unsupported", ("profile",)),
+        ("unsupported", ("memory",)),
     ]
 
 
@@ -156,23 +155,22 @@ def test_a_trial_runs_once_for_each_process_that_the_store_lacks() -> None:
     question = asked("timing", "memory", processes=3)
     done = ok(question, "timing", ON_A100, processes=2) | ok(question, "memory", ON_A100)
     planned = run(replace(question, done=done)).planned
-    assert [(one.index, one.process, one.trial.workloads) for one in planned] == [
-        (5, 2, ("memory",)),
-        (6, 3, ("timing", "memory")),
-    ]
+    assert [(one.process, one.trial.workloads) for one in planned] == [(2, ("memory",)), (3, ("timing", "memory"))]
     assert {one.environment.device_name for one in planned} == {A100.device_name}
-
-
-def test_the_workloads_of_a_trial_are_decided_one_by_one_and_numbered_in_a_row() -> None:
-    found = [planned for decision in decide(asked("timing", "profile", accumulate=2)) for planned in decision.planned]
-    assert [(one.index, one.action, one.trial.workloads) for one in found] == [
-        (5, "unsupported", ("profile",)),
-        (6, "run", ("timing",)),
-    ]
 
 
 def plan_of(store: Path, *trials: Trial) -> Plan:
     return make_plan(Sweep(name="s", description="", trials=trials), NODES, Store(str(store)))
+
+
+def test_the_workloads_of_a_trial_are_decided_one_by_one_and_numbered_in_a_row(tmp_path: Path) -> None:
+    question = asked("timing", "profile", accumulate=2)
+    found = [planned for decision in decide(question) for planned in decision.planned]
+    assert [(one.action, one.trial.workloads) for one in found] == [
+        ("unsupported", ("profile",)),
+        ("run", ("timing",)),
+    ]
+    assert [one.index for one in plan_of(tmp_path, question.trial).trials] == [0, 1]
 
 
 def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stored(tmp_path: Path) -> None:

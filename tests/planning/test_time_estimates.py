@@ -20,16 +20,16 @@ from lmsweep.orchestrator.cluster.nodes import CpuRates, Node
 from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.features.plan.plan_output import plan_output
 from lmsweep.orchestrator.features.plan.plan_text import PlanText
-from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import with_devices
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS, PlanEstimate, Range, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
-from lmsweep.orchestrator.planning.time_estimate import Estimates, Took
+from lmsweep.orchestrator.planning.time_estimate import Estimates, Took, needs_operators
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta, Running
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, took_by
+from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.run_plan import prepare
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -398,7 +398,9 @@ def test_a_run_says_once_if_it_will_not_end_within_what_was_estimated(tmp_path, 
     estimates = Estimates(Store(str(tmp_path)))
     eta = Eta(trials, {one.index: replace(estimates.of(one), seconds=0.02, iterating=0.0) for one in trials})
     began = time.monotonic()
-    with RunProgress(trials, eta, Console(width=1000), began=began, expected=expected) as progress:
+    with RunProgress(
+        trials, eta, Console(width=1000), names=descriptions(trials), began=began, expected=expected
+    ) as progress:
         for planned in trials[:6]:
             progress.started(planned)
             attempt = Attempt.begin(planned.trial)

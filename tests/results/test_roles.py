@@ -29,7 +29,6 @@ WRITERS = (
     "analysis/tables",
     "analysis/presets",
     "analysis/metrics",
-    "analysis/answers",
     "orchestrator/features/report",
     "orchestrator/features/beside",
     "orchestrator/features/limits",

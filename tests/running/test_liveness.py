@@ -20,6 +20,7 @@ from lmsweep.orchestrator.running.progress import liveness
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.store.store import Store
@@ -37,7 +38,7 @@ def test_a_trial_overdue_after_its_timeout_is_reported_once(tmp_path: Path, monk
     store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
     estimates = Estimates(store)
     eta = Eta(trials, {one.index: estimates.of(one) for one in trials})
-    progress = RunProgress(trials, eta, Console(file=said))
+    progress = RunProgress(trials, eta, Console(file=said), names=descriptions(trials))
     writer = StoreWriter(store, lambda planned, records: None)
     with Liveness(trials, Gate(eta, until=None, on_close=lambda: None), progress, writer):
         progress.started(trials[1])
@@ -59,7 +60,7 @@ def test_a_run_says_once_that_its_time_is_over_and_interrupts_what_runs_soon_aft
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.05)
     store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
     eta = Eta(trials, {one.index: Estimates(store).of(one) for one in trials})
-    progress = RunProgress(trials, eta, Console(file=said))
+    progress = RunProgress(trials, eta, Console(file=said), names=descriptions(trials))
     writer = StoreWriter(store, lambda planned, records: None)
     gate = Gate(eta, until=time.monotonic() + 0.1, on_close=lambda: None, budget=10.0)
     began = time.monotonic()

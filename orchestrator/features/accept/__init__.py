@@ -50,7 +50,7 @@ def accept(
     from lmsweep.orchestrator.planning.memory_budget import devices_meant
 
     device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.accept.accept_text import paragraphs
     from lmsweep.orchestrator.features.accept.accepting import run_acceptance, usual_store, write_page
 

@@ -79,7 +79,7 @@ def _audit(file: str | None, format: str, stated: dict[str, str | None]) -> None
 
         say_data(json_of(AuditOutput(claims=audited)))
     else:
-        from lmsweep.orchestrator.commands.text.show_table import show_parts
+        from lmsweep.orchestrator.commands.show_table import show_parts
 
         show_parts(said(audited))
     if any(one.verdict in REJECTED for one in audited):

@@ -153,7 +153,7 @@ def _keep_arithmetic_to_one_core() -> None:
 
 
 def _show_answers(answered: "StoredAnswers", stores: list[str], *, recipe: bool, explain: bool) -> None:
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.best.answer import explain_lead
     from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts, winner_words
     from lmsweep.orchestrator.features.best.cells.cell_axes import job_words

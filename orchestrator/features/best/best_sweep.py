@@ -11,8 +11,8 @@ from lmsweep.analysis import load
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.orchestrator.api import find_sweep, plan_sweep
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
-from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
-from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+from lmsweep.orchestrator.commands.run_summary import where_the_time_went
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch, NoAnswer, answer, explain_lead
 from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts
 from lmsweep.orchestrator.features.best.cell_costs import key_of, with_predicted_peaks
@@ -94,7 +94,7 @@ def say_best_of_sweep(
         say(f"To resume: {resume}")
     if what.profile:
         say("")
-        show_table(explain_lead(found, [where.store]), pages=False)
+        show_parts([explain_lead(found, [where.store])], pages=False)
     exit_if_failed(done.run)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from lmsweep.analysis import load
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
 from lmsweep.orchestrator.features.best.cells.cell_axes import job_of, job_words
 from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of

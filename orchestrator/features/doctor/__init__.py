@@ -63,7 +63,7 @@ def _show(examined: "Examined") -> None:
     import pandas as pd
 
     from lmsweep.analysis.tables.listing import Listing, Tone
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.show_table import show_parts
 
     findings = examined.findings
     rows = [[one.check, one.finding, one.state] for one in findings]

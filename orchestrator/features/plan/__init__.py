@@ -70,11 +70,11 @@ def plan(
     if not planned.plan.trials:
         say(f"{planned.plan.sweep}: no trials; this shard is empty")
         return
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.plan.plan_text import PlanText
 
     command = partial(command_on, what=what, where=where, how=how)
-    show_table(PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all))
+    show_parts([PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all)])
     if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(where.address)}" if where.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
@@ -85,14 +85,14 @@ def plan(
 
 
 def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_context: bool) -> None:
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.plan.plan_output import FrontierOutput
     from lmsweep.orchestrator.features.plan.plan_text import frontier_listing
-    from lmsweep.orchestrator.running.progress.trial_words import count_trials
+    from lmsweep.trials.spec.quantities import count_of
 
     wanted: dict[Dimension, bool] = {"batch_size": max_batch, "context_length": max_context}
     say(
-        f"predicting the memory of {count_trials(len(planned.plan.trials))} at many sizes, some seconds each",
+        f"predicting the memory of {count_of(len(planned.plan.trials), 'trial')} at many sizes, some seconds each",
         error=True,
     )
     frontiers = [_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]

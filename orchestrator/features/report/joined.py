@@ -7,10 +7,10 @@ from typing import cast
 
 import pandas as pd
 
-from lmsweep.analysis.answers.question import STORE
 from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.reference import PUBLISHED, stores
+from lmsweep.orchestrator.features.report.answers.question import STORE
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store

@@ -14,9 +14,9 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.answers.question import DEVICE
-from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.tables.render import page_css, plain_json
+from lmsweep.orchestrator.features.report.answers.question import DEVICE
+from lmsweep.orchestrator.features.report.answers.verdicts import Answer
 from lmsweep.orchestrator.features.report.content import Content, content_of
 from lmsweep.orchestrator.features.report.drilled import Json, drilled
 from lmsweep.orchestrator.features.report.joined import text_as_objects

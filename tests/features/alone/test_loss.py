@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmsweep.orchestrator.planning.durations import once_seconds
+from lmsweep.orchestrator.planning.time_estimate import once_seconds
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.rate_set import rates_of

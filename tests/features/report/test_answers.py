@@ -10,13 +10,13 @@ from typing import Any, get_args
 import pandas as pd
 import pytest
 
-from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.question import MEASURES, Asked, asked_in, questions
-from lmsweep.analysis.answers.verdicts import OPTION, Answer, answer, cells_of_pair
 from lmsweep.analysis.comparison.claim import Form, Gain, claim_of, words
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.reference import stores
+from lmsweep.orchestrator.features.report.answers.headline import headline_of
+from lmsweep.orchestrator.features.report.answers.question import MEASURES, Asked, asked_in, questions
+from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer, answer, cells_of_pair
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.report.joined import joined
 from lmsweep.orchestrator.features.report.page import page_with

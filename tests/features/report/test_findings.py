@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.store_answers import answers_of
-from lmsweep.orchestrator.commands.text.run_summary import show_summary
+from lmsweep.orchestrator.commands.run_summary import show_summary
+from lmsweep.orchestrator.features.report.answers.headline import headline_of
+from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.trials.spec.config import Trial

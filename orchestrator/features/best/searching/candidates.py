@@ -14,10 +14,9 @@ from lmsweep.orchestrator.features.best.cells.cells import Cell
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.searching.search import Search
 from lmsweep.orchestrator.features.best.surrogate import Space
-from lmsweep.orchestrator.planning.durations import graph_seconds, step_seconds
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
-from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.planning.time_estimate import Estimate, graph_seconds, step_seconds
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id

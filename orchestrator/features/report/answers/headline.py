@@ -8,15 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.answers.question import BASELINE, Option, option_name
-from lmsweep.analysis.answers.verdicts import OPTION, Answer, cells_of_pair
 from lmsweep.analysis.comparison.claim import BETTER, Claim, beside, count_words, words
 from lmsweep.analysis.data.columns import label, labels, natural_ranks
+from lmsweep.analysis.metrics.status import LEAST_BUSY_SHARE
+from lmsweep.orchestrator.features.report.answers.question import BASELINE, Option, option_name
+from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer, cells_of_pair
 from lmsweep.trials.results.metrics import PADDING
 from lmsweep.trials.spec.config import RequestError
 
-LEAST_BUSY_SHARE = 0.05
-"""Cells measured on a busy host are mentioned if they are more than this share of all cells."""
 MOST_PLACES = 4
 """If two options have at most as many cells, each has a line below the headline."""
 
