@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lmsweep.orchestrator.features.check.check_code import answer
-from lmsweep.orchestrator.features.check.finding import Finding, Question, line_of
+from lmsweep.orchestrator.features.check.finding import Finding, Question
 from lmsweep.trials.analytic.rates import intervals
 from lmsweep.trials.code.importing import CodeFinder, nothing_cached
 from lmsweep.trials.spec.config import TrialConfig
@@ -296,11 +296,6 @@ def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -
     (found,) = look(code, "slow:f", seconds=3)
     assert found.kind == "wrong"
     assert found.found == "slow.py:4: still running after 3 s (--timeout 5m gives it longer)"
-
-
-def test_the_line_of_a_definition_is_found_without_importing(code: Code) -> None:
-    assert line_of("mine:Good", code) == "mine.py:5"
-    assert line_of("mine:Good.forward", code) == "mine.py:12"
 
 
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:

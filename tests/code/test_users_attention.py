@@ -179,11 +179,6 @@ def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Measure)
     assert row.status == "unsupported" and "causal: false" in (row.error or "")
 
 
-def test_in_mode_forward_only_the_output_is_compared(measure: Measure) -> None:
-    rows = measure("mine:plain", *IN_MODEL, "mode=forward", workload="timing")
-    assert "error.output" in rows and "error.gradient" not in rows
-
-
 @pytest.mark.parametrize(
     ("name", "why"), [("without_graph", "its output is no function of q, k and v"), ("ForwardOnly", "the next problem")]
 )

@@ -56,15 +56,6 @@ def assert_ended(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to_all", [False, True])  # as scancel does: Ray's own processes get the signal too
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_sigterm_and_sighup_end_a_run_cleanly(tmp_path: Path, number: signal.Signals, to_all: bool):
-    process, started = run_until_one_is_stored(tmp_path)
-    (os.killpg if to_all else os.kill)(process.pid, number)
-    assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("to_all", [False, True])
 def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bool):
     process = start("run", write_noops(tmp_path, 40), "--store", tmp_path / "store")

@@ -106,16 +106,6 @@ def test_a_killed_process_of_ray_ends_the_run_with_a_sentence_and_leaves_nothing
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
-def test_a_killed_command_leaves_nothing_of_ours_or_of_rays(tmp_path: Path):
-    process = run_long(tmp_path)
-    wait_for_child(process)
-    started = started_by(process)
-    process.kill()
-    process.communicate()
-    assert_nothing_left(started)
-
-
 def run_here(script: str) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=-1, stderr=-1, text=True)
 

@@ -203,12 +203,6 @@ def test_the_timeline_begins_and_ends_with_what_lasts_and_reaches_every_phases_p
             assert peak == found[f"{row.phase}.peak_tensors"]
 
 
-def test_gradients_that_are_kept_are_there_during_forward():
-    freed, kept = (measured(replace(CONFIG, zero_grad=when)) for when in ("after_step", "before_backward"))
-    assert kept["forward.peak_tensors"] - freed["forward.peak_tensors"] == 4 * parameters(CONFIG)
-    assert kept["step_end.tensors"] - freed["step_end.tensors"] == 4 * parameters(CONFIG)
-
-
 def test_an_earlier_workload_of_the_same_trial_changes_nothing():
     bench = Workbench(CONFIG, requested_at=time.monotonic())
     for phase in bench.step.phases():
@@ -287,10 +281,6 @@ def test_a_residual_names_its_shape_the_operator_that_computed_it_and_the_line_t
     assert casts["to_copy"].dtype == "bfloat16"
 
 
-def test_without_a_backward_there_are_no_residuals():
-    assert measured(replace(CONFIG, mode="forward")).residuals == []
-
-
 # What cannot be known
 
 
@@ -320,11 +310,6 @@ def test_a_compiled_cpu_trial_stores_what_is_saved_and_why_the_rest_is_unknown()
         assert row.samples is None and "does not see allocations of compiled code" in (row.reason or "")
     assert not found.allocations and not found.timeline
     assert sum(row.bytes * row.count for row in found.residuals) == found["block0.saved"]
-
-
-def test_repetitions_that_do_not_agree_are_all_kept_and_flagged():
-    (row,) = value_rows([{("step", "peak_tensors"): held} for held in (7, 7, 8)])
-    assert row.samples == (7, 7, 8) and row.flags == (Flag.UNSTEADY,)
 
 
 def test_allocated_bytes_may_differ_if_requested_bytes_agree():

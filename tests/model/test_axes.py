@@ -93,12 +93,6 @@ def test_the_precision_sets_the_type_of_the_products():
         step_of(precision="tf32")
 
 
-def test_the_attention_is_written_out_or_fused():
-    naive, sdpa = (operations(attention=name, mode="forward").count for name in ("naive", "sdpa"))
-    assert naive["exp"] == LAYERS + 1 and sdpa["exp"] == 1, "the loss has one exponential"
-    assert any("scaled_dot_product" in name for name in sdpa) and not any("scaled_dot" in name for name in naive)
-
-
 def test_the_optimizer_is_one_kernel_or_lists_of_tensors_or_a_loop():
     fused, foreach, loop = (operations(optimizer=name).count for name in ("adamw_fused", "adamw_foreach", "adamw_loop"))
     assert fused["_fused_adamw_"] == 1

@@ -368,10 +368,3 @@ def test_backward_of_varlen_needs_128_rows_more_for_each_document() -> None:
     )
     rows = 4 * (8 - 1) * 128  # in four sequences, of eight documents instead of one
     assert (many.peak_backward or 0) - (one.peak_backward or 0) == pytest.approx(4 * rows * 4 * (64 + 1), abs=1024)
-
-
-@pytest.mark.parametrize("fields", [{"window": 100}, {"lengths": "100", "batching": "packed"}], ids=str)
-def test_the_memory_of_flex_is_predicted_with_any_mask(fields: dict[str, Any]) -> None:
-    for subject in ("attention", "model"):
-        plain, masked = (predict(on_cuda(attention="flex", **more), subject).peak for more in ({}, fields))
-        assert masked == pytest.approx(plain, rel=1e-3)

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import Node, Refusal
+from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.planning.plan import (
     Plan,
     Promise,
     Question,
     decide,
     make_plan,
-    nowhere,
     run,
     shared,
     stored,
@@ -84,21 +83,6 @@ def test_what_is_stored_without_a_measurement_is_not_called_measured(status: str
     done = {(ON_H200, question.measurement("timing")): Outcome(status=status, processes=0)}
     decision = stored(replace(question, done=done))
     assert decision and decision.planned[0].reason == f"{status} on {H200.device_name}"
-
-
-def test_a_trial_that_no_node_can_hold_is_unsupported_for_that_reason() -> None:
-    decision = nowhere(replace(asked("timing"), able=Refusal("no L4 here")))
-    assert decision and [(one.action, one.reason) for one in decision.planned] == [("unsupported", "no L4 here")]
-    assert nowhere(asked("timing")) is None
-
-
-def test_what_a_rule_excludes_is_unsupported_one_trial_for_each_reason() -> None:
-    decision = unsupported(asked("timing", "profile", "memory", accumulate=2))
-    assert decision and decision.workloads == ("profile", "memory")
-    assert [(one.index, one.action, one.trial.workloads) for one in decision.planned] == [
-        (5, "unsupported", ("profile",)),
-        (6, "unsupported", ("memory",)),
-    ]
 
 
 def test_a_format_that_one_of_two_devices_lacks_runs_on_the_other() -> None:

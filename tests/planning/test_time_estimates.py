@@ -45,11 +45,8 @@ from tests.support import made_up_results
 from tests.support.command import (
     ROOT,
     answer_here,
-    interrupt,
     lmsweep,
     lmsweep_here,
-    start,
-    wait_for_child,
     write_sweep,
 )
 
@@ -257,12 +254,6 @@ def test_the_first_line_has_number_and_time_by_device_and_what_leaves_out_the_lo
     alone = make_plan(load_sweep(str(GRID), BOTH | {"device": ["cuda"]}), [WITH_CPU], Store(str(tmp_path)))
     estimate = estimate_plan(alone, Estimates(Store(str(tmp_path))), [WITH_CPU])
     assert "leave out" not in text_of(alone, estimate) and " on NVIDIA" not in text_of(alone, estimate).splitlines()[0]
-
-
-def test_the_devices_that_are_kept_are_named_as_the_sweep_names_them(tmp_path):
-    plan = make_plan(load_sweep(str(GRID), BOTH | {"device": ["cuda:H200", "cpu"]}), [WITH_CPU], Store(str(tmp_path)))
-    found = estimate_plan(plan, Estimates(Store(str(tmp_path)), nodes=[WITH_CPU]), [WITH_CPU])
-    assert text_of(plan, found).splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
 
 
 def test_what_leaves_out_the_cpu_is_a_command_that_plans_the_others_alone(tmp_path):
@@ -549,17 +540,3 @@ def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(t
     for samples, flags in zip(times["samples"], times["flags"], strict=True):
         assert 1 <= len(samples) <= 40
         assert len(samples) >= 20 or "not_converged" in flags
-
-
-@pytest.mark.slow
-def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50)
-    process = start("run", sweep, "--store", tmp_path / "store")
-    wait_for_child(process)
-    out, err = interrupt(process)
-    assert process.returncode == 130, out + err
-    assert "press it again to stop at once" in out
-    assert "Supervisor" not in out
-    assert re.search(r"\[1/3\]", out) and not re.search(r"\[2/3\]", out)
-    rows = pd.read_parquet(tmp_path / "store" / "measurements")
-    assert rows["trial_id"].nunique() == 1 and set(rows["status"]) == {"ok"}

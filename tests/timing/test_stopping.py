@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from lmsweep.trials.statistics.median_interval import count_outliers, intervals, median_interval, relative_half_width
+from lmsweep.trials.statistics.median_interval import count_outliers, intervals, relative_half_width
 from lmsweep.trials.statistics.trend import correlation_of_neighbours, has_levels, have_levels, have_trend, is_drifting
 from lmsweep.trials.timing.stopping import (
     FEWEST,
@@ -160,11 +160,6 @@ def test_a_noisy_series_takes_more_iterations_than_a_quiet_one():
     quiet, medium, loud = iterations(0.001), iterations(0.07), iterations(1.0)
     assert quiet == (100, True) and loud == (200, False)
     assert 100 < medium[0] < 200 and medium[1]
-
-
-def test_half_the_width_is_given_as_a_share_of_the_median():
-    low, high = median_interval(to_and_fro(30, 0.1, median=10.0))
-    assert relative_half_width(to_and_fro(30, 0.1, median=10.0)) == pytest.approx((high - low) / 20)
 
 
 def ar1(rho: float, *, rows: int, n: int, seed: int = 1) -> np.ndarray:

@@ -19,7 +19,7 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.workloads import timing
 
@@ -261,9 +261,3 @@ def test_the_process_that_reads_nvml_says_why_it_cannot():
         [sys.executable, "-P", nvml_sampler.__file__, "GPU-none"], input="", capture_output=True, text=True, timeout=60
     )
     assert done.stdout.startswith('{"error": "NVML: ') and done.stderr == ""
-
-
-def test_a_trial_on_a_device_that_is_not_there_is_unsupported():
-    absent = "mps" if not torch.backends.mps.is_available() else "cuda"
-    with pytest.raises(UnsupportedError, match=f"no {absent} device"):
-        Workbench(replace(CONFIG, device=absent), requested_at=time.monotonic())
