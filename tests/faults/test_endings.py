@@ -1,5 +1,6 @@
 """SIGTERM and SIGHUP, by which a scheduler, a container or a closing terminal ends the command."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from lmsweep.orchestrator.interrupt import grace_period
 from lmsweep.trials.machine.scratch import scratch_folder
 from tests.support.command import (
     ROOT,
@@ -22,15 +24,14 @@ from tests.support.command import (
     write_noops,
     write_sweep,
 )
+from tests.support.waiting import assert_nothing_left, wait_until
 
 
 def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A run of a short trial, which has ended, and a long one, which runs; and all that it has started."""
     sweep = write_sweep(folder, context_length=[16, 1024], batch_size=4, measure_steps=200, mode="forward")
     process = start("run", sweep, "--store", folder / "store", *options)
-    until = time.monotonic() + 200
-    while not list(folder.glob("store/measurements/*.parquet")) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: list(folder.glob("store/measurements/*.parquet")), 200)
     wait_for_child(process)
     assert trial_children(process), "nothing runs"
     return process, started_by(process)
@@ -50,7 +51,7 @@ def assert_ended(
     assert sentence.startswith(f"ended by {name}; results of finished trials are in {store}. To resume: lmsweep run"), (
         err
     )
-    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
+    assert_nothing_left(started)
     kept = pd.read_parquet(store / "measurements")
     assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
 
@@ -91,15 +92,13 @@ def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
         # Before the first line of the command has run, the signal has its usual effect.
         assert process.returncode in (143, -signal.SIGTERM, 0), f"after {tenths / 10} s: {out + err}"
         assert len(words_of(err)) <= 1, f"after {tenths / 10} s: {err}"
-        assert not psutil.wait_procs(started, timeout=10)[1], f"after {tenths / 10} s it left processes running"
+        assert_nothing_left(started)
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_while_a_plan_is_made_is_one_sentence(tmp_path: Path, number: signal.Signals):
     with start("plan", "quick", "--store", tmp_path, XDG_CACHE_HOME=str(tmp_path)) as process:
-        until = time.monotonic() + 30
-        while not started_by(process) and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: started_by(process))
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (128 + number, "", f"lmsweep: ended by {number.name}\n")
@@ -109,9 +108,7 @@ def test_ctrl_c_in_the_first_moments_is_silent():
     # Seconds of a core: on a busy machine the command comes less far in a moment.
     for seconds in (0.05, 0.07, 0.1, 0.2):
         with start("plan", "quick") as process:
-            until = time.monotonic() + 30
-            while sum(psutil.Process(process.pid).cpu_times()[:2]) < seconds and time.monotonic() < until:
-                time.sleep(0.005)
+            wait_until(lambda used=seconds: sum(psutil.Process(process.pid).cpu_times()[:2]) >= used)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
         if "Fatal Python error" in err or ("Traceback" in err and ", in main\n" not in err):
@@ -143,3 +140,81 @@ def test_scratch_of_a_killed_process_is_deleted_by_the_next(tmp_path: Path, monk
             assert sorted(tmp_path.iterdir()) == sorted([first, second]), "one that is in use is kept"
         assert list(tmp_path.iterdir()) == [first]
     assert list(tmp_path.iterdir()) == []
+
+
+ANNOUNCING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ANNOUNCING)
+def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twice(
+    tmp_path: Path, number: signal.Signals
+):
+    sweep = write_sweep(tmp_path, context_length=[128, 160, 192], measure_steps=200)
+    process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "1m")
+    child = wait_for_child(process)
+    time.sleep(1)  # the child must have come to its first line
+    started = started_by(process)
+    assert child in started
+    for _ in range(2):
+        for one in (psutil.Process(process.pid), *started):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, out + err
+    assert f"ended by {number.name}; results of finished trials are in" in err and "To resume: lmsweep run" in err
+    assert f"{number.name}: 1 trial may finish within 60 s" in out
+    assert_nothing_left(started)
+    kept = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert set(kept["status"]) == {"ok"} and 1 <= kept["trial_id"].nunique() <= 2
+
+
+@pytest.mark.slow
+def test_a_repeated_signal_ends_the_grace_period(tmp_path: Path):
+    process = start(
+        "run", write_sweep(tmp_path, context_length=[1024], batch_size=4, measure_steps=10_000),
+        "--store", tmp_path / "store", "--no-predict", "--grace", "5m",
+    )  # fmt: skip
+    wait_for_child(process)
+    started = started_by(process)
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 138, out + err
+    assert_nothing_left(started)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("earlier", [None, signal.SIGTERM])
+def test_sigquit_ends_a_run_at_once_with_the_stacks_of_its_threads(tmp_path: Path, earlier: signal.Signals | None):
+    sweep = write_sweep(tmp_path, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
+    process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "5m")
+    wait_for_child(process)
+    started = started_by(process)
+    if earlier:
+        process.send_signal(earlier)
+        time.sleep(1)
+    began = time.monotonic()
+    for one in (psutil.Process(process.pid), *started):  # a terminal signals the whole group
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.send_signal(signal.SIGQUIT)
+    out, err = process.communicate(timeout=60)
+    first = earlier or signal.SIGQUIT
+    assert process.returncode == 128 + first, out + err
+    assert time.monotonic() - began < 20
+    assert "Current thread" in err and "tune_runner.py" in err, err
+    assert f"ended by {first.name}; results of finished trials are in" in err and "Traceback" not in err
+    assert_nothing_left(started)
+
+
+def test_a_signal_that_is_ignored_as_under_nohup_stays_ignored_in_the_grace_period():
+    begun: list[str] = []
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with grace_period(60, begun.append):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert begun == []

@@ -5,6 +5,7 @@ Each row of "Hostile machines" in docs/failures.md names its test.
 
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.faults.test_faults import assert_each_once
 from tests.support.command import COMMAND, PYTHONPATH, program, start, write_sweep
 
 
@@ -168,3 +170,25 @@ def test_a_clock_that_jumps_a_day_ahead_and_two_days_back_under_a_run_changes_no
     assert table["started_at"].max() - table["started_at"].min() > pd.Timedelta(hours=23), "the clock did not jump"
     seconds = table[table["unit"] == "s"]["samples"].explode().astype(float)
     assert seconds.between(0, 240).all() and " h " not in out, out
+
+
+DEVICES = "null zero random urandom full tty"
+PREPARE = {
+    "64 MB": "mount -t tmpfs -o size=64m tmpfs /dev/shm",
+    "none": (
+        f"mount -t tmpfs tmpfs /mnt && for name in {DEVICES}; do touch /mnt/$name && mount --bind /dev/$name /mnt/$name"
+        "; done && ln -s /proc/self/fd /mnt/fd && mount --rbind /mnt /dev && ! ls /dev/shm"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", PREPARE)
+def test_a_run_needs_no_shared_memory(tmp_path: Path, shared: str):
+    unshare = ["unshare", "--mount", "--propagation", "private", "bash", "-c"]
+    if program(*unshare, PREPARE[shared]).returncode:
+        pytest.skip("nothing can be mounted here")
+    run = shlex.join([*COMMAND, "run", str(write_sweep(tmp_path)), "--store", str(tmp_path / "store"), "--no-predict"])
+    done = program(*unshare, f"{PREPARE[shared]} 2> /dev/null; {run}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_each_once(tmp_path / "store", 2)

@@ -4,13 +4,13 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from tests.support.command import COMMAND, PYTHONPATH, ROOT, lmsweep, write_sweep
+from tests.support.waiting import wait_until
 
 
 def script() -> str:
@@ -55,10 +55,7 @@ def stored(folder: Path) -> int:
 def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Path) -> None:
     write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=30)
     first = job(tmp_path, 1)
-    deadline = time.monotonic() + 120
-    while not any(tmp_path.glob("results/measurements/*.parquet")) and time.monotonic() < deadline:
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.1)
+    wait_until(lambda: any(tmp_path.glob("results/measurements/*.parquet")), 120)
     for number in (signal.SIGCONT, signal.SIGTERM):  # Slurm signals every process of the job's steps
         os.killpg(first.pid, number)
     out, err = first.communicate(timeout=120)

@@ -134,6 +134,7 @@ def test_a_server_imports_torch_before_a_worker_connects_and_then_runs_its_trial
         process.wait()
         again = [row for row in runner.run(trial, fallback=fingerprint("cpu")) if isinstance(row, Record)]
         assert {row.status for row in again} == {Status.OK}, "the runner starts another after it has died"
+    assert not servers(os.getpid()), "a server ends with its client"
 
 
 def test_where_the_path_is_too_long_for_a_socket_none_is_started(monkeypatch, tmp_path):

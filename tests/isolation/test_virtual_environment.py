@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,6 +19,7 @@ import yaml
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
 from lmsweep.trials.results.outcome import Status
 from tests.support.command import PYTHONPATH, lmsweep
+from tests.support.waiting import wait_until
 from tests.support.wheels import write_torch, write_wheel
 
 MAKE = """
@@ -106,10 +106,7 @@ def test_an_environment_holds_only_what_differs_and_finds_the_rest_behind_it(whe
 def test_two_processes_make_one_environment_and_a_killed_one_leaves_none_that_is_used(wheels: Path) -> None:
     words = [sys.executable, "-c", MAKE, "speedy==2.0"]
     killed = subprocess.Popen(words)
-    deadline = time.monotonic() + 60
-    while not list(folder_of("speedy==2.0").glob("lib/*/site-packages/lmsweep-shared.pth")):
-        assert time.monotonic() < deadline and killed.poll() is None
-        time.sleep(0.01)
+    wait_until(lambda: list(folder_of("speedy==2.0").glob("lib/*/site-packages/lmsweep-shared.pth")))
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert not is_made("speedy==2.0")

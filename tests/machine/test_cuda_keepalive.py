@@ -12,6 +12,7 @@ import pytest
 
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.processes import kill_group
+from tests.support.waiting import wait_until
 
 STAND_IN = """
 #include <stdio.h>
@@ -45,13 +46,6 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def keepers_of(pid: int) -> list[psutil.Process]:
     return [one for one in psutil.Process(pid).children() if one.cmdline()[-1].endswith("cuda_keepalive.py")]
-
-
-def wait_until(holds) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end, "it never came about"
-        time.sleep(0.02)
 
 
 def test_it_initialises_the_driver_once_for_the_visible_gpus_and_stays_until_it_is_closed(calls: Path):

@@ -144,6 +144,7 @@ def test_mode_forward_holds_no_graph():
     logits = 4 * CONFIG.batch_size * CONFIG.context_length * CONFIG.vocab_size
     assert found["before_backward.tensors"] == found["init.tensors"] + logits + LOSS
     assert ("block0", "saved") not in found.rows and ("backward", "peak_tensors") not in found.rows
+    assert found.residuals == []
 
 
 def test_checkpointing_keeps_the_inputs_of_the_blocks_and_nothing_else_of_them():

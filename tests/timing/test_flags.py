@@ -21,6 +21,7 @@ from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.rate_data import FastestProduct, fastest_products
+from lmsweep.trials.bench.iterations import host_bound_flags
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
@@ -299,3 +300,9 @@ def test_the_page_about_failures_says_when_each_flag_is_set():
     page = (ROOT / "docs" / "failures.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .+ \|$", page, flags=re.MULTILINE)
     assert not [flag for flag in Flag if rows.count(flag.value) != 1]
+
+
+def test_the_host_is_the_limit_where_the_device_waits_for_more_than_a_twentieth_of_the_step():
+    assert host_bound_flags([0.94], [1.0, 1.0, 5.0])
+    assert not host_bound_flags([0.96, 0.97], [1.0, 0.98, 5.0])
+    assert not host_bound_flags([], [1.0]), "not known"
