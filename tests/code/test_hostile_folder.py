@@ -76,13 +76,6 @@ def test_hostile_files_beside_the_users_code_are_passed_over(folder: Path) -> No
     check_that_the_model_is_found()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "text"), HOSTILE.values(), ids=HOSTILE)
-def test_so_is_each_alone(folder: Path, name: str, text: str | None) -> None:
-    write(folder / "mine" / name if name == "x.py" else folder / name, text)
-    check_that_the_model_is_found()
-
-
 @pytest.mark.parametrize("text", [HOSTILE[name][1] for name in ("parentheses", "a long sum", "a null byte")])
 def test_a_reference_to_a_hostile_file_is_refused_with_its_name(tmp_path: Path, monkeypatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -273,10 +273,6 @@ def test_triton_on_a_cpu_is_unsupported(measure: Measure) -> None:
     assert row.status == "error"
 
 
-def test_lmsweeps_own_attention_has_no_error_rows(measure: Measure) -> None:
-    assert "error.output" not in measure("naive", *IN_ATTENTION)
-
-
 def test_grouped_keys_and_values_are_repeated_for_it(measure: Measure) -> None:
     rows = measure("mine:plain", *IN_ATTENTION, "num_heads=4", "num_kv_heads=2")
     assert rows["forward.time"].samples and "disagrees" not in rows["error.gradient"].flags

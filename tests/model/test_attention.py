@@ -154,12 +154,6 @@ def test_precision_is_the_type_of_the_tensors_and_autocast_is_off(precision: Any
     assert (met.autocast_dtype, met.parameter_dtype) == (None, str(dtype).removeprefix("torch."))
 
 
-def test_heads_are_a_dimension_of_the_tensors_and_absent_where_there_are_none() -> None:
-    math_mode = MATH_MODES["fp32"]
-    assert AttentionStep(alone(), math_mode).shape == (2, 32, 16)
-    assert AttentionStep(in_a_model(), math_mode).shape == (2, 4, 32, 32)
-
-
 # The workload
 
 

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +18,6 @@ from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError, word_or_number
-from lmsweep.trials.spec.words import CompileMode
 from lmsweep.trials.timing.clock import HostClock, phase_names, time_iteration
 from tests.support.whole_steps import small
 
@@ -145,17 +144,6 @@ def test_dynamic_shapes_make_one_graph_for_batches_of_any_size(scope: str):
             step.inputs = step.targets = torch.zeros((size, 8), dtype=torch.long)
             step.forward()
     assert graphs == {False: [False] * 3, True: [True]}
-
-
-def test_only_modes_with_cuda_graphs_record_them():
-    on_cuda = replace(CONFIG, device="cuda", compile="block")
-    recorded = {mode: replace(on_cuda, compile_mode=mode).records_cuda_graphs for mode in get_args(CompileMode)}
-    assert recorded == {
-        "default": False,
-        "reduce-overhead": True,
-        "max-autotune": True,
-        "max-autotune-no-cudagraphs": False,
-    }
 
 
 # Checkpointing

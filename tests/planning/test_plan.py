@@ -77,14 +77,6 @@ def test_a_stored_trial_names_where_it_was_measured_and_a_part_of_one_is_not_sho
     assert part and part.workloads == ("timing",) and not part.planned
 
 
-@pytest.mark.parametrize("status", ["oom", "predicted_oom", "unsupported"])
-def test_what_is_stored_without_a_measurement_is_not_called_measured(status: str) -> None:
-    question = asked("timing")
-    done = {(ON_H200, question.measurement("timing")): Outcome(status=status, processes=0)}
-    decision = stored(replace(question, done=done))
-    assert decision and decision.planned[0].reason == f"{status} on {H200.device_name}"
-
-
 def test_a_format_that_one_of_two_devices_lacks_runs_on_the_other() -> None:
     question = asked("timing", precision="fp8_rowwise")
     assert unsupported(question) is None

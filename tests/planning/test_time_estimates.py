@@ -177,17 +177,6 @@ def test_a_plan_with_very_many_reasons_lists_those_of_most_trials(tmp_path):
     assert "  20 more unsupported; lmsweep plan --format json lists their reasons" in lines
 
 
-def test_a_plan_lists_three_reasons_of_trials_that_do_not_fit(tmp_path):
-    plan = plan_of(GRID, tmp_path)
-    reasons = (f"its predicted peak, {80 + i} GiB in backward, exceeds 78 GiB" for i in range(len(plan.trials)))
-    trials = [replace(one, action="predicted_oom", reason=next(reasons)) for one in plan.trials]
-    plan = replace(plan, trials=trials)
-    lines = lines_of(plan, tmp_path)
-    assert [line for line in lines if line.startswith("  1 predicted_oom: its predicted peak")] == lines[1:4]
-    assert lines[1].endswith("80 GiB in backward, exceeds 78 GiB; trial model small, precision tf32, compile none")
-    assert lines[4] == f"  {len(trials) - 3} more predicted_oom; lmsweep plan --format json lists their reasons"
-
-
 def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
     plan, estimates = plan_of(GRID, tmp_path), Estimates(Store(str(tmp_path)))
     found = {one.index: estimates.of(one) for one in plan.to_run}

@@ -47,15 +47,6 @@ def test_the_smallest_free_block_that_is_large_enough_is_handed_out() -> None:
     assert allocator.allocate(19 * MIB + 512) == blocks[2]
 
 
-def test_of_free_blocks_of_one_size_that_of_the_lowest_address_is_handed_out_which_was_reserved_last() -> None:
-    allocator = CachingAllocator()
-    first, second = allocator.allocate(20 * MIB), allocator.allocate(20 * MIB)
-    allocator.free(second)
-    allocator.free(first)
-    assert second < first
-    assert allocator.allocate(20 * MIB) == second
-
-
 def test_what_is_wholly_free_goes_back_to_the_device_when_there_is_no_room_for_another_segment() -> None:
     allocator = CachingAllocator(limit=62 * MIB)
     allocator.free(allocator.allocate(30 * MIB))

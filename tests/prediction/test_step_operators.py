@@ -93,15 +93,6 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     assert 28 * weights <= update.bytes < 28 * weights + 1000  # four tensors read, three written, and counts
 
 
-def test_what_routes_tokens_to_experts_has_kernels_of_its_own_in_compiled_blocks_too() -> None:
-    eager, compiled = (
-        {one.name for one in step_operators(small(num_experts=4, active_experts=2, compile=way)) if ".*" in one.module}
-        for way in ("none", "block")
-    )
-    assert {"topk", "index_add", "index_put_", "sigmoid"} <= eager
-    assert {"topk", "index_add", "index_put_"} <= compiled and "sigmoid" not in compiled
-
-
 def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less() -> None:
     eager, compiled = (step_operators(small(compile=way, precision="bf16")) for way in ("none", "block"))
     assert total(eager) == total(compiled)
@@ -172,14 +163,6 @@ def test_the_users_attention_and_step_yield_what_they_compute(mine: Any) -> None
     assert total(step_operators(alone)) == 2 * 2 * 8 * 64 * 4 * 64, "forward, and the gradient of the weights"
 
 
-def test_operators_on_both_sides_of_a_product_fuse_if_they_do_not_need_it() -> None:
-    config = small(compile="block", precision="bf16", attention="sdpa", num_layers=1)
-    moved = [one.bytes for one in step_operators(config) if one.phase == "backward" and "feed_forward" in one.module
-             and one.name == "fused"]  # fmt: skip
-    hidden = 2 * config.batch_size * config.context_length * (config.d_ff or 0)
-    assert moved.count(5 * hidden) == 1, "of SwiGLU: its gradient and both its inputs are read, two gradients written"
-
-
 def test_a_long_context_with_a_large_vocabulary_has_operators(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,12 +208,6 @@ def test_a_sum_of_few_columns_has_a_layout_and_those_of_rows_and_of_many_columns
     of_heads = torch.zeros(64, 16)
     for operand, dimension, layout in ((of_heads, 0, "columns"), (of_heads, 1, ""), (X, 0, ""), (X, 1, "")):
         assert layout_of("sum", (operand, dimension), operand.sum(dimension, keepdim=True)) == layout
-
-
-def test_what_rotary_positions_multiply_is_strided_and_compiled_code_has_no_layout_of_it() -> None:
-    eager, compiled = (step_operators(small(attention="sdpa", compile=one)) for one in ("none", "block"))
-    assert any(one.layout == "strided" and "attention" in one.module for one in eager)
-    assert {one.layout for one in compiled if one.name == "fused"} == {""}
 
 
 def test_the_number_of_a_freed_storage_means_another_one_afterwards() -> None:

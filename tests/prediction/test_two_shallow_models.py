@@ -9,15 +9,16 @@ import pytest
 
 from lmsweep.trials.analytic.prediction_question import MemoryLimit, Question
 from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.prediction.compiled.aot_graph import in_primes
 from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
 from lmsweep.trials.prediction.depth.operator_growth import deepened
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.predict import answer_to
+from lmsweep.trials.prediction.shared_runs import forget_runs, one_run_for
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace, leaves_only
-from tests.support.whole_steps import five_layers, seconds_to_predict, totals, whole_memory, whole_operators
-from tests.support.whole_steps import five_layers as small
+from tests.support.whole_steps import five_layers, seconds_to_predict, small, totals, whole_memory, whole_operators
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -53,7 +54,7 @@ DEEP: list[dict[str, Any]] = [
 def test_two_shallow_models_of_few_iterations_stand_for_the_memory_and_operators_of_a_deep_one(
     fields: dict[str, Any],
 ) -> None:
-    config = small(**fields)
+    config = five_layers(**fields)
     assert numbers(step_operators(config)) == numbers(whole_operators(config))
     found = answer_to(Question(config=config))
     assert found.prediction == whole_memory(config) or (found.prediction is None and found.bounds)
@@ -64,7 +65,7 @@ def test_one_layer_and_two_give_a_deep_model_with_adapters_though_only_the_secon
     None
 ):
     one, two, four = (
-        whole_operators(small(adapter="lora", precision="bf16", checkpointing="block", num_layers=layers))
+        whole_operators(five_layers(adapter="lora", precision="bf16", checkpointing="block", num_layers=layers))
         for layers in (1, 2, 4)
     )
     found = deepened(one, two, 3)
@@ -147,3 +148,63 @@ def test_eight_times_as_many_layers_cost_less_than_twice_the_prediction(fields: 
     seconds_to_predict(five_layers(batch_size=8, **fields))  # what PyTorch keeps
     few, many = (seconds_to_predict(five_layers(num_layers=layers, **fields)) for layers in (12, 96))
     assert many < 2 * few, (few, many)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tried"),
+    [
+        ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
+        pytest.param(
+            {"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1, "d_model": 32},
+            True,
+            marks=pytest.mark.slow,
+        ),
+        ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
+        # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
+        ({"compile": "block", "num_layers": 1, "attention": "sdpa", "d_model": 32}, True),
+        # A GPU's kernel depends on whether the width of a head, 12, is a multiple of 8.
+        ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, False),
+        pytest.param(
+            {"compile": "model", "num_layers": 1, "feed_forward": "gelu", "tied_head": True, "qk_norm": True},
+            True,
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=str,
+)
+def test_a_graph_of_primes_stands_for_that_of_any_size(
+    fields: dict[str, Any], tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(device="cuda", **fields)
+    subject: Any = "model" if config.num_layers else "attention"
+    forget_runs()
+    found, asked = predict(config, subject), []
+    # The graph of its own sizes is traced where there are no primes.
+    monkeypatch.setattr(
+        "lmsweep.trials.prediction.compiled.trial_graph.in_primes", lambda one: asked.append(in_primes(one))
+    )
+    forget_runs()
+    assert predict(config, subject) == found
+    assert [one is not None for one in asked] == [tried]
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [
+        ("train_forward", {}),
+        ("forward_backward", {"precision": "bf16", "zero_grad": "before_backward"}),
+    ],
+)
+def test_one_run_serves_all_modes(mode: Any, fields: dict[str, Any]) -> None:
+    config = small(device="cuda", mode=mode, **fields)
+    assert predict(config, run="train_step") == predict(config)
+    assert one_run_for(config) == one_run_for(replace(config, mode="train_step"))
+
+
+def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
+    for fields, same in (({}, True), ({"precision": "bf16"}, False), ({"attention": "sdpa"}, False)):
+        cpu, mps = (small(device=device, **fields) for device in ("cpu", "mps"))
+        assert (one_run_for(cpu) == one_run_for(mps)) is same
+        if same:
+            assert predict(cpu) == whole_memory(cpu) == whole_memory(mps)
+            assert totals(whole_operators(cpu)) == totals(whole_operators(mps))

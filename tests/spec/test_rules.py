@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.analytic.datasheets import DEVICES, capabilities_of, device_named
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.bench import run_trial
+from lmsweep.trials.results.record import records_of
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import Capabilities, why_not_on
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import our_workloads
+from tests.support.made_up_results import config
+from tests.support.trial_here import run_here
 
 MODEL = TrialConfig(
     d_model=64, d_ff=128, num_layers=2, num_heads=4, context_length=16, batch_size=4, vocab_size=100, device="cuda"
@@ -260,3 +264,20 @@ def test_every_datasheet_of_nvidia_has_a_compute_capability_that_fits_its_rates(
             assert (device.chip.compute >= (8, 0)) == (device.tf32 is not None) == (device.bf16 is not None), (
                 device.name
             )
+
+
+def test_a_combination_that_a_rule_excludes_ends_before_the_device_is_prepared() -> None:
+    trial = Trial(config=config(device="cuda", capture="step", accumulate=2), workloads=("timing",), sweep="s")
+    (row,) = records_of(run_here(trial))
+    assert (row.status, row.error) == (
+        "unsupported",
+        "capture: step captures each phase once; with accumulate a phase runs once per micro-batch",
+    )
+
+
+def test_what_this_device_lacks_is_unsupported_though_no_plan_knew_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Capabilities("Quadro P400", (6, 1), bfloat16=False)
+    monkeypatch.setattr(run_trial, "capabilities", lambda _: old)
+    asked = replace(config(), attention="sdpa_flash", num_layers=1, d_model=32, d_ff=32, num_heads=2)
+    (row,) = records_of(run_here(Trial(config=asked, workloads=("timing",), sweep="s")))
+    assert row.status == "unsupported" and "compute capability 8.0 or higher; Quadro P400 has 6.1" in str(row.error)

@@ -19,7 +19,6 @@ from lmsweep.orchestrator.features.limits.ceiling import above_bandwidth
 from lmsweep.orchestrator.features.limits.energy import ENERGY_SECONDS, counts_energy, energy_row
 from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.rate_data import FastestProduct, fastest_products
 from lmsweep.trials.bench.iterations import host_bound_flags
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
@@ -227,13 +226,6 @@ def test_a_copy_may_be_faster_than_memory_if_the_cache_holds_it():
     for moved, share, is_wrong in ((64 * 2**20, 3.0, False), (2**31, 1.1, False), (2**31, 2.0, True)):
         assert above_bandwidth(moved, moved / (share * device.bytes_per_second), device) == is_wrong
     assert not above_bandwidth(2**31, 1e-9, None)
-
-
-def test_the_least_work_leaves_out_what_a_causal_mask_hides():
-    size = {name: getattr(BIG, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    whole = forward_flops(**size, context_length=1024, batch_size=4)
-    hidden = BIG.num_layers * 2 * 4 * 1024**2 * BIG.d_model
-    assert least_forward_flops(BIG) == whole - hidden
 
 
 def test_the_flags_of_a_phase_are_those_of_its_own_samples():

@@ -9,7 +9,7 @@ import pytest
 from scipy import signal
 
 from lmsweep.trials.statistics.median_interval import count_outliers, intervals, relative_half_width
-from lmsweep.trials.statistics.trend import correlation_of_neighbours, has_levels, have_levels, have_trend, is_drifting
+from lmsweep.trials.statistics.trend import has_levels, have_levels, have_trend, is_drifting
 from lmsweep.trials.timing.stopping import (
     FEWEST,
     FEWEST_OF_SLOW,
@@ -212,13 +212,6 @@ def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(p
 @pytest.mark.parametrize("n", [10, 100])
 def test_noise_whose_neighbours_are_alike_is_seldom_taken_for_a_trend(rho: float, most: float, n: int):
     assert have_trend(np.exp(0.03 * ar1(rho, rows=1000, n=n))).mean() <= most
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.7])
-def test_how_alike_neighbours_are_does_not_depend_on_a_trend(rho: float):
-    noise = 0.01 * ar1(rho, rows=200, n=200)
-    for trend in (np.zeros(200), np.linspace(0, 0.3, 200), 0.1 * (np.arange(200) >= 40)):
-        assert np.median(correlation_of_neighbours(1 + noise + trend)) == pytest.approx(rho, abs=0.08)
 
 
 @pytest.mark.parametrize(("spread", "least"), [(0.01, 0.97), (0.03, 0.88)])
