@@ -1,4 +1,4 @@
-"""Git is asked for the state of a code folder without running what it names; what of the folder travels to a cluster."""
+"""What of the user's folder is asked of git, without running what it names, and what travels to a cluster."""
 
 import os
 import subprocess

@@ -172,10 +172,7 @@ def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_sh
         ("def make(**fields): ...", set()),
         ("def make(batch_size, **fields): ...", {"batch_size"}),
         ("def other(context_length): ...\nmake = other", {"context_length"}),
-        (
-            "def other(width, batch_size): ...\nimport functools\nmake = functools.partial(other, 3)",
-            {"batch_size"},
-        ),
+        ("def other(width, batch_size): ...\nimport functools\nmake = functools.partial(other, 3)", {"batch_size"}),
         ("from elsewhere import make", set()),
         ("class make:\n    def __init__(self, vocab_size, context_length): ...", {"vocab_size", "context_length"}),
     ],

@@ -32,7 +32,6 @@ from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.memory import measure
 from tests.support.command import lmsweep_here
-from tests.support.memory_formulas import before_backward_bytes, forward_peak_bytes
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 
@@ -132,10 +131,13 @@ def test_saved_bytes_are_the_closed_form_and_equal_in_every_block():
 @pytest.mark.parametrize("mode", ["train_forward", "train_step"])
 def test_bytes_before_backward_and_at_the_peak_of_forward_are_the_closed_forms(mode: Any):
     found = measured(replace(CONFIG, mode=mode))
-    more = LOSS + (4 * TENSORS if mode == "train_step" else 0)
-    expected = before_backward_bytes(mode=mode, **dimensions(CONFIG)) + more
-    assert found["before_backward.tensors"] == expected
-    assert found["forward.peak_tensors"] == forward_peak_bytes(mode=mode, **dimensions(CONFIG)) + more
+    tokens = CONFIG.batch_size * CONFIG.context_length
+    logits, tables = 4 * tokens * CONFIG.vocab_size, 4 * CONFIG.context_length * CONFIG.d_model // CONFIG.num_heads
+    held = formulas.saved_bytes(**dimensions(CONFIG)) + logits + tables + LOSS + 4 * parameters(CONFIG)
+    if mode == "train_step":  # AdamW's moments, and its counts of steps
+        held += 8 * parameters(CONFIG) + 4 * TENSORS
+    assert found["before_backward.tensors"] == held
+    assert found["forward.peak_tensors"] == held + logits + 4 * tokens, "in the loss"
 
 
 def test_mode_forward_holds_no_graph():

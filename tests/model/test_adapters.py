@@ -134,19 +134,6 @@ def test_a_target_that_no_layer_has_is_refused_with_those_that_there_are():
         step_of(adapter="lora", adapter_args='{"rank": 4, "targets": "q_proj"}')
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"adapter": "lora", "adapter_args": '{"rank": 64}'}, "rank is 64, above the width of the model, 16"),
-        ({"adapter": "lora", "adapter_args": '{"rank": 0}'}, "it must be a whole number from 1"),
-        ({"adapter": "lora", "adapter_args": '{"ranks": 4}'}, "adapter_args has no ranks; it has rank, alpha"),
-    ],
-)
-def test_wrong_arguments_are_refused(fields, words):
-    with pytest.raises(RequestError, match=words):
-        TrialConfig(**(TINY | fields))
-
-
 def test_the_peak_at_any_batch_is_that_of_the_whole_model_run():
     asked = {"precision": "bf16", "device": "cuda", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
     size = TINY | {"d_model": 64, "num_layers": 5, "context_length": 256}

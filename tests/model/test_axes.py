@@ -17,7 +17,7 @@ from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError, word_or_number
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError, word_or_number
 from lmsweep.trials.timing.clock import HostClock, phase_names, time_iteration
 from tests.support.whole_steps import small
 
@@ -268,8 +268,3 @@ def test_forward_and_backward_of_all_micro_batches_are_one_phase_each():
     assert phase_names(phases) == ("forward", "backward", "optimizer")
     iteration = time_iteration(phases, HostClock())
     assert len(iteration.phases) == 3 and sum(iteration.phases) == pytest.approx(iteration.step)
-
-
-def test_a_batch_has_a_whole_number_of_micro_batches():
-    with pytest.raises(RequestError, match="accumulate 4 does not divide batch_size 6"):
-        replace(SIX, accumulate=4)

@@ -151,10 +151,7 @@ def _host_operators(config: TrialConfig) -> dict[str, int]:
 # Steps of Qwen-1.8B on an H200, 2026-11-25: docs/lab/2026-11-25-finetuning.md.
 @pytest.mark.parametrize(
     ("method", "way", "context", "seconds"),
-    [
-        ("lora", "activations", 8192, 1.691),
-        ("none", "optimizer", 2048, 0.44),
-    ],
+    [("lora", "activations", 8192, 1.691), ("none", "optimizer", 2048, 0.44)],
 )
 def test_measured_steps_lie_in_their_interval(method, way, context, seconds):
     if method == "lora":

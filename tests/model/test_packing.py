@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from lmsweep import analysis
 from lmsweep.orchestrator.features.alone.attention_alone import flags_of_phase
-from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
 from lmsweep.trials.lengths.drawing import document_lengths
@@ -27,7 +27,7 @@ from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules.step_rules import WITH_WINDOW
 from lmsweep.trials.timing.validity_flags import least_forward_flops
 from tests.support.made_up_results import H200, Attempts
@@ -101,12 +101,7 @@ def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
 @needs_cuda
 @pytest.mark.parametrize(
     "fields",
-    [
-        {},
-        {"causal": False},
-        {"window": 100},
-        {"lengths": None, "batching": "padded", "num_heads": None, "d_model": 64},
-    ],
+    [{}, {"causal": False}, {"window": 100}, {"lengths": None, "batching": "padded", "num_heads": None, "d_model": 64}],
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -240,15 +235,6 @@ def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
     config = replace(IN_A_MODEL, attention="varlen", compile=scope, mode="forward")
     TrainingStep(config, MATH_MODES["fp32"], backend=backend).forward()
     assert len(graphs) == 1 and graphs[0].count("torch_attn._varlen_attn") == (1 if scope == "block" else 2)
-
-
-def test_a_window_and_documents_have_at_least_one_token_and_a_window_needs_a_causal_mask() -> None:
-    with pytest.raises(RequestError, match="window is 0"):
-        replace(ALONE, window=0)
-    with pytest.raises(RequestError, match="cannot read 0"):
-        single_trial(["model=tiny", "lengths=0", "batching=packed"])
-    with pytest.raises(RequestError, match="window 4 counts positions before each position; it needs causal: true"):
-        replace(ALONE, window=4, causal=False)
 
 
 # In a model

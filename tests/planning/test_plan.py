@@ -164,10 +164,7 @@ def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stor
 
 @pytest.mark.parametrize(
     ("device", "precision", "reason"),
-    [
-        ("T4", "bf16", "T4 has no bfloat16 arithmetic"),
-        ("H100", "fp8_rowwise", None),
-    ],
+    [("T4", "bf16", "T4 has no bfloat16 arithmetic"), ("H100", "fp8_rowwise", None)],
 )
 def test_a_plan_for_a_device_that_lacks_a_format_runs_and_prices_nothing(
     device: str, precision: str, reason: str | None, tmp_path: Path

@@ -246,10 +246,7 @@ def planned_for_h100(sweep: Path, *words: str) -> Any:
 
 @pytest.mark.parametrize(
     ("model", "part"),
-    [
-        ("mine.py:Model", "wide"),
-        pytest.param("hf:mixtral.json", "model.layers.*.mlp.experts", marks=pytest.mark.slow),
-    ],
+    [("mine.py:Model", "wide"), pytest.param("hf:mixtral.json", "model.layers.*.mlp.experts", marks=pytest.mark.slow)],
 )
 def test_a_plan_names_what_computes_in_float32_all_the_same_and_what_16_bits_would_save(
     model: str, part: str, tmp_path: Path

@@ -237,10 +237,7 @@ def test_a_model_that_calls_sdpa_itself_gets_pytorchs_choice_unless_its_kernel_i
 
 @pytest.mark.parametrize(
     ("dtype", "groups", "kernel"),
-    [
-        (torch.bfloat16, 2, "ScaledDotProductFlashAttentionBackward0"),
-        (torch.float32, 2, "UnsafeViewBackward0"),
-    ],
+    [(torch.bfloat16, 2, "ScaledDotProductFlashAttentionBackward0"), (torch.float32, 2, "UnsafeViewBackward0")],
 )
 def test_groups_of_queries_are_fused_in_16_bits_only(dtype: torch.dtype, groups: int, kernel: str) -> None:
     with device_operators(CUDA), Fakes(OUTPUTS):

@@ -154,21 +154,11 @@ def test_eight_times_as_many_layers_cost_less_than_twice_the_prediction(fields: 
     ("fields", "tried"),
     [
         ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
-        pytest.param(
-            {"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1, "d_model": 32},
-            True,
-            marks=pytest.mark.slow,
-        ),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
         # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
         ({"compile": "block", "num_layers": 1, "attention": "sdpa", "d_model": 32}, True),
         # A GPU's kernel depends on whether the width of a head, 12, is a multiple of 8.
         ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, False),
-        pytest.param(
-            {"compile": "model", "num_layers": 1, "feed_forward": "gelu", "tied_head": True, "qk_norm": True},
-            True,
-            marks=pytest.mark.slow,
-        ),
     ],
     ids=str,
 )
@@ -190,10 +180,7 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
 
 @pytest.mark.parametrize(
     ("mode", "fields"),
-    [
-        ("train_forward", {}),
-        ("forward_backward", {"precision": "bf16", "zero_grad": "before_backward"}),
-    ],
+    [("train_forward", {}), ("forward_backward", {"precision": "bf16", "zero_grad": "before_backward"})],
 )
 def test_one_run_serves_all_modes(mode: Any, fields: dict[str, Any]) -> None:
     config = small(device="cuda", mode=mode, **fields)
