@@ -213,29 +213,24 @@ def test_a_table_that_the_code_caches_is_of_one_run(code: Code) -> None:
     assert {one.kind for name, one in found.items() if name != "compiled ahead"} == {"fine"}, found
 
 
-def test_caches_of_lmsweep_itself_are_kept_where_its_checkout_is_the_code_folder(monkeypatch) -> None:
+def test_caches_of_lmsweep_itself_are_kept_and_modules_that_import_late_what_they_lack_are_not_read(
+    monkeypatch,
+) -> None:
+    """Where lmsweep's checkout is the code folder."""
+
+    class Late(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
     folder = str(Path(intervals.__file__).resolve().parents[3])
     monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=folder)), *sys.meta_path])
     module = types.ModuleType("mine")  # the user's modules may import ours
-    module.__file__, module.spread_for = f"{folder}/mine.py", intervals.spread_for
+    module.__file__, module.spread_for, module.late = f"{folder}/mine.py", intervals.spread_for, Late("late")
     monkeypatch.setitem(sys.modules, "mine", module)
     before = intervals.spread_for("H100 SXM", "measured", 8)
     with nothing_cached():
         pass
     assert intervals.spread_for("H100 SXM", "measured", 8) is before
-
-
-def test_a_module_that_imports_what_it_lacks_once_something_is_read_from_it_is_not_read(monkeypatch, tmp_path) -> None:
-    class Lazy(types.ModuleType):
-        def __getattr__(self, name: str) -> object:
-            raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=str(tmp_path))), *sys.meta_path])
-    module = types.ModuleType("mine")
-    module.__file__, module.lazy = f"{tmp_path}/mine.py", Lazy("lazy")
-    monkeypatch.setitem(sys.modules, "mine", module)
-    with nothing_cached():
-        pass
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:

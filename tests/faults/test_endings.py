@@ -74,11 +74,18 @@ def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bo
 
 
 @pytest.mark.slow
-def test_a_trial_that_does_not_end_within_the_grace_period_is_ended(tmp_path: Path):
-    process, started = run_until_one_is_stored(tmp_path, "--grace", "2s")
+@pytest.mark.parametrize(("grace", "repeated"), [("2s", False), ("5m", True)])
+def test_a_trial_that_does_not_end_within_the_grace_period_or_before_a_second_signal_is_ended(
+    tmp_path: Path, grace: str, repeated: bool
+):
+    process, started = run_until_one_is_stored(tmp_path, "--grace", grace)
     begin = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    assert_ended(process, started, "SIGTERM", 143, tmp_path / "store")
+    process.send_signal(signal.SIGUSR1)
+    if repeated:
+        time.sleep(2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGUSR1)
+    assert_ended(process, started, "SIGUSR1", 138, tmp_path / "store")
     assert 2 <= time.monotonic() - begin < 20
 
 
@@ -171,23 +178,6 @@ def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twic
     assert_nothing_left(started)
     kept = pd.read_parquet(tmp_path / "store" / "measurements")
     assert set(kept["status"]) == {"ok"} and 1 <= kept["trial_id"].nunique() <= 2
-
-
-@pytest.mark.slow
-def test_a_repeated_signal_ends_the_grace_period(tmp_path: Path):
-    process = start(
-        "run", write_sweep(tmp_path, context_length=[1024], batch_size=4, measure_steps=10_000),
-        "--store", tmp_path / "store", "--no-predict", "--grace", "5m",
-    )  # fmt: skip
-    wait_for_child(process)
-    started = started_by(process)
-    process.send_signal(signal.SIGUSR1)
-    time.sleep(2)
-    assert process.poll() is None
-    process.send_signal(signal.SIGUSR1)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 138, out + err
-    assert_nothing_left(started)
 
 
 @pytest.mark.slow

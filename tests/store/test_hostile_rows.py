@@ -103,28 +103,27 @@ def two_of_one_name(table: pa.Table) -> pa.Table:
     return table.append_column("status", table["status"])
 
 
-def as_lists(table: pa.Table) -> pa.Table:
-    position = table.schema.get_field_index("context_length")
-    return table.set_column(position, "context_length", pa.array([[1]] * len(table)))
-
-
-def as_text(table: pa.Table) -> pa.Table:
-    position = table.schema.get_field_index("d_model")
-    return table.set_column(position, "d_model", pa.array(["wide"] * len(table)))
-
-
-def as_text_samples(table: pa.Table) -> pa.Table:
-    return table.set_column(table.schema.get_field_index("samples"), "samples", pa.array(["0.1"] * len(table)))
+def filled(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.set_column(table.schema.get_field_index(column), column, pa.array([value] * len(table)))
 
 
 WRONG_FILES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "two columns of one name": (two_of_one_name, "two of its columns have one name"),
-    "lists where numbers belong": (as_lists, ""),
-    "text where numbers belong": (as_text, "d_model"),
-    "text where lists belong": (as_text_samples, ""),
+    "lists where numbers belong": (filled("context_length", [1]), ""),
+    "text where numbers belong": (filled("d_model", "wide"), "d_model"),
+    "text where lists belong": (filled("samples", "0.1"), ""),
     "no identifiers": (lambda table: changed(table, "attempt_id", None), "rows without attempt_id"),
     "a version that is no number": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "two"}), "two"),
     "a newer version": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "9"}), "newer lmsweep"),
+    "somebody else's": (lambda _: pa.table({"a": [1, 2]}), "not written by lmsweep"),
+    "somebody else's with our names": (
+        lambda _: pa.table({"status": ["ok"], "workload": ["timing"]}),
+        "not written by",
+    ),
+    "our columns without names": (
+        lambda t: pa.table({f.name: pa.nulls(2, f.type) for f in t.schema}),
+        "not written by",
+    ),
 }
 
 
