@@ -20,6 +20,7 @@ from tests.support.command import (
     COMMAND,
     PYTHONPATH,
     ROOT,
+    interrupt,
     lmsweep,
     start,
     started_by,
@@ -74,19 +75,39 @@ def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("grace", "repeated"), [("2s", False), ("5m", True)])
-def test_a_trial_that_does_not_end_within_the_grace_period_or_before_a_second_signal_is_ended(
-    tmp_path: Path, grace: str, repeated: bool
+def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
+    process = start("run", write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50), "--store", tmp_path)
+    wait_for_child(process)
+    out, err = interrupt(process)
+    assert process.returncode == 130 and "press it again to stop at once" in out, out + err
+    assert "Supervisor" not in out and "[1/3]" in out and "[2/3]" not in out
+    rows = pd.read_parquet(tmp_path / "measurements")
+    assert rows["trial_id"].nunique() == 1 and set(rows["status"]) == {"ok"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "grace", "repeated"),
+    [
+        (signal.SIGTERM, "0s", False),
+        (signal.SIGHUP, "0s", False),
+        (signal.SIGUSR1, "2s", False),
+        (signal.SIGUSR1, "5m", True),
+    ],
+)
+def test_a_trial_is_ended_at_once_or_after_the_grace_period_or_by_a_second_signal(
+    tmp_path: Path, number: signal.Signals, grace: str, repeated: bool
 ):
-    process, started = run_until_one_is_stored(tmp_path, "--grace", grace)
+    process, started = run_until_one_is_stored(tmp_path, *(() if grace == "0s" else ("--grace", grace)))
     begin = time.monotonic()
-    process.send_signal(signal.SIGUSR1)
+    # As scancel does: Ray's own processes get the signal too.
+    (os.killpg if number == signal.SIGTERM else os.kill)(process.pid, number)
     if repeated:
         time.sleep(2)
         assert process.poll() is None
-        process.send_signal(signal.SIGUSR1)
-    assert_ended(process, started, "SIGUSR1", 138, tmp_path / "store")
-    assert 2 <= time.monotonic() - begin < 20
+        process.send_signal(number)
+    assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
+    assert int(grace == "2s" or repeated) * 2 <= time.monotonic() - begin < 20
 
 
 @pytest.mark.slow
