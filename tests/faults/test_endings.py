@@ -76,12 +76,14 @@ def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bo
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
-    process = start("run", write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50), "--store", tmp_path)
+    process = start(
+        "run", write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50), "--store", tmp_path / "s"
+    )
     wait_for_child(process)
     out, err = interrupt(process)
     assert process.returncode == 130 and "press it again to stop at once" in out, out + err
     assert "Supervisor" not in out and "[1/3]" in out and "[2/3]" not in out
-    rows = pd.read_parquet(tmp_path / "measurements")
+    rows = pd.read_parquet(tmp_path / "s" / "measurements")
     assert rows["trial_id"].nunique() == 1 and set(rows["status"]) == {"ok"}
 
 

@@ -150,10 +150,9 @@ def test_what_cannot_be_shown_is_one_line_and_the_rest_continues(capsys: pytest.
 VERBS = (
     "table {store} --format html",
     "compare {store} --baseline precision=fp32 --contrast precision=bf16",
-    "status {store}",
     "best {store}",
     "report {store} -o {folder}/report.html",
-    "share {store} -o {folder}/shared",
+    "report {store} --share {folder}/shared",
     "export cs336-2025 {store} -o {folder}/course",
 )
 
