@@ -71,28 +71,14 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(
         pack(Code(folder=str(folder)), CONFIG.references)
 
 
-SETTINGS = {
-    "core.fsmonitor": "{}",
-    "core.pager": "{}",
-    "core.sshCommand": "{}",
-    "core.askPass": "{}",
-    "core.alternateRefsCommand": "{}",
-    "credential.helper": "!{}",
-    "diff.external": "{}",
-    "diff.evil.command": "{}",
-    "diff.evil.textconv": "{}",
-    "merge.evil.driver": "{}",
-    "filter.evil.clean": "{}",
-    "filter.evil.required": "true",
-    "filter.evil.process": "{}",
-    "filter.evil.smudge": "{}",
-    "alias.status": "!{}",
-    "alias.ls-files": "!{}",
-    "uploadpack.packObjectsHook": "{}",
-    "remote.origin.url": "ext::{}",
-    "remote.origin.promisor": "true",
-    "protocol.ext.allow": "always",
-}
+PROGRAMS = (
+    *("core.fsmonitor", "core.pager", "core.sshCommand", "core.askPass", "core.alternateRefsCommand", "diff.external"),
+    *("diff.evil.command", "diff.evil.textconv", "merge.evil.driver", "uploadpack.packObjectsHook"),
+    *("filter.evil.clean", "filter.evil.process", "filter.evil.smudge"),
+)
+SETTINGS = dict.fromkeys(PROGRAMS, "{}") | dict.fromkeys(("credential.helper", "alias.status", "alias.ls-files"), "!{}")
+SETTINGS |= {"filter.evil.required": "true", "remote.origin.promisor": "true", "protocol.ext.allow": "always"}
+SETTINGS |= {"remote.origin.url": "ext::{}"}
 HOOKS = ("post-index-change", "fsmonitor-watchman", "post-checkout", "reference-transaction", "query-watchman")
 
 

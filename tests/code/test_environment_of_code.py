@@ -81,13 +81,8 @@ def test_all_packages_that_are_missing_are_named_at_once_with_the_command(code: 
 
 
 COMPILED = (
-    "causal_conv1d_cuda",
-    "rotary_emb",
-    "xentropy_cuda_lib",
-    "triton_kernels",
-    "pkg_resources",
-    "apex",
-    "google",
+    *("causal_conv1d_cuda", "rotary_emb", "xentropy_cuda_lib", "triton_kernels"),
+    *("pkg_resources", "apex", "google"),
 )
 """Modules whose package has another name: under theirs an index has nothing, or a stranger's package."""
 

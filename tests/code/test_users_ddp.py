@@ -183,15 +183,15 @@ class Student:
         return row
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def student(runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> Student:
     return Student(runner, folder, environment)
 
 
 @pytest.fixture(scope="module")
-def whole(runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> dict[str, Record]:
+def whole(student: Student) -> dict[str, Record]:
     """Of ranks that each hold all of the weights and of the optimizer's state."""
-    return Student(runner, folder, environment).measured(ddp="naive")
+    return student.measured(ddp="naive")
 
 
 def value(row: Record) -> float:

@@ -98,18 +98,17 @@ def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str 
 
 
 @pytest.mark.slow
-def test_a_run_in_which_warnings_are_errors_measures_all_the_same(tmp_path: Path) -> None:
-    assert_measured(run(tmp_path, PYTHONWARNINGS="error"), tmp_path / "store")
+def test_a_run_needs_at_most_64_file_descriptors_and_in_the_c_locale_a_store_has_any_name_if_warnings_are_errors_too(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    assert_measured(run(folder, descriptors=64, LC_ALL="C", LANG="C", PYTHONWARNINGS="error"), folder / "store")
 
 
 def test_without_docstrings_a_run_is_refused_with_what_to_set(tmp_path: Path) -> None:
     done = run(tmp_path, PYTHONOPTIMIZE="2")
     assert done.returncode == 2 and "unset PYTHONOPTIMIZE" in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-def test_a_run_needs_at_most_64_file_descriptors(tmp_path: Path) -> None:
-    assert_measured(run(tmp_path, descriptors=64), tmp_path / "store")
 
 
 @pytest.mark.parametrize(
@@ -126,13 +125,6 @@ def test_a_store_whose_name_python_reads_otherwise_than_arrow_is_refused_with_ad
     done = program(*COMMAND, "table", os.path.join(os.fsencode(tmp_path), os.fsencode(name)), **locale)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     assert "unexpected" not in done.stderr
-
-
-@pytest.mark.slow
-def test_in_the_c_locale_a_store_may_have_any_name(tmp_path: Path) -> None:
-    folder = tmp_path / "größe"
-    folder.mkdir()
-    assert_measured(run(folder, LC_ALL="C", LANG="C"), folder / "store")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from lmsweep.trials.analytic.rates.collective_rates import Point
 from lmsweep.trials.analytic.rates.rate_data import DATA
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.code.digest import code_digest
-from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep_here
+from tests.support.made_up_results import H200
 
 SWEEP = """
 name: steps
@@ -119,16 +120,14 @@ def test_explaining_a_trial_that_is_not_there_ends_with_a_sentence(sweep: Path) 
 
 def test_launches_and_collectives_that_a_store_has_are_known_by_their_gpu(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
-                          python_version="3.12")  # fmt: skip
     for slowness in (3, 2):
         rows = [Measurement(phase=name, metric="time", unit="s", samples=(slowness * seconds,))
                 for name, seconds in LAUNCHES.items()]  # fmt: skip
         trial = single_trial(["workloads=operators", "device=cuda", f"d_model={64 * slowness}"])
-        store.append(Attempt.begin(trial).rows("operators", rows, machine))
+        store.append(Attempt.begin(trial).rows("operators", rows, H200))
     message = single_trial(["workloads=collectives", "device=cuda", "world_size=2", "message_bytes=4096"])
     row = Measurement(phase="collective", metric="time", unit="s", samples=(1e-3,))
-    store.append(Attempt.begin(message).rows("collectives", [row], machine))
+    store.append(Attempt.begin(message).rows("collectives", [row], H200))
     found = measured_rates(store)
     assert found.hosts == {"H200 SXM": pytest.approx(2)}, "a trial beside it slows launches, so the fastest count"
     assert found.collectives == {("H200 SXM", 2): {"all_reduce": [Point(4096, 1e-3)]}}
@@ -193,9 +192,7 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     alone = single_trial(
         [*settings, "workloads=attention", "batch_size=4", f"attention={reference}"], code=str(tmp_path)
     )
-    digest = code_digest(alone.config.references, alone.code)
-    machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
-                          python_version="3.12", code_digest=digest)  # fmt: skip
+    machine = replace(H200, code_digest=code_digest(alone.config.references, alone.code))
     rows = [Measurement(phase=phase, metric="time", unit="s", samples=(seconds,))
             for phase, seconds in (("forward", 1.0), ("backward", 2.0))]  # fmt: skip
     store.append(Attempt.begin(alone).rows("attention", rows, machine))

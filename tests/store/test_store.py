@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, environment_id
 from lmsweep.trials.results.measurement import Measurement, TensorDtype
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Attempt, DetailRow, Identity, Record
@@ -23,17 +23,10 @@ from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT
+from tests.support.made_up_results import LAPTOP
 
 CONFIG = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
-MACHINE = Fingerprint(
-    device_name="Laptop CPU (8 cores)",
-    device_memory=None,
-    driver_version=None,
-    cuda_version=None,
-    torch_version="2.13.0",
-    triton_version=None,
-    python_version="3.11",
-)
+MACHINE = LAPTOP
 
 
 def rows(context_length: int = 16, *, started_at: datetime | None = None, **failure: str) -> list[Record]:
