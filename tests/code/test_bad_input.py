@@ -36,7 +36,7 @@ BAD = {
     "device.py": ("import torch" + STUB.replace("...", "return q * torch.ones(8, device='meta')"), ""),
     "argument.py": ("def attend(q, k, v, is_causal, *, block): ...", "1: TypeError: attend() missing 1 required key"),
 }
-"""File -> its text, and what is said: after the name of the file, if no other one is to blame."""
+"""File -> its text, and what the row reports: after the name of the file, if no other one is to blame."""
 MODEL = """
 import torch
 from torch import nn

@@ -154,7 +154,7 @@ REFERENCES = {
     "a class that is misspelt": ("mine.model:Modle", "did you mean Model?"),
     "a file with an error of syntax": ("broken:f", "broken.py:2: SyntaxError"),
 }
-"""How somebody may try it -> the reference, and what is said if that is not always the same."""
+"""How somebody may try it -> the reference, and what is printed if that is not always the same."""
 
 
 @pytest.mark.parametrize(("reference", "said"), REFERENCES.values(), ids=REFERENCES)
