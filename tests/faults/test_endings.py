@@ -31,6 +31,8 @@ from tests.support.command import (
 )
 from tests.support.waiting import assert_nothing_left, wait_until
 
+pytestmark = pytest.mark.usefixtures("one_core")  # threads of a trial that wait for one another's core take minutes
+
 
 def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A run of a short trial, which has ended, and a long one, which runs; and all that it has started."""
