@@ -73,7 +73,7 @@ def test_what_compiled_code_allocates_is_bounded_by_the_step_that_is_not_compile
 
 
 def test_what_is_at_the_frontier_fits_and_the_next_does_not() -> None:
-    dimension, unit, budget = "context_length", 64, 3 * 10**8  # test_two_shallow_models.py has that of batches
+    dimension, unit, budget = "context_length", 64, 3 * 10**8  # test_step_family.py has that of batches
     config, room = named("tiny"), MemoryLimit(A100, budget)
     at, none_fits = answered(
         config, room, MemoryLimit(A100, budget // 1000), wants=("largest",), dimension=dimension

@@ -4,23 +4,18 @@ import logging
 from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
-from math import prod
 from typing import Any
 
 import pytest
-import torch
 
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.operators import Operators, class_of
 from lmsweep.trials.analytic.rates.rate_set import launched
-from lmsweep.trials.machine.torch_private import storage_key_of
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.step_operators import step_operators
-from lmsweep.trials.prediction.without_device.operator_log import OperatorLog, layout_of
-from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import five_layers as small
-from tests.support.whole_steps import named, totals
+from tests.support.whole_steps import named
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -172,109 +167,3 @@ def test_a_long_context_with_a_large_vocabulary_has_operators(
     found = step_operators(named("tiny", batch_size=2, **wide))
     assert any(one.name == "mm" and one.shapes[1][-1] == 128256 for one in found)
     assert "overflowed" not in caplog.text, "a user would see PyTorch's traceback"
-
-
-X, COLUMN, ROW = torch.zeros(8, 384), torch.zeros(8, 1), torch.zeros(384)
-HEADS = torch.zeros(2, 8, 4, 16)
-
-
-@pytest.mark.parametrize(
-    ("name", "operands", "layout"),
-    [
-        ("add", (X, X), ""),
-        ("add", (X.t(), X.t()), ""),
-        ("mul", (X, 2.0), ""),
-        ("mul", (X, torch.tensor(2.0)), ""),
-        ("add", (X, torch.zeros(384, 8).t()), "transposed"),
-        ("add", (HEADS.transpose(1, 2), torch.zeros(2, 4, 8, 16)), "strided"),
-        ("add", (HEADS.transpose(1, 2), HEADS.transpose(1, 2)), ""),
-        ("mul", (X, COLUMN), "strided"),
-        ("mul", (ROW, X), "strided"),
-        ("div", (COLUMN.expand(8, 384), 2.0), "strided"),
-        ("neg", (HEADS[..., 8:],), "strided"),
-        ("neg", (HEADS[..., ::2],), "strided"),
-        ("mul", (X, X.bfloat16()), "cast"),
-        ("mul", (X.bfloat16(), ROW), "strided_cast"),
-        ("where", (X > 0, X, X), ""),
-        ("relu", (HEADS.transpose(1, 2),), ""),
-        ("mm", (X, torch.zeros(8, 384).t()), "nt"),
-    ],
-)
-def test_an_operator_states_how_its_operands_lie(name: str, operands: tuple[Any, ...], layout: str) -> None:
-    assert layout_of(name, operands, getattr(torch, name)(*operands)) == layout
-
-
-def test_a_sum_of_few_columns_has_a_layout_and_those_of_rows_and_of_many_columns_have_none() -> None:
-    of_heads = torch.zeros(64, 16)
-    for operand, dimension, layout in ((of_heads, 0, "columns"), (of_heads, 1, ""), (X, 0, ""), (X, 1, "")):
-        assert layout_of("sum", (operand, dimension), operand.sum(dimension, keepdim=True)) == layout
-
-
-def test_the_number_of_a_freed_storage_means_another_one_afterwards() -> None:
-    log = OperatorLog(small())
-    log.begin("forward")
-    operand, result = torch.ones(4), torch.ones(4)
-    for _ in range(2):
-        log.operated(torch.ops.aten.relu.default, (operand,), result)
-    log.freed(storage_key_of(operand.untyped_storage()))
-    log.operated(torch.ops.aten.relu.default, (operand,), result)
-    before, same, after = (one.read for one in log.seen)
-    assert before == same != after, "kernels would fuse over a value that is gone"
-
-
-def test_float8_multiplies_in_blocks_alone() -> None:
-    narrow, wide = (step_operators(small(precision=name, attention="sdpa")) for name in ("fp8_rowwise", "bf16"))
-    assert totals(narrow).flops == totals(wide).flops
-    scaled = [one for one in narrow if one.name == "_scaled_mm"]
-    assert scaled and all(one.module.startswith("blocks.*") and one.dtype == "float8_e4m3fn" for one in scaled)
-
-
-def in_blocks(operators: Operators, phase: str, **wanted: Any) -> list[Any]:
-    """The operators of a layer, each as often as it runs there."""
-    found = [one for one in operators if ".*" in one.module and one.phase == phase]
-    chosen = [one for one in found if all(getattr(one, name) == value for name, value in wanted.items())]
-    return [one for one in chosen for _ in range(one.count // 5)]
-
-
-@pytest.mark.parametrize(("precision", "casts", "copies"), [("fp8_tensorwise", 4, 3), ("fp8_rowwise_gw_hp", 2, 1)])
-def test_eager_float8_rounds_both_operands_of_each_product_and_copies_those_of_backward_into_its_layout(
-    precision: str, casts: int, copies: int
-) -> None:
-    found = step_operators(small(precision=precision, attention="sdpa"))
-    layers = 7  # query, key, value, output and three of the feed-forward
-    assert len(in_blocks(found, "forward", name="abs")) == 2 * layers
-    assert len(in_blocks(found, "backward", name="abs")) == casts * layers
-    assert len(in_blocks(found, "backward", name="clone", dtype="float8_e4m3fn")) == copies * layers
-    assert not in_blocks(found, "forward", name="clone", dtype="float8_e4m3fn")
-    weights = {(64, 64), (96, 64), (64, 96)}
-    cast = [one for one in in_blocks(found, "forward", name="_to_copy", dtype="float32") if one.shapes[0] in weights]
-    assert not cast, "torchao rounds float32 weights, which autocast does not cast before"
-
-
-def test_compiled_float8_finds_a_scale_once_for_operands_that_layers_share() -> None:
-    found = step_operators(small(precision="fp8_tensorwise", attention="sdpa", compile="block"))
-    reads = 2 * 4 * 32 * 64  # of the input of the layers
-    largest = [one for one in in_blocks(found, "forward", name="fused", dtype="bfloat16") if one.bytes == reads + 4]
-    assert len(largest) == 3, "query, key and value share an input, so do two of the feed-forward's layers"
-    assert not [
-        one for one in in_blocks(found, "backward", name="fused", dtype="float32") if one.bytes == 4 * 64 * 64 + 4
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
-@pytest.mark.parametrize("precision", ["fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp"])
-def test_casts_to_float8_are_those_that_torchao_runs(precision: str) -> None:
-    config = small(precision=precision, attention="sdpa", num_layers=1, batch_size=8)
-    real = Counter(
-        (one.operator.phase, one.operator.name, prod(one.operator.shapes[0]))
-        for one in step_run(config).log.seen
-        if ".*" in one.operator.module and one.operator.name in ("abs", "max", "amax", "clamp", "reciprocal", "exp2")
-    )
-    ours: Counter[tuple[str, str, int]] = Counter()
-    for one in step_operators(config):
-        if ".*" in one.module:
-            name = {"amax_columns": "amax", "max_all": "max"}.get(one.name, one.name)
-            ours[one.phase, name, prod(one.shapes[0])] += one.count
-    for (phase, name, elements), times in real.items():
-        assert ours[phase, name, elements] == times or name == "reciprocal", (phase, name, elements)
