@@ -59,26 +59,6 @@ def measured(
     ]
 
 
-BUSY_H200 = {
-    "matmul": 0.01264, "copy": 0.0002565, "forward": 0.003448, "backward": 0.009023, "step large": 0.1049,
-    "step small": 0.008372, "optimizer large": 0.00775, "optimizer small": 0.001032, "launches": 0.04959,
-    "cpu matmul": 0.2677, "cpu copy": 0.007925, "cpu step": 0.8275,
-}  # fmt: skip
-"""Seconds of an H200 of another machine, which no set has, on 2026-11-25: half of its cores taken."""
-
-
-def of_busy_h200() -> list[Process]:
-    """Its processes: those of the shipped acceptance, one of each part, with its times."""
-    found: dict[str, Process] = {}
-    for one in measured("h200-accept"):
-        phase, model = one.cell.phase, one.settings["model"]
-        name = f"cpu {phase}" if one.judged.kind == "cpu" else f"{phase} {model}" if model else phase
-        name = "launches" if one.judged.part == "launches" else name
-        if one.judged.unit != "links":
-            found[name] = replace(one, seconds=BUSY_H200[name], flags=frozenset())
-    return list(found.values())
-
-
 def attempts_of(gpu: str) -> set[str]:
     """The attempts of a shipped acceptance on this GPU, and those of its links and cores."""
     return {
@@ -193,19 +173,6 @@ def test_what_is_expected_is_as_sure_as_the_kind_that_varies_most() -> None:
     assert error(free[0], free) < error(free[0], capped) == error(capped[0], free) == error(capped[0], capped)
 
 
-def test_a_gpu_of_another_machine_passes_beside_a_busy_host_the_first_time() -> None:
-    busy = Condition("host", "other processes use 16.1 cores", disturbs=True)
-    found = accept(of_busy_h200(), [seen("a", busy)], shipped=SHIPPED)
-    assert found.verdict == "pass" and unit(found, "GPU 0").verdict == "pass"
-    assert "16.1 cores" in " ".join(explanations(found))
-    before = [
-        replace(one, attempt_id=f"{one.attempt_id}-", seconds=one.seconds / (9 if one.judged.kind == "cpu" else 1))
-        for one in of_busy_h200()
-    ]
-    again = accept(of_busy_h200(), [seen("a", busy)], shipped=SHIPPED, history=before)
-    assert unit(again, "host").verdict == "cannot tell" and unit(again, "GPU 0").verdict == "pass"
-
-
 def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     kept = [one for one in SHIPPED if one.source == "h200-accept"]
     rows = [replace(one, node="a", machine="a" if one.judged.unit == "host" else one.machine) for one in kept]
@@ -232,35 +199,11 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     ]
 
 
-def test_gpus_of_one_machine_count_each_and_its_links_and_host_once() -> None:
-    kept = [one for one in SHIPPED if one.source == "h200-accept"]
-    machines = {one.judged.unit: set[str]() for one in kept}
-    for one in kept:
-        machines[one.judged.unit].add(f"{one.node} {one.machine}")
-    assert {name: len(found) for name, found in machines.items()} == {"GPU": 2, "links": 1, "host": 1}
-
-
-def test_a_measurement_of_another_protocol_is_no_reference() -> None:
-    sets = [one for one in SHIPPED if one.source != "h200-accept"]
-    found = accept(measured("h200-accept"), [seen()], shipped=sets)
-    against = {part.part: part.against for part in unit(found, "GPU 0").parts}
-    assert "public rates" in str(against["copy"]) and against["step"] == "the shipped sets of H200 SXM"
-
-
 def test_a_tenth_longer_is_slow_and_is_named() -> None:
     found = accept(measured("h200-devices", slower=1.1), [seen()], shipped=SHIPPED)
     assert unit(found, "GPU 0").verdict == "slow" and slow_parts(found) == {"step", "update"}
     assert "Slow: GPU 0" in advice(found)
     assert re.search(r" takes 1[01] % \(.* also .*step of large 10 %", " ".join(explanations(found)))
-
-
-def test_a_slow_host_that_was_busy_is_not_called_slow() -> None:
-    slow = accept(measured("h200-devices", slower=9, of="launches"), [seen()], shipped=SHIPPED)
-    assert unit(slow, "host").verdict == "slow"
-    rows = measured("h200-devices", slower=9, of="launches", flag=Flag.BUSY_HOST)
-    found = accept(rows, [seen()], shipped=SHIPPED)
-    assert unit(found, "host").verdict == "cannot tell" and unit(found, "GPU 0").verdict == "pass"
-    assert "CPU time" in " ".join(explanations(found)) and "Cannot tell about host: " in advice(found)
 
 
 def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice() -> None:

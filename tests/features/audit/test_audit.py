@@ -4,7 +4,6 @@ import csv
 import json
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import jsonschema
@@ -15,7 +14,7 @@ from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
-from lmsweep.orchestrator.features.audit.prediction import USUAL_DEVIATION, USUAL_MFU, Predicted, predicted
+from lmsweep.orchestrator.features.audit.prediction import Predicted, predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
 from lmsweep.trials.spec.quantities import gib
 from tests.support.browser import beyond_a_screen
@@ -200,27 +199,6 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     text = page.read_text("utf-8")
     assert "read from the log:" in text and "tokens/train_per_sec_per_gpu" in text and "<script" not in text
     assert beyond_a_screen(page, 390) == []
-
-
-def found_of(**stated: str) -> Predicted:
-    claim = claim_of(SMALL | {"tokens/s": "1"} | stated)
-    found = predicted(claim, asked_of([claim]))
-    assert isinstance(found, Predicted), found
-    return found
-
-
-@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
-def test_the_usual_mfu_of_training_runs_narrows_the_interval_but_not_of_a_step_that_is_slow_by_choice() -> None:
-    def off(found: Predicted) -> float:  # a single run: its own prediction
-        return found.middle / (found.run.tokens / found.run.seconds)
-
-    whole, lora = found_of(), found_of(method="lora")
-    assert off(lora) == pytest.approx(1)
-    assert whole.deviation < USUAL_DEVIATION and whole.deviation < lora.deviation
-    (share,) = [one.share for one in judged(Case(claim=claim_of(SMALL | {"tokens/s": str(whole.middle)}),
-                predicted=whole)).utilisation if one.convention == "full"]  # fmt: skip
-    assert (off(whole) - 1) * (USUAL_MFU - share) > 0, "the middle moves towards the usual MFU"
-    assert off(found_of(attention="eager")) == pytest.approx(1)
 
 
 @cache

@@ -6,14 +6,12 @@ from typing import get_args
 
 import pytest
 
-from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.words import Collective
 from tests.support.command import lmsweep
 
@@ -56,12 +54,6 @@ def test_what_has_no_effect_is_unsupported_with_the_reason(runner, environment):
     rows = run(runner, environment, world_size=1)
     assert [row.status for row in rows] == [Status.UNSUPPORTED]
     assert "one rank sends nothing" in (rows[0].error or "")
-
-
-def test_a_collective_has_identifiers_of_its_own_and_needs_no_model():
-    configs = [trial.config for trial in load_sweep("collectives").trials]
-    assert len({trial_id(config) for config in configs}) == len(configs) == 66
-    assert {config.d_model for config in configs} == {0}
 
 
 @pytest.mark.slow

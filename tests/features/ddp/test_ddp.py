@@ -18,7 +18,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, kind_of, on_gpu
+from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, on_gpu
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, exposed_flags, local_step
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
@@ -42,7 +42,6 @@ from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from tests.features.ddp.test_sharding import in_ranks
 from tests.support.clean_process import in_clean_process
-from tests.support.command import lmsweep
 
 # hsdp needs more ranks than two: test_sharding.py
 VARIANTS = tuple(word for word in DDP_VARIANTS if word not in ("none", "hsdp"))
@@ -152,12 +151,6 @@ def signal_later(sign: int, generation: str) -> threading.Thread:
 def _depth(process: psutil.Process) -> int:
     """1 for the server, 2 for its child, 3 for a rank."""
     return [parent.pid for parent in process.parents()].index(os.getpid()) + 1
-
-
-def test_a_collective_is_known_by_the_name_of_its_kernel() -> None:
-    gathers = ("ncclDevKernel_AllGather_RING_LL", "ncclSymkDevKernel_AllGather_LL(args)", "gloo:all_gather")
-    assert {kind_of(name) for name in gathers} == {"all_gather"} and kind_of("aten::mm") is None
-    assert kind_of("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL") == "reduce_scatter"
 
 
 # One gradient
@@ -466,17 +459,6 @@ def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(measured):
 # Ranks that die or hang
 
 
-@pytest.mark.slow
-def test_a_killed_rank_makes_the_trial_lost_and_the_next_one_runs(runner, environment):
-    thread = signal_later(signal.SIGKILL, "rank")
-    rows = run(runner, environment, ENDLESS)
-    thread.join()
-    assert [row.status for row in rows] == [Status.LOST]
-    assert rows[0].error == "rank 1 of 2 was ended by SIGKILL"
-    assert no_process_left()
-    by_name(run(runner, environment, SMALL))
-
-
 def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, environment):
     thread = signal_later(signal.SIGSTOP, "rank")
     rows = run(runner, environment, replace(ENDLESS, timeout_seconds=5.0))
@@ -532,21 +514,3 @@ def test_other_workloads_take_one_process_and_large_buckets_are_few(runner, envi
     assert (rows[0].workload, rows[0].status) == ("timing", Status.UNSUPPORTED)
     assert "runs in one process" in (rows[0].error or "")
     assert value(by_name(rows[1:])["communication.collectives"]) <= 2
-
-
-# The command
-
-
-@pytest.mark.slow
-def test_a_sweep_of_variants_runs_through_ray_and_shows_in_a_table(tmp_path):
-    fields = ", ".join(f"{name}: {getattr(SMALL, name)}" for name in ("d_model", "d_ff", "num_layers", "num_heads"))
-    sweep = tmp_path / "ranks.yaml"
-    sweep.write_text(
-        "name: ranks\ngrids:\n  - workloads: [ddp]\n    axes: {ddp: [flat, bucketed]}\n"
-        f"    fixed: {{{fields}, vocab_size: 50, context_length: 8, batch_size: 2, world_size: 2, measure_steps: 3}}\n"
-    )
-    done = lmsweep("run", sweep, "--store", tmp_path / "results")
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = lmsweep("table", tmp_path / "results", "--rows", "ddp", "--value", "communication.exposed_time")
-    assert table.returncode == 0, table.stderr
-    assert "flat" in table.stdout and "bucketed" in table.stdout

@@ -60,6 +60,7 @@ FSDP: dict[str, dict[str, Any]] = {
     "block inputs on the host": {"checkpointing": "block", "offload": "block_inputs"},
     "tied": {"tied_head": True},
     "zeroed before backward": {"zero_grad": "before_backward"},
+    "of uneven parts": {"d_model": 40, "d_ff": 54, "vocab_size": 51},
 }
 HSDP: dict[str, dict[str, Any]] = {
     "replicated twice": {"ddp": "hsdp", "shards": 2},
@@ -156,6 +157,7 @@ TENSOR: dict[str, dict[str, Any]] = {
     "layers on two ranks": {"tp": 2, "ddp": "naive"},
     "grouped queries": {"tp": 2, "ddp": "naive", "num_kv_heads": 2},
     "gelu": {"tp": 2, "ddp": "naive", "feed_forward": "gelu"},
+    "uneven": {"tp": 2, "ddp": "naive", "d_model": 40, "d_ff": 54, "vocab_size": 51},
     "accumulated, checkpointed": {"tp": 2, "ddp": "naive", "accumulate": 2, "checkpointing": "block"},
 }
 

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import re
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -192,18 +191,10 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
         monkeypatch.setenv(name, setting)
     own = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 100_000_000}
     cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-    script = (
-        "from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, connect\n"
-        "from lmsweep.orchestrator.cluster.nodes import environment_here\n"
-        "from lmsweep.orchestrator.cluster.placement import live_nodes\n"
-        f"connect({cluster.address!r})\n"
-        "for one in ask_nodes(live_nodes(), environment_here): print('sees', one.get('CUDA_VISIBLE_DEVICES'))\n"
-    )
     try:
         healthy = lmsweep("doctor", "--address", cluster.address)
         cluster.add_node(**{**own, "num_gpus": 2})
         contradictory = lmsweep("doctor", "--address", cluster.address)
-        seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=200)
     finally:
         cluster.shutdown()
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
@@ -211,7 +202,6 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
     (line,) = re.findall(r"^GPUs of this node .*", contradictory.stdout, re.MULTILINE)
     assert "Ray counts 2, NVIDIA's driver " in line and line.rstrip().endswith("fails")
     assert "GPUs of this node: Trials on GPUs fail here. " in contradictory.stdout
-    assert seen.stdout.splitlines() == ["sees 3,4"] * 2, "Ray hides the GPUs of its node from such a task"
 
 
 @pytest.mark.parametrize(

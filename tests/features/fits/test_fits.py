@@ -290,22 +290,6 @@ def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (("adapter=qlora", "device=cpu"), "kernels need device: cuda, not cpu"),
-        (("adapter=qlora", "device=cuda", "tp=2", "world_size=2", "ddp=fsdp", "workloads=ddp"), "not measured with tp"),
-        (("adapter=lora", "device=cpu", "adapter_args.targets=q_proj"), "q_proj (one of: query, key, value, output, w"),
-    ],
-)
-def test_a_trial_with_a_wrong_adapter_is_one_sentence_and_ends_with_2(settings, words):
-    if "targets" in settings[-1]:
-        pytest.importorskip("peft")
-    done = answer_here("trial", "model=tiny", "context_length=16", "batch_size=1", *settings)
-    assert done.returncode == 2 and words in done.stderr, done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 @pytest.mark.parametrize("name", shipped_names())
 def test_a_shipped_configuration_states_every_dimension(name):
     config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
