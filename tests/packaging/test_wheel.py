@@ -1,6 +1,5 @@
 """The wheel: what it installs, and that it works beside a user's own files of any name."""
 
-import json
 import os
 import subprocess
 import sys
@@ -155,16 +154,6 @@ def test_a_trial_and_a_run_measure_in_such_a_folder(python: Path, research: Path
     )
     assert "1 to run" in run_there(research, python, "-m", "lmsweep", "run", "sweep.yaml")
     assert "1 trial, 0 to run" in run_there(research, python, "-m", "lmsweep", "plan", "sweep.yaml")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_our_notebooks_run_in_such_a_folder(python: Path, research: Path, path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
-    start = "import sys; sys.path[0] = ''\nimport matplotlib; matplotlib.use('agg')\n"
-    (research / "kernel.py").write_text(start + "\n".join("".join(cell["source"]) for cell in cells))
-    run_there(research, python, "kernel.py")
 
 
 @pytest.mark.slow

@@ -97,16 +97,3 @@ def test_a_device_without_running_trials_shows_no_time_left() -> None:
         progress.started(one)
         progress.ended(one, [Attempt.begin(one.trial).failure("noop", Status.UNSUPPORTED, "no", H200)])
         assert (" left" in drawn(progress)) == left
-
-
-def test_after_the_last_trial_no_time_left_is_shown() -> None:
-    trials = [replace(one, environment=LAPTOP) for one in planned_trials(3)]
-    estimates = {
-        one.index: Estimate(seconds=seconds, iterating=0.0, reason=None, is_new=True, is_modelled=True)
-        for one, seconds in zip(trials, (0.1, 0.7, 0.3), strict=True)  # their sum, less each, is not quite 0
-    }
-    out = io.StringIO()
-    progress = RunProgress(trials, Eta(trials, estimates), Console(width=80, file=out))
-    for one in trials:
-        progress.ended(one, [Attempt.begin(one.trial).failure("noop", Status.ERROR, "x", LAPTOP)])
-    assert "[3/3]" in out.getvalue() and " left" not in out.getvalue()

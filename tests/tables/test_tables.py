@@ -82,21 +82,6 @@ def test_a_table_without_options_shows_every_result_of_the_store(hardware: pd.Da
     check_golden(analysis.render(table, "text"), GOLDEN / "default.txt")
 
 
-@pytest.mark.parametrize(
-    ("output_format", "suffix"),
-    [("text", "txt"), ("markdown", "md"), ("latex", "tex"), ("typst", "typ"), ("csv", "csv"), ("html", "html")],
-)
-def test_several_values_in_every_format(hardware: pd.DataFrame, output_format: str, suffix: str) -> None:
-    table = pivot(
-        hardware, "model context_length", "precision", "forward.time step.tokens_per_second step.mfu",
-        device_name="NVIDIA H200", compile="none",
-    )  # fmt: skip
-    text = analysis.render(table, output_format)
-    numbers = ("12", "15", "150", "61") if output_format != "csv" else ("0.0123", "0.0151", "0.15", "0.061")
-    assert all(re.search(rf"(?<![\d.]){re.escape(number)}(?![1-9])", text) for number in numbers), "the forward times"
-    check_golden(text, GOLDEN / f"speed.{suffix}")
-
-
 def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> None:
     assert analysis.default_layout(hardware, rows=["precision"])[:2] == (["precision"], ["compile"])
     rows, cols, values = analysis.default_layout(hardware, cols=["model"], values=["forward.time"])
@@ -365,12 +350,6 @@ def test_a_wrong_request_is_refused_with_what_is_right(
         pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
 
 
-def test_an_empty_store_has_no_table(attempts: Attempts) -> None:
-    Path(attempts.store.location, "measurements").mkdir(parents=True)
-    with pytest.raises(RequestError, match="no results yet"):
-        analysis.default_layout(analysis.load(attempts.store))
-
-
 def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model context_length device_name", "precision compile", "forward.time step.time")
     lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
@@ -382,15 +361,6 @@ def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) 
         median = table.wide("median").loc[cell, column]
         assert (float(line["median"]) == median) if line["median"] else pd.isna(median)
         assert line["flags"] == " ".join(table.wide("flags").loc[cell, column])
-
-
-def test_an_interval_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
-    attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (500, -80, 300, 0, 0, 200, -20, -60))})
-    table = pivot(analysis.load(attempts.store), "model", "", "step.time")
-    assert (table.wide("low").iloc[0, 0], table.wide("high").iloc[0, 0]) == pytest.approx((0.0439, 0.1037), rel=1e-2)
-    for output_format in ("text", "markdown", "latex", "html"):
-        assert "53 [44, 104]" in analysis.render(table, output_format)
-    assert r"53 \[44, 104\]" in analysis.render(table, "typst")
 
 
 def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> None:

@@ -131,15 +131,6 @@ def test_where_a_step_fits_by_checkpointing_alone_the_audit_assumes_it_as_fits_d
     assert stated.startswith("cannot tell: ") and "it does not fit, as `lmsweep fits` says, too: without act" in stated
 
 
-def test_the_first_example_of_the_help_is_possible_with_or_without_checkpointing() -> None:
-    text = answer_here("audit", "--help").stdout
-    example = next(line.split() for line in text.splitlines() if line.strip().startswith("lmsweep audit --"))
-    (found,) = json.loads(answer_here(*example[1:], "--format", "json").stdout)["claims"]
-    assert found["verdict"] == "possible"
-    assert "with and without were tried; without it one sequence needs" in found["varied"][0]
-    assert found["varied"][1].startswith("batch not stated: 1 to 4 give "), "16 fit by no way"
-
-
 def test_what_fits_without_checkpointing_is_not_assumed_to_have_it() -> None:
     claim = claim_of({**SMALL, "tokens/s": "1", "checkpointing": None})
     found = predicted(claim, asked_of([claim]))

@@ -84,17 +84,6 @@ def test_cells_that_run_at_the_same_time_differ() -> None:
     assert len({*again} - {None}) == len([cell for cell in again if cell is not None])
 
 
-def test_noise_keeps_the_search_from_being_sure() -> None:
-    """Where a value is known to 50 % only, no cell is ruled out by a few others."""
-    one, left = search(), set(range(len(CELLS)))
-    for _ in range(8):
-        cell = one.choose(left)
-        assert cell is not None
-        left.discard(cell)
-        one.learn(cell, measured(float(COSTS[cell]), 0.5))
-    assert one.doubt() > STOP_PROBABILITY
-
-
 def outcomes(seeds: range) -> tuple[float, float]:
     """The share of draws with a right answer, and the mean share of the grid's device time."""
     found = [searched(seed) for seed in seeds]

@@ -430,16 +430,6 @@ class Crowded(TimedRank):
         return super().end_watch(since_ago=time.monotonic(), until_ago=until_ago)
 
 
-@pytest.mark.slow
-def test_layers_on_two_ranks_in_16_bits_may_differ_by_the_rounding_of_their_parts(runner, environment):
-    deep = replace(SMALL, d_model=128, d_ff=256, num_heads=4, context_length=64, precision="bf16", tp=2)
-    errors = [
-        value(by_name(run(runner, environment, replace(deep, num_layers=layers)))["gradients.relative_error"])
-        for layers in (2, 24)
-    ]
-    assert errors[1] > 1.5 * errors[0], "each layer rounds two parts, so the error grows with the depth"
-
-
 def flags_of_a_crowded_step(bench: Workbench, config: TrialConfig) -> list[tuple[Flag, ...]]:
     assert bench.rank
     team = Team(Crowded(SMALL, bench.math_mode), bench.rank)

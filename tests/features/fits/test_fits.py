@@ -1,7 +1,6 @@
 """`lmsweep fits`: which GPU and method fits, how fast and for how much."""
 
 import json
-import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,7 @@ from lmsweep.trials.results.record_json import json_values
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
-from tests.support.command import PYTHONPATH, answer_here
+from tests.support.command import answer_here
 from tests.support.command import lmsweep as command
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -192,18 +191,6 @@ def test_checkpointing_is_chosen_where_it_decides(tiny):
     assert tiny["RTX 4090"].checkpointing == "none"
 
 
-@pytest.mark.slow
-def test_offloaded_activations_allow_a_larger_batch_and_take_longer():
-    plain, moved = (
-        lmsweep.fits("small", context=512, devices=["4090"], methods=["full"], settings=[*way, "checkpointing=none"])[0]
-        for way in ([], ["offload=activations"])
-    )
-    assert plain.batch and moved.batch and moved.batch > plain.batch
-    assert plain.tokens_per_second and moved.tokens_per_second
-    assert moved.tokens_per_second < plain.tokens_per_second
-    assert "the host's memory and link" in str(moved.source)
-
-
 def test_a_size_of_memory_alone_is_answered_without_a_speed(tiny):
     named, sized, small = (tiny[name] for name in ("RTX 4090", "24GB", "1 MB"))
     assert sized.fits and sized.batch and sized.batch <= named.batch and sized.tokens_per_second is None
@@ -313,13 +300,3 @@ def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
         f"adapter {name} needs the package peft; {install_extra(extra)}"
         for name, extra in (("lora", "adapters"), ("qlora", "qlora"))
     ]
-
-
-@pytest.mark.slow
-def test_it_needs_no_ray(tmp_path):
-    (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
-    path = os.pathsep.join([str(tmp_path), PYTHONPATH])
-    words = ("tiny", "--context", "64", "--for", "H100", "--method", "full", "--set", "checkpointing=none")
-    done = command("fits", *words, PYTHONPATH=path)
-    assert done.returncode == 0, done.stderr
-    assert "H100 SXM" in done.stdout

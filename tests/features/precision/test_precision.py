@@ -271,18 +271,6 @@ def test_underflow_counts_what_is_zero_and_should_not_be():
     assert underflow([torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([3.0])], exact) == 2 / 4
 
 
-@pytest.mark.slow
-def test_a_compiled_model_has_errors_of_its_own_and_no_outputs_of_layers():
-    trial = replace(SMALL, compile="block")
-    rows = rows_of(trial)
-    found = numbers_of(rows)
-    assert found["logits.relative_error"] != measured(SMALL)["logits.relative_error"]
-    assert 1e-3 < found["logits.relative_error"] < 1e-1 and found["trial.compile_time"] > 0
-    tensors = [row.detail for row in rows if isinstance(row, DetailRow) and row.detail.rules == "cpu"]
-    assert {one.kind for one in tensors if one.subject == "transformer"} == {"weight", "logits", "loss", "gradient"}
-    assert {one.kind for one in tensors if one.subject == "toy"} > {"output"}
-
-
 # Tables
 
 

@@ -7,9 +7,7 @@ import pytest
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.orchestrator.features.report.figures import pareto
-from lmsweep.orchestrator.features.report.page import write_report
 from lmsweep.trials.analytic.prices import parse_prices
-from tests.support.browser import BROWSERS, launch, open_page, wait_until
 from tests.support.made_up_results import H100, H200, Attempts, config, samples
 
 PRICES = parse_prices(["H100=2", "H200=3"])
@@ -59,19 +57,3 @@ def test_without_memory_and_without_prices_there_is_no_front(tmp_path: Path) -> 
     assert list(pareto.fronts(Results(attempts.store))) == []
     (money,) = pareto.fronts(Results(attempts.store, prices=parse_prices(["H200=3"])))
     assert money.title.startswith("speed and money")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BROWSERS)
-def test_a_browser_draws_the_front_of_each_pair(store: str, tmp_path: Path, name: str) -> None:
-    path = tmp_path / "report.html"
-    write_report(store, path, prices=PRICES)
-    with launch(name) as browser:
-        page = open_page(browser, path, viewport={"width": 1280, "height": 900})
-        chart = "document.querySelector('[data-figures=pareto]')"
-        page.click("header a[href='#pareto']")
-        wait_until(page, f"{chart}.querySelectorAll('.scatterlayer .point').length === 32")
-        page.locator("#choose-pareto").select_option("1")
-        wait_until(page, f"{chart}.textContent.includes('dollars per million tokens')")
-        assert page.complaints == []  # type: ignore[attr-defined]
-        page.context.close()
