@@ -45,12 +45,6 @@ def test_a_timeout_shows_the_time_limit_and_not_the_stack():
     assert outcome([row]) == "timeout after 1 min 30 s"
 
 
-def test_a_description_leaves_out_fields_without_a_value():
-    flat, bucketed = TrialConfig(d_model=2, ddp="flat"), TrialConfig(d_model=2, ddp="bucketed", bucket_bytes=1000)
-    assert describe(flat, ["ddp", "bucket_bytes"]) == "ddp flat"
-    assert describe(bucketed, ["ddp", "bucket_bytes"]) == "ddp bucketed, bucket_bytes 1000"
-
-
 GPU_IS_FULL = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 1.21 GiB is "
     "free. "

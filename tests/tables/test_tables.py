@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import compare, select_sides
-from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, number_text
+from lmsweep.analysis.tables.number_format import interval_texts
 from lmsweep.trials.results.environment import absent
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
@@ -396,28 +396,6 @@ def test_the_digits_of_a_cell_follow_its_interval(
     numbers: tuple[float, float, float], texts: tuple[str, str | None]
 ) -> None:
     assert interval_texts(*numbers) == texts
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0"), (3.0, "3"), (0.00012345, "0.0001234"), (1234567.8, "1235000"), (-2.5, "-2.500")]
-)
-def test_a_number_without_an_interval_has_four_digits(value: float, text: str) -> None:
-    assert number_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("stored", "values", "name"),
-    [
-        ("s", [0.02, 0.9, 3.0], "ms"),
-        ("s", [2e-5, 3e-5], "us"),
-        ("s", [], "s"),
-        ("s", [float("nan"), 0.5], "ms"),
-        ("B", [3 * 2**30, 2**31], "GiB"),
-        ("B/s", [344e9, 2e9], "GB/s"),
-    ],
-)
-def test_the_unit_of_a_column_suits_its_middle_number(stored: str, values: list[float], name: str) -> None:
-    assert choose_unit(stored, values).name == name
 
 
 def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_printed(attempts: Attempts) -> None:

@@ -6,7 +6,6 @@ from typing import get_args
 
 import pytest
 
-from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -41,13 +40,6 @@ def test_two_ranks_time_each_collective_and_count_as_nccl_tests_do(runner, envir
     assert list(found["collective.algorithm_bandwidth"]) == pytest.approx(rates)
     factor = {"all_reduce": 1.0, "broadcast": 1.0, "send_recv": 1.0}.get(collective, 0.5)
     assert median(found["collective.bus_bandwidth"]) == pytest.approx(factor * median(rates))
-
-
-def test_the_bus_factors_are_those_of_nccl_tests():
-    assert [bus_factor("all_reduce", ranks) for ranks in (1, 2, 4, 8)] == [0.0, 1.0, 1.5, 1.75]
-    for collective in ("all_gather", "reduce_scatter", "all_to_all"):
-        assert [bus_factor(collective, ranks) for ranks in (2, 4, 8)] == [0.5, 0.75, 0.875]
-    assert [bus_factor(collective, 4) for collective in ("broadcast", "send_recv")] == [1.0, 1.0]
 
 
 def test_what_has_no_effect_is_unsupported_with_the_reason(runner, environment):

@@ -86,15 +86,6 @@ def test_each_wrong_state_of_a_gpu_gets_its_own_advice(change, check):
     assert [one.check for one in machine_checks.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
 
 
-def test_unknown_state_of_a_gpu_gives_no_finding():
-    silent = GpuState(
-        name="NVIDIA X",
-        driver_version="1",
-        **dict.fromkeys(set(GpuState.__dataclass_fields__) - {"name", "driver_version"}),
-    )
-    assert list(machine_checks.gpu_findings(silent)) == []
-
-
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "GROUPS", tmp_path / "none")
     monkeypatch.setattr(cgroups, "MOUNT", tmp_path)

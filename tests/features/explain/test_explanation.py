@@ -85,13 +85,6 @@ def kernels_of(*operators: str, range: str = "blocks.0.attention", kernel: str =
     return pd.DataFrame(rows)
 
 
-def test_another_kernel_of_the_same_operator_has_both_names() -> None:
-    cudnn, flash = kernels_of("_cudnn_attention_backward"), kernels_of("_flash_attention_backward")
-    assert change_of(cudnn, flash) == "cudnn -> flash"
-    other = [kernels_of("mm", kernel=name) for name in ("sm90_xmma_gemm_f32f32_tn_n_128x128", "nvjet_sm90_tst_320x1")]
-    assert change_of(*other) == "mm: xmma_gemm -> nvjet_tst"
-
-
 def test_autotuned_numbers_in_names_are_no_change_of_kernel() -> None:
     one = kernels_of("mm", kernel="nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT")
     other = kernels_of("mm", kernel="nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopA_TNN").assign(time=1.5)
