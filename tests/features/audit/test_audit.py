@@ -192,9 +192,10 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     assert beyond_a_screen(page, 390) == []
 
 
-@cache
-def honest() -> list[Case]:
-    claims = [claim_of(row) for row in read("honest.csv")]
+@pytest.fixture(scope="module", params=[3, pytest.param(1, marks=pytest.mark.slow)])
+def honest(request: pytest.FixtureRequest) -> list[Case]:
+    """Every third public row, or all."""
+    claims = [claim_of(row) for row in read("honest.csv")[:: request.param]]
     answers, cases = asked_of(claims), []
     for claim in claims:
         found = predicted(claim, answers)
@@ -209,23 +210,23 @@ def times(claim: Claim, factor: float) -> Claim:
     return replace(claim, **changed, **({"step_seconds": claim.step_seconds / factor} if claim.step_seconds else {}))
 
 
-def test_public_rows_are_possible() -> None:
-    assert [judged(case).verdict for case in honest()] == ["possible"] * len(honest())
+def test_public_rows_are_possible(honest: list[Case]) -> None:
+    assert [judged(case).verdict for case in honest] == ["possible"] * len(honest)
 
 
 @pytest.mark.parametrize("factor", [4.0, 1 / 3])
-def test_public_rows_with_a_factor_are_flagged(factor: float) -> None:
+def test_public_rows_with_a_factor_are_flagged(honest: list[Case], factor: float) -> None:
     expected = {"impossible"} if factor > 1 else {"slow"}
-    assert {judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest()} == expected
+    assert {judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest} == expected
 
 
-def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so() -> None:
-    cases = [case for case in honest() if case.claim.count > 1 and case.claim.tokens_per_second_per_gpu]
+def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: list[Case]) -> None:
+    cases = [case for case in honest if case.claim.count > 1 and case.claim.tokens_per_second_per_gpu]
     for case in cases:
         rate = (case.claim.tokens_per_second_per_gpu or 0) * case.claim.count
         found = judged(replace(case, claim=replace(case.claim, tokens_per_second_per_gpu=rate)))
         assert "per node or per GPU" in [one.cause for one in found.explanations[:3]], case.claim
-    assert len(cases) >= 5
+    assert len(cases) >= 3
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lmsweep
+from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of, shipped_names
 from lmsweep.orchestrator.sweep.sweep import single_trial
@@ -49,11 +50,8 @@ def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
 
 
 def test_a_model_is_named_in_fits_as_in_audit():
-    def fit_of(model):
-        (fit,) = lmsweep.fits(model, context=512, devices=["H100"], methods=["full"], settings=["checkpointing=none"])
-        return fit.batch, fit.peak_bytes, fit.tokens_per_second
-
-    assert fit_of("Qwen/Qwen3-0.6B") == fit_of("qwen3-0.6b")
+    by_hub, by_name = (FitRequest(name, methods=["full"]).trial() for name in ("Qwen/Qwen3-0.6B", "qwen3-0.6b"))
+    assert by_hub.config == by_name.config
     near = "name a model, such as llama-3.1-8b, 8b-2026, qwen3-8b"
     asked = answer_here("fits", "8B", "--for", "H100")
     assert asked.returncode == 2 and near in asked.stderr
@@ -64,10 +62,7 @@ def test_a_model_is_named_in_fits_as_in_audit():
 
 
 def test_a_context_of_8k_is_8192_tokens_in_fits_and_in_audit():
-    fits = answer_here("fits", "tiny", "--context", "8k", "--for", "H100", "--method", "full")
-    assert "tiny with 8,192 tokens of context" in fits.stdout
-    audit = answer_here("audit", "--model", "tiny", "--gpus", "H100", "--context", "8k", "--tokens/s", "1")
-    assert "tiny on 1 H100 SXM, 8,192 tokens of context" in audit.stdout
+    assert FitRequest("tiny", context="8k").trial().config.context_length == claim_of({"context": "8k"}).context == 8192
     for verb in (["fits", "tiny"], ["audit", "--model", "tiny"]):
         wrong = answer_here(*verb, "--context", "8z")
         assert (

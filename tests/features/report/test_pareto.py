@@ -18,7 +18,7 @@ def store(tmp_path: Path) -> str:
     """A larger batch is faster per token and takes more memory; checkpointing saves memory for time; two devices."""
     attempts = Attempts(tmp_path / "results")
     for (device, slower), batch, checkpointing, attention in itertools.product(
-        ((H100, 1.15), (H200, 1.0)), (2, 4, 8, 16), ("none", "block"), ("naive", "sdpa")
+        ((H100, 1.15), (H200, 1.0)), (2, 8), ("none", "block"), ("naive", "sdpa")
     ):
         again = 1.3 if checkpointing == "block" else 1.0
         seconds = slower * again * (0.004 * batch + 0.006) * (1.4 if attention == "naive" else 1.0)
@@ -41,7 +41,7 @@ def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown
             for trace in devices
             for x, y in zip(trace["x"], trace["y"], strict=True)
         ]
-        assert len(shown) == 32
+        assert len(shown) == 16
         assert list(line["x"]) == sorted(line["x"]) and list(line["y"]) == sorted(line["y"])
         for x, y, is_full in shown:
             beaten = any((a >= x and b < y) or (a > x and b <= y) for a, b, _ in shown)
