@@ -1,4 +1,4 @@
-"""Data-parallel training on two CPU ranks: what each way sends (its gradients: test_sharding.py), and ranks that fail."""
+"""Data-parallel training on two CPU ranks: what each way sends, and what becomes of ranks that fail."""
 
 import os
 import re
