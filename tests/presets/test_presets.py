@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import cache, reduce
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.workloads import workloads
 from tests.support.command import ROOT, answer_here
 from tests.support.golden_files import check_golden
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, config, gpu, samples
 
 GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
@@ -114,10 +113,6 @@ def preset(name: str, **where: str) -> Table | Listing:
     chosen.everything = results(store).everything  # read once for all
     table = presets()[name].make(chosen)
     return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
-
-
-def gpu(model: str = "small", **fields: Any) -> Any:
-    return config(model, device="cuda", **fields)
 
 
 def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_of_table() -> None:

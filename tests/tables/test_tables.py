@@ -20,7 +20,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.variation import PRIORS
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.golden_files import check_golden, same
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, gpu, samples
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden"
 BF16 = replace(H200, autocast_dtype="bfloat16")
@@ -33,9 +33,6 @@ HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind
 def machines(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store of two sizes on a GPU and on a laptop; every kind of cell there is."""
     attempts = Attempts(tmp_path_factory.mktemp("machines") / "results")
-
-    def gpu(model: str, **fields: object) -> object:
-        return config(model, device="cuda", **fields)
 
     def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
         return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
@@ -222,15 +219,6 @@ def test_models_are_distinguished_by_name_and_devices_by_full_name(hardware: pd.
     message = str(refusal.value)
     assert "differ in model (small, 2.7b), device (cpu, cuda), device_name" in message and "d_model" not in message
     assert "Add model and device_name to --rows or --cols" in message
-
-
-def test_results_of_two_environments_are_distinguished_by_the_fewest_columns(attempts: Attempts) -> None:
-    for fingerprint in (H200, replace(H200, device_name="NVIDIA L4", device_memory=24 * 10**9, driver_version="560")):
-        attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)}, fingerprint=fingerprint)
-    frame = analysis.load(attempts.store)
-    with pytest.raises(RequestError, match=r"differ in device_name .*device_memory.* Add device_name to --rows"):
-        pivot(frame, "model", "", "step.time")
-    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
 
 
 def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:

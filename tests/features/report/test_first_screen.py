@@ -119,23 +119,6 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
     page.wait_for_url(lambda url: "result=" not in url)  # the dialog's close event comes later
 
 
-def test_every_result_has_a_command_that_describes_it(glance: Page) -> None:
-    commands = glance.evaluate("[...Array(drill.data.results).keys()].map((i) => drill.command(i))")
-    trials = [single_trial(shlex.split(command)[2:]) for command in commands]
-    asked = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
-    stored = {
-        measurement_id(config(model, device="cuda", precision=precision, context_length=length), workload)
-        for workload, models, precisions in (
-            ("timing", ("small", "medium"), ("fp32", "bf16")),
-            ("memory", ("large",), ("fp32",)),
-        )
-        for model in models
-        for precision in precisions
-        for length in (256, 512, 1024)
-    }
-    assert asked == stored
-
-
 def test_a_point_of_the_chart_opens_its_result(page: Page) -> None:
     page.locator("#chart").scroll_into_view_if_needed()
     page.evaluate("chart.emit('plotly_click', { points: [{ curveNumber: 1, pointIndex: 0 }] })")
