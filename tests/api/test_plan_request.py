@@ -2,9 +2,7 @@
 
 import inspect
 from dataclasses import replace
-from typing import Any
 
-import pytest
 import typer.main
 
 import lmsweep
@@ -48,17 +46,3 @@ def test_the_command_for_some_devices_has_everything_else_that_was_given() -> No
     assert command_on("cuda", what, where, how) == f"lmsweep run {rest} --budget 1h"
     elsewhere = replace(where, device="8xH100")
     assert command_on("cuda", what, elsewhere, How(fresh=True)) == f"lmsweep plan {rest} --for 8xH100"
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"retry": ["eror"]}, "--retry eror: no such status; did you mean error"),
-        ({"budget": "soon"}, "--budget soon: write a time"),
-        ({"until": "noon"}, "--until noon: write a time"),
-        ({"grace": "30"}, "--grace 30: write a time"),
-    ],
-)
-def test_a_wrong_word_of_how_is_reported_before_the_sweep_is_read(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        lmsweep.plan("no-such-sweep", **asked)

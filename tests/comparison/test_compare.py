@@ -260,10 +260,6 @@ def test_the_doctor_says_what_a_flag_means() -> None:
             ["--baseline", "compil=none", "--contrast", "compile=block"],
             "--baseline compil: no such column; did you mean compile?",
         ),
-        (["--baseline", "compile"], "--baseline compile: write field=value"),
-        (["--fail-on", "slow"], "no such verdict; there are: slower"),
-        (["--min-effect", "two", "--baseline", "batch_size=4", "--contrast", "batch_size=8"], "--min-effect two"),
-        (["--with", "published", "--fail-on", "slower"], "without verdicts"),
     ],
 )
 def test_a_wrong_comparison_is_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
