@@ -99,12 +99,6 @@ def test_results_on_one_core_are_other_results_than_on_all_cores(finished):
     assert {one["action"] for one in plan["trials"]} == {"run"}
 
 
-def test_the_first_line_of_a_table_counts_what_the_store_holds(finished):
-    _, store, _ = finished
-    assert re.match(r"sweep \S+ on .*cores\): 2 ok\n\n", lmsweep_here("table", store))
-    assert not re.search(": 2 ok", lmsweep_here("table", store, "--format", "markdown"))
-
-
 def test_help_takes_a_third_of_a_second_of_a_core():
     seconds = []
     for _ in range(3):

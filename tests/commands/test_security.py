@@ -225,13 +225,6 @@ def test_the_name_of_a_sweep_is_escaped(tmp_path, monkeypatch, name):
     assert set(pd.read_parquet("store/measurements")["sweep"]) == {name}
 
 
-def test_the_name_of_a_store_is_a_folder_or_a_uri(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = answer_here("table", "$(touch sprung); `touch sprung`")
-    assert done.returncode == 2 and "there is no store" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_text_of_a_store_is_no_formula_of_a_spreadsheet(tmp_path):
     names = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+cmd", "-2+3", "\t=1", "\r=1", "-1.5e+3", "NVIDIA H200"]
     attempts = Attempts(tmp_path / "store")

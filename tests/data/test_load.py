@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy.special import stdtrit
@@ -13,7 +12,6 @@ from lmsweep import analysis
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.statistics.variation import PRIORS, Kind
 from tests.support.command import answer_here
@@ -42,12 +40,6 @@ def test_a_column_has_the_same_type_whether_or_not_it_holds_nulls(attempts: Atte
     with_nulls = analysis.load(attempts.store)
     assert with_nulls["device_memory"].isna().sum() == 1
     assert (with_nulls.dtypes == without).all()
-
-
-def test_text_is_of_type_object_so_that_rows_of_all_its_columns_are_selected_at_once(attempts: Attempts) -> None:
-    attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)})
-    texts = [column.name for column in schema_of(Record) if pa.types.is_string(column.type)]
-    assert {*analysis.load(attempts.store)[texts].dtypes} == {np.dtype(object)}
 
 
 def test_speed_is_the_work_of_the_phase_divided_by_the_median(attempts: Attempts) -> None:
@@ -195,13 +187,6 @@ def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_
     rows, cols, values = analysis.default_layout(frame)
     table = analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
     assert "1.00 [0.8" in analysis.render(table, "text")
-
-
-def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        RequestError, match=r"there is no store at .*nothing; create one with: lmsweep run quick --store .*nothing"
-    ):
-        analysis.load(str(tmp_path / "nothing"))
 
 
 @pytest.mark.parametrize(

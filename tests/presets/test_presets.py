@@ -27,6 +27,7 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.analysis.tables.text_table import Markup, sheet_of
+from lmsweep.orchestrator.commands.options import TABLE_FORMATS
 from lmsweep.orchestrator.features.trial.trial_table import describe_samples
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag, Status
@@ -117,7 +118,9 @@ def preset(name: str, **where: str) -> Table | Listing:
 
 def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_of_table() -> None:
     assert set(SOURCES) == set(presets())
-    assert {*SUFFIXES, "json"} == set(FORMATS)  # JSON has what CSV has: tests/tables/test_terminal.py
+    assert (
+        {*SUFFIXES, "json"} == set(FORMATS) == set(TABLE_FORMATS)
+    )  # JSON has what CSV has: tests/tables/test_terminal.py
     texts = {f"{name}.txt" for name in presets()}
     formats = {f"{name}.{suffix}" for name in EVERY_FORMAT for suffix in SUFFIXES.values()}
     assert {path.name for path in GOLDEN.iterdir()} == texts | formats

@@ -88,12 +88,3 @@ def test_a_thousand_trials_do_not_flood_a_log(failing: bool) -> None:
     lines = [line for line in output.getvalue().splitlines() if line.startswith("[")]
     assert 190 <= len(lines) <= 250
     assert lines[-1].startswith("[1000/1000]") and ("1000 failed so far" in lines[-1]) == failing
-
-
-def test_a_device_without_running_trials_shows_no_time_left() -> None:
-    trials = [replace(one, environment=H200) for one in planned_trials(2)]
-    progress = run_of(trials, Console(width=80, file=io.StringIO()))
-    for one, left in zip(trials, (True, False), strict=True):
-        progress.started(one)
-        progress.ended(one, [Attempt.begin(one.trial).failure("noop", Status.UNSUPPORTED, "no", H200)])
-        assert (" left" in drawn(progress)) == left

@@ -56,13 +56,6 @@ def test_a_brief_comparison_of_two_devices_fits_in_40_lines_of_80_columns_with_i
     assert "green" in {str(span.style) for span in text.spans if "faster" in text.plain[span.start : span.end]}
 
 
-def test_control_characters_of_a_table_are_escaped() -> None:
-    frame = pd.DataFrame({"name": ["\x1b[31mred", "plain"], "count": [1.0, 2.0]})
-    listing = Listing(title="\x1b[2J", frame=frame, keys=["name"], units={"count": "1"})
-    text = terminal_text(listing, width=80, escape=lambda words: words.replace("\x1b", "^"))
-    assert "\x1b" not in text.plain and "^[31mred" in text.plain
-
-
 def test_a_table_of_few_rows_is_transposed_where_that_fits() -> None:
     names = [f"column_number_{number}" for number in range(20)]
     frame = pd.DataFrame({"name": ["one", "two"], **{name: [1.0, 2.0] for name in names}})

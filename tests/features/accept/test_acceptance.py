@@ -223,14 +223,6 @@ def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_scree
     assert any(re.match(r"node4 +pass \[8 GPUs\]", line) for line in lines)
 
 
-def test_a_slow_node_of_an_unknown_kind_shows_beside_its_peers() -> None:
-    rows = [one for name in "abcd" for one in measured("h200-devices", node=name)]
-    rows += measured("h200-devices", node="slow", slower=1.2)
-    found = accept(rows, [seen(name) for name in ("a", "b", "c", "d", "slow")], shipped=())
-    assert {node.node for node in found.nodes if node.verdict == "slow"} == {"slow"}
-    assert found.verdict == "slow"
-
-
 def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
     found = accept(measured("h200-accept"), [seen()], device("B200 SXM"), shipped=SHIPPED)
     parts = [part for part in unit(found, "GPU 0").parts if part.part in ("product", "copy")]

@@ -57,12 +57,6 @@ def test_the_best_of_additive_effects_is_found_without_running_most_cells() -> N
     assert one.doubt() < STOP_PROBABILITY
 
 
-def test_every_value_is_tried_first() -> None:
-    order = run(search(), dict(enumerate(COSTS.tolist())))
-    first = [CELLS[cell] for cell in order[:4]]
-    assert {value for cell in first for value in cell} == set(EFFECTS)
-
-
 def test_a_value_that_always_fails_is_soon_avoided() -> None:
     costs = {index: None if "sdpa" in cell else COSTS[index] for index, cell in enumerate(CELLS)}
     one = search()
@@ -112,13 +106,6 @@ def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
     right, share = outcomes(range(TEST_SEEDS, TEST_SEEDS + 1000))
     assert right >= 0.95
     assert share < SHARE
-
-
-def test_money_begins_where_speed_does_as_waiting_is_paid_for_too() -> None:
-    """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
-    configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
-    chosen = [search_of_trials(configs, goal).choose({0, 1}) for goal in ("tokens/s", "$/Mtoken")]
-    assert chosen[0] == chosen[1]
 
 
 def test_an_axis_of_null_and_a_value_is_searched() -> None:

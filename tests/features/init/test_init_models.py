@@ -196,13 +196,6 @@ def test_a_model_in_a_folder_that_no_import_can_name_gets_its_function_beside_it
     assert config.model_code == "my-net/lmsweep_model.py:build"
 
 
-def test_settings_in_another_folder_that_no_import_can_name_build_no_model(tmp_path: Path) -> None:
-    settings = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 8\n"
-    text = HEAD + SHAPED.format(annotation=": Config", **OF_ATTRIBUTES)
-    written = swept(tmp_path, **{"my-net__model": text, "my-lib__settings": settings})
-    assert "from settings import" not in (written.adapter or "")
-
-
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -266,13 +259,6 @@ def test_a_folder_without_anything_to_measure_gets_no_sweep_but_the_reason(
     done = answer_here("init")
     assert done.returncode == 2 and not (tmp_path / "lmsweep.yaml").exists()
     assert "no model, attention, optimizer or wrapper" in done.stderr and "--code FOLDER" in done.stderr
-
-
-def test_many_candidates_of_a_kind_are_counted_and_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "zoo.py").write_text("\n".join(lm("vocab_size").replace("LM", f"LM{index}") for index in range(30)))
-    said = lmsweep_here("init")
-    assert len(said.splitlines()) < 30 and "and 20 more" in said
 
 
 def test_a_package_that_another_projects_package_of_the_same_name_hides_is_left_out(tmp_path: Path) -> None:

@@ -27,10 +27,9 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.record import DetailRow, Record
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.made_up_results import Attempts, config
 from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -288,11 +287,3 @@ def test_the_sums_are_a_table_that_names_who_found_them(swept: Path):
         "fp32,bf16,True,10.0098",
     ]
     assert accumulation_table(frame)["devices"].unique().tolist() == frame["device_name"].unique().tolist()
-
-
-def test_a_store_without_any_says_how_to_make_some(tmp_path: Path):
-    attempts = Attempts(tmp_path / "store")
-    attempts.ok(config(), {"step.time": (0.1,)})
-    frame = load(str(tmp_path / "store"))
-    with pytest.raises(RequestError, match="`lmsweep run precision` adds them"):
-        accumulation_table(frame)

@@ -147,11 +147,6 @@ def test_what_a_sweep_asks_is_not_asked_again_because_its_fields_vary(tmp_path: 
     assert [one.question.text for one in answers_of(location, asked=narrower)] == ["Is bf16 worth it?", ""]
 
 
-def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
-    location = grid(tmp_path, {"fp32": [12]}, question=json.dumps({"ask": "How fast?", "compare": ["precision"]}))
-    assert asked_in(joined(location).measurements) == Asked(ask="How fast?", compare=("precision",))
-
-
 def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) -> None:
     asked = {"ask": "How long?", "where": {"workload": "timing"}}
     times = {"fp32": [12.0, 24.0], "bf16": [10.0, 20.0]}
