@@ -118,9 +118,8 @@ def preset(name: str, **where: str) -> Table | Listing:
 
 def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_of_table() -> None:
     assert set(SOURCES) == set(presets())
-    assert (
-        {*SUFFIXES, "json"} == set(FORMATS) == set(TABLE_FORMATS)
-    )  # JSON has what CSV has: tests/tables/test_terminal.py
+    # JSON has what CSV has: tests/tables/test_terminal.py
+    assert {*SUFFIXES, "json"} == set(FORMATS) == set(TABLE_FORMATS)
     texts = {f"{name}.txt" for name in presets()}
     formats = {f"{name}.{suffix}" for name in EVERY_FORMAT for suffix in SUFFIXES.values()}
     assert {path.name for path in GOLDEN.iterdir()} == texts | formats
