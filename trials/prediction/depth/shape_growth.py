@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from math import isqrt
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ With as few rows as in the last shape, a reduction takes fewer blocks than the d
 
 ALONE = (Shape(1, 215552), Shape(1, 169472), Shape(1, 88576), Shape(1, 421), Shape(1, 331))
 """Batches of one row, for which PyTorch makes fewer copies. The first three widths are 512 times 421, 331 and 173."""
+
+_every_partial_sums = np.vectorize(lru_cache(maxsize=2**16)(partial_sums), otypes=[np.int64])
 
 SizeFormula = Callable[[Shape], int]
 Term = Callable[[Shape], int]
@@ -119,7 +121,7 @@ def _sums(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeForm
         for outputs in () if float32_count % divisor else (divisor, float32_count // divisor):
 
             def formula(shape: Shape, outputs: int = outputs) -> int:
-                return partial_sums(shape.tokens, outputs)
+                return cast(int, _every_partial_sums(shape.tokens, outputs))
 
             if _agrees(formula, shapes, sizes, block):
                 return formula
@@ -149,6 +151,12 @@ class ShapeGrowth:
     def values(self, shape: Shape) -> Sizes:
         """Return the size by each formula. If none is larger than at another shape, the step needs no more memory."""
         return np.array([formula(shape) for formula in self.formulas], dtype=np.int64)
+
+    def table(self, shapes: Sequence[Shape]) -> Sizes:
+        """Return the values at each shape, a row for each."""
+        rows, widths = np.array(shapes, dtype=np.int64).T
+        every = Shape(cast(int, rows), cast(int, widths))  # the formulas take arrays as well
+        return np.stack([np.broadcast_to(formula(every), rows.shape) for formula in self.formulas], axis=1)
 
     def sizes(self, shape: Shape) -> Sizes:
         """Return the bytes of each piece; 0 where a kernel needs no scratch with this shape."""

@@ -75,8 +75,7 @@ class VariedMemory:
         steps in which memory runs out, rather than the first one."""
         shapes = shapes_of(config, steps)
         programs = {one.rows == 1: self._program(workspace, self.growth_of(one)) for one in (min(shapes), max(shapes))}
-        each = config.allocator.startswith("max_split")  # whose large blocks serve no smaller request
-        return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], each=each, counts=counts)
+        return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], counts=counts)
 
     @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
     def _program(self, workspace: int, growth: ShapeGrowth) -> StepProgram:
@@ -218,8 +217,10 @@ def many_steps(config: TrialConfig, room: MemoryLimit, steps: int = STEPS, runs:
 
 
 def _is_clear(found: Sequence[SimulatedRun], room: MemoryLimit) -> bool:
-    peaks = [one.peak_reserved for one in found]
-    return any(one.failed for one in found) or fmean(peaks) + AMPLE * stdev(peaks) <= room.bytes
+    if any(one.failed or one.retries for one in found):
+        return any(one.failed for one in found)
+    needed = [one.peak_needed for one in found]
+    return fmean(needed) + AMPLE * stdev(needed) <= room.bytes
 
 
 def largest_lasting(config: TrialConfig, room: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> Largest:

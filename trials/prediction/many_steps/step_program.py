@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lmsweep.trials.prediction.depth.shape_growth import Shape, ShapeGrowth
 from lmsweep.trials.prediction.without_device.allocation_trace import Stretch
@@ -42,8 +43,21 @@ class StepProgram:
 
     def step(self, index: int, units: Sequence[int]) -> list[int]:
         """Return the operations of a step, without pieces of no bytes."""
-        found = self._steps[index if index < 2 else 2 + index % 2]
+        found = self._steps[_alike(index)]
         return found if all(units) else [one for one in found if units[one if one >= 0 else ~one]]
+
+    def large_only(self, index: int, is_large: NDArray[np.bool_]) -> list[int] | None:
+        """Return the operations of a step on the pieces whose formula gives a large size; None if it leaves others of
+        them than it found."""
+        return self._large_only(_alike(index), is_large.tobytes())
+
+    @lru_cache(maxsize=1024)  # noqa: B019 - as long as the program
+    def _large_only(self, index: int, is_large: bytes) -> list[int] | None:
+        large = np.append(
+            np.frombuffer(is_large, dtype=np.bool_)[self.growth.formula_index], [False] * len(self._workspaces)
+        )
+        found = [one for one in self._steps[index] if large[one if one >= 0 else ~one]]
+        return found if {one for one in found if one >= 0} == {~one for one in found if one < 0} else None
 
     @cached_property
     def leaves_nothing(self) -> bool:
@@ -111,3 +125,8 @@ class StepProgram:
                     found.append(self._workspaces[id(one)])
                 found.append(piece if change > 0 else ~piece)
         return found
+
+
+def _alike(index: int) -> int:
+    """Return the first step with the same operations: from the third on, they may take two pieces in turns."""
+    return index if index < 2 else 2 + index % 2

@@ -23,6 +23,8 @@ Sizes and addresses are counted in units of 512 bytes here.
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 MIB = 2**20
 GRAIN = 512
@@ -60,7 +62,10 @@ class CachingAllocator:
         """Units from which a block is not split."""
         self.retries = 0
         """Times that all free segments were released."""
-        self._allocated = self._reserved = self._most_allocated = self._most_reserved = 0
+        self._allocated = self._reserved = self._most_allocated = self._most_reserved = self._most_needed = 0
+        self._spare = 0
+        """Units of free blocks that are whole segments, which are released where others need room; counted only with
+        `max_split_size_mb`, where other requests rarely use them."""
         self._lowest = _EVER
         """Address of the latest segment. Each segment lies below the one before it."""
         self._free: tuple[list[int], list[int]] = ([], [])
@@ -95,6 +100,24 @@ class CachingAllocator:
     def peak_reserved(self) -> int:
         """Return the most bytes of segments."""
         return self._most_reserved * GRAIN
+
+    @property
+    def peak_needed(self) -> int:
+        """Return the most bytes of segments, less those counted that would have been released for others."""
+        return self._most_needed * GRAIN
+
+    @property
+    def largest_shared(self) -> int:
+        """Return the bytes of the largest request whose segment may serve others; beyond, each has its own."""
+        return (self._unsplit - ROUND) * GRAIN
+
+    def copied(self) -> Self:
+        """Return an allocator in the same state."""
+        other = copy(self)
+        other._free = (self._free[0].copy(), self._free[1].copy())
+        for name in ("_starts", "_ends", "_held", "_segments", "_unmapped"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
 
     def allocate(self, requested: int) -> int:
         """Hand out a block for this many bytes, and return its address; the block may be larger."""
@@ -165,6 +188,8 @@ class CachingAllocator:
                     insort(free, size << _ADDRESS | start)
                     starts[start] = size
                     ends[end] = start
+                    if unsplit < _EVER and self._segments.get(start) == size:
+                        self._spare += size
         finally:
             self._allocated, self._most_allocated = allocated, max(peak, self._most_allocated)
         return peak * GRAIN
@@ -179,7 +204,12 @@ class CachingAllocator:
             return best
         size = free[best] >> _ADDRESS
         is_too_large = size >= self._unsplit if wanted < self._unsplit else size >= wanted + PAGES[0]
-        return len(free) if is_too_large else best
+        if is_too_large:
+            return len(free)
+        if self._segments.get(free[best] & _MASK) == size:
+            self._spare -= size
+            self._most_needed = max(self._most_needed, self._reserved - self._spare)
+        return best
 
     def _room_at(self, key: int) -> int:
         start, size = key & _MASK, key >> _ADDRESS
@@ -204,6 +234,7 @@ class CachingAllocator:
             return False
         self._reserved += size
         self._most_reserved = max(self._most_reserved, self._reserved)
+        self._most_needed = max(self._most_needed, self._reserved - self._spare)
         return True
 
     def _new_segment(self, wanted: int, small: bool) -> tuple[int, int] | None:
@@ -242,8 +273,11 @@ class CachingAllocator:
                     self._drop(free, key)
 
     def _drop(self, free: list[int], key: int) -> None:
-        self._take_out(free, key & _MASK, key >> _ADDRESS)
-        self._reserved -= self._segments.pop(key & _MASK)
+        size = self._segments.pop(key & _MASK)
+        self._take_out(free, key & _MASK, size)
+        self._reserved -= size
+        if self._unsplit < _EVER:
+            self._spare -= size
 
     def _take_out(self, free: list[int], start: int, size: int) -> None:
         del free[bisect_left(free, size << _ADDRESS | start)], self._starts[start], self._ends[start + size]
