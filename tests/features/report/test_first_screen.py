@@ -225,8 +225,6 @@ def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser,
 
 
 def test_on_paper_is_what_is_open_and_nothing_is_clipped(page: Page) -> None:
-    pages = page.pdf()
-    assert pages.startswith(b"%PDF") and pages.count(b"/Type /Page\n") <= 12
     print_view(page)
     clipped = page.evaluate(
         "[...document.querySelectorAll('.scroll')]"
