@@ -56,7 +56,7 @@ def test_a_search_answers_and_a_run_continues_from_its_results(tmp_path):
 def test_a_search_decides_how_often_a_cell_is_measured(tmp_path):
     done = answer_here("best", grid(tmp_path), "--store", tmp_path / "results", "--set", "processes=2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--set processes: best decides" in done.stderr and done.stderr.count("\n") == 1
+    assert "--set processes: best decides" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
