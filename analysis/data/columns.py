@@ -185,21 +185,23 @@ def numbers_of(column: pd.Series, null: float = np.nan) -> NDArray[np.float64]:
 def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model."""
 
-    names = ("d_model", "d_ff", "num_layers", "vocab_size", "d_head", "num_kv_heads", "num_experts")
-    numbers = {name: numbers_of(frame[name]) for name in names}
-    heads, active = (numbers_of(frame[name], null=1) for name in ("num_heads", "active_experts"))
-    width = np.where(np.isnan(numbers["d_head"]), numbers["d_model"] / heads, numbers["d_head"])
-    kv_heads = np.where(np.isnan(numbers["num_kv_heads"]), heads, numbers["num_kv_heads"])
-    experts = numbers["num_experts"]
+    def numbers(name: str, null: float = np.nan) -> NDArray[np.float64]:
+        return numbers_of(frame[name], null)
+
+    heads, experts = numbers("num_heads", 1), numbers("num_experts")
+    width = np.where(np.isnan(given := numbers("d_head")), numbers("d_model") / heads, given)
+    kv_heads = np.where(np.isnan(given := numbers("num_kv_heads")), heads, given)
     return {
-        "d_model": numbers["d_model"], "d_ff": numbers["d_ff"], "num_layers": numbers["num_layers"],
-        "vocab_size": numbers["vocab_size"], "query_width": heads * width, "key_width": kv_heads * width,
+        **{name: numbers(name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")},
+        "query_width": heads * width,
+        "key_width": kv_heads * width,
         "norm_width": 2 * width * frame["qk_norm"].eq(True).to_numpy(dtype=np.float64),
-        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0), "experts": np.nan_to_num(experts, nan=1.0),
-        "active_experts": np.where(np.isnan(experts), 1.0, active),
+        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0),
+        "experts": np.nan_to_num(experts, nan=1.0),
+        "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
         "router": (~np.isnan(experts)).astype(np.float64),
         "vocabulary_matrices": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
-    }  # fmt: skip
+    }
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:

@@ -96,16 +96,6 @@ def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
     assert eta.seconds_left() == pytest.approx(100, abs=1)
 
 
-def test_a_trial_begins_if_what_is_left_of_those_before_it_leaves_the_time(tmp_path: Path) -> None:
-    trials = [timed(0), timed(1)]
-    eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=1.0) for one in trials})
-    gate = Gate(eta, until=time.monotonic() + 2.6, on_close=lambda: None, budget=2.6)
-    assert gate.admits(trials[0])
-    eta.started(trials[0])
-    time.sleep(0.8)
-    assert gate.admits(trials[1]), "of the first, 0.2 s are left"
-
-
 class LastFirst:
     """Chooses the last trial left, and withdraws what does not begin."""
 

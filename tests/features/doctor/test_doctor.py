@@ -5,7 +5,6 @@ import importlib.util
 import json
 import re
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -47,7 +46,7 @@ def by_check(findings: Iterator[Found]) -> dict[str, Found]:
 
 
 def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_are():
-    done = lmsweep("doctor")
+    done = answer_here("doctor")
     assert done.returncode == 0, done.stderr
     assert "\ndevices " in done.stdout and f"({psutil.cpu_count()} cores)" in done.stdout
     assert re.match(r"(no warnings|1 warning|\d+ warnings)\n", done.stdout)
@@ -85,15 +84,6 @@ def test_a_machine_without_nvidias_driver_says_so_and_a_gpu_that_it_hides_is_a_w
 def test_each_wrong_state_of_a_gpu_gets_its_own_advice(change, check):
     assert [one.check for one in machine_checks.gpu_findings(HEALTHY) if one.advice] == []
     assert [one.check for one in machine_checks.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
-
-
-def test_unknown_state_of_a_gpu_gives_no_finding():
-    silent = GpuState(
-        name="NVIDIA X",
-        driver_version="1",
-        **dict.fromkeys(set(GpuState.__dataclass_fields__) - {"name", "driver_version"}),
-    )
-    assert list(machine_checks.gpu_findings(silent)) == []
 
 
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
@@ -148,13 +138,6 @@ def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
     assert found == Found(check="torch bytecode", finding="cached")
 
 
-def test_a_full_disk_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(examination, "ENOUGH_DISK", 10**18)
-    assert by_check(examination.disks())["disk for results (here)"].advice
-    monkeypatch.setattr(examination, "ENOUGH_DISK", 1)
-    assert by_check(examination.disks())["disk for results (here)"].advice is None
-
-
 def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
     monkeypatch.delenv("RAY_RAYLET_PID", raising=False)
     assert list(examination.ray_settings()) == []
@@ -192,18 +175,10 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
         monkeypatch.setenv(name, setting)
     own = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 100_000_000}
     cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-    script = (
-        "from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, connect\n"
-        "from lmsweep.orchestrator.cluster.nodes import environment_here\n"
-        "from lmsweep.orchestrator.cluster.placement import live_nodes\n"
-        f"connect({cluster.address!r})\n"
-        "for one in ask_nodes(live_nodes(), environment_here): print('sees', one.get('CUDA_VISIBLE_DEVICES'))\n"
-    )
     try:
         healthy = lmsweep("doctor", "--address", cluster.address)
         cluster.add_node(**{**own, "num_gpus": 2})
         contradictory = lmsweep("doctor", "--address", cluster.address)
-        seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=200)
     finally:
         cluster.shutdown()
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
@@ -211,21 +186,6 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
     (line,) = re.findall(r"^GPUs of this node .*", contradictory.stdout, re.MULTILINE)
     assert "Ray counts 2, NVIDIA's driver " in line and line.rstrip().endswith("fails")
     assert "GPUs of this node: Trials on GPUs fail here. " in contradictory.stdout
-    assert seen.stdout.splitlines() == ["sees 3,4"] * 2, "Ray hides the GPUs of its node from such a task"
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
-        ("nowhere", "'nowhere' is not the address of a Ray cluster"),
-        ("ray://127.0.0.1:10001", "run lmsweep on the head node"),
-    ],
-)
-def test_an_address_without_a_cluster_is_a_wrong_request_within_seconds(address, message):
-    done = answer_here("doctor", "--address", address, RAY_AUTH_MODE="disabled")
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert message in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow  # Ray waits
