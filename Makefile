@@ -32,7 +32,7 @@ fast: collected
 test-lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/report/test_share.py features/trackers features/report/test_answers.py)
 
-TRIALS := analytic bench code distributed features/alone features/check features/ddp features/explain features/operators features/precision isolation machine memory model prediction profiling spec timing workloads
+TRIALS := analytic code distributed features/alone features/check features/ddp features/explain features/operators features/precision isolation machine memory model prediction profiling spec timing workloads
 test-lowest-torch: .venv-lowest-torch/ready
 	.venv-lowest-torch/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 

@@ -5,7 +5,6 @@
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     api           what the commands `table` and `compare` answer, as functions
-    answers       what a store answers, and in which words
     presets       named tables, each answering one question for any store
     comparison    two selections of results: ratios, intervals, verdicts
     metrics       quantities derived from measurements: kernels, memory, counts by status

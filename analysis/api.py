@@ -1,7 +1,7 @@
 """What the commands `table` and `compare` print, as functions."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select, workloads_beside
-from lmsweep.analysis.metrics.status import count_words, overview
+from lmsweep.analysis.metrics.status import Fits, count_words, overview
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import in_usual_order
-from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
+from lmsweep.analysis.tables.pivot import Table, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
@@ -66,12 +66,10 @@ def table(
     return found
 
 
-def tables(
-    store: str, *, where: Mapping[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
-) -> Sequence[str | Table | Listing]:
+def tables(store: str, *, where: Mapping[str, str], fits: Fits) -> Sequence[str | Table | Listing]:
     """Return its results by status, and everything that varies: one table for each workload whose times are shown.
 
-    Tables that do not fit a screen are those of `overview`. fits: whether these texts and tables fit.
+    Tables that do not fit a screen are those of `overview`.
     """
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
@@ -99,9 +97,7 @@ def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: Flo
 
 
 def _pivot(frame: pd.DataFrame, conditions: dict[str, str], **asked: list[str]) -> Table:
-    chosen = {name: asked.get(name) or None for name in ("rows", "cols", "values")}
-    row_names, col_names, shown = default_layout(frame, **chosen, where=conditions)
-    return pivot(frame, rows=row_names, cols=col_names, values=shown, where=conditions)
+    return pivot(frame, **{name: names or None for name, names in asked.items()}, where=conditions)
 
 
 def _others(frame: pd.DataFrame, conditions: dict[str, str], shown: Table) -> list[str]:

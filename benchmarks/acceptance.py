@@ -21,9 +21,7 @@ def main() -> None:
         for spread in (0.5, 1.0, 1.5):
             for slower, parts in ((0.0, ()), (0.05, ()), (0.1, ()), (0.2, ()), (0.1, BYTES)):
                 counts = verdicts(Case(machines=machines, spread=spread, slower=slower, parts=parts), runs)
-                shares = {
-                    word: f"{100 * counts[word] / runs:.0f} %" for word in ("pass", "slow", "cannot tell", "other")
-                }
+                shares = {word: f"{100 * counts[word] / runs:.0f} %" for word in WORDS}
                 what = f"{100 * slower:.0f} %{' in bytes' if parts else ''}"
                 lines.append({"machines": machines, "spread": spread, "slower": what} | shares)
     print(pd.DataFrame(lines).to_markdown(index=False))

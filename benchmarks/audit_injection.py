@@ -23,7 +23,7 @@ from tabulate import tabulate
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.audit.asking import asked_of, configs_of, operators_question, why_unpredicted
 from lmsweep.orchestrator.features.audit.case import Case
-from lmsweep.orchestrator.features.audit.causes.other_step import SLOWER
+from lmsweep.orchestrator.features.audit.causes import other_step
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, other_peaks, peak_of, precision_of
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
@@ -156,12 +156,12 @@ def fewer(name: str) -> Callable[[Case, random.Random], Draw | None]:
     return inject
 
 
-def slower(kind: str, name: str) -> Callable[[Case, random.Random], Draw | None]:
+def slower(factors: Callable[[Case], other_step.Factors], name: str) -> Callable[[Case, random.Random], Draw | None]:
     def inject(case: Case, draw: random.Random) -> Draw | None:
-        found = [*SLOWER[kind](case)]
-        if not found:
+        ways = [*factors(case)]
+        if not ways:
             return None
-        (one,) = draw.choices(found, [one.weight for one in found])
+        (one,) = draw.choices(ways, [one.weight for one in ways])
         factor = math.exp(-draw.uniform(math.log(one.least), math.log(one.most)) + draw.gauss(0, NOISE))
         return name, factor, times(case.claim, factor)
 
@@ -171,10 +171,10 @@ def slower(kind: str, name: str) -> Callable[[Case, random.Random], Draw | None]
 INJECTIONS: tuple[Callable[[Case, random.Random], Draw | None], ...] = (
     sparse, other_peak, causal, recomputed, gpus, accumulation, ranks, padding, warm_up, asynchronous,
     fewer("frozen weights"), fewer("LoRA counted as full"),
-    slower("precision", "TF32 or autocast off"),
-    slower("attention", "math or memory-efficient attention in place of flash"),
-    slower("flash 2", "FlashAttention 2 on Hopper"), slower("offload", "offload"),
-    slower("form", "PCIe in place of SXM"), slower("power", "power limit"),
+    slower(other_step.precision, "TF32 or autocast off"),
+    slower(other_step.attention, "math or memory-efficient attention in place of flash"),
+    slower(other_step.flash_2, "FlashAttention 2 on Hopper"), slower(other_step.offload, "offload"),
+    slower(other_step.form, "PCIe in place of SXM"), slower(other_step.power, "power limit"),
 )  # fmt: skip
 """One for each factor of the list, drawn alike."""
 SAME = {"frozen weights": {"LoRA counted as full"}, "LoRA counted as full": {"frozen weights"}}
@@ -182,17 +182,17 @@ SAME = {"frozen weights": {"LoRA counted as full"}, "LoRA counted as full": {"fr
 
 
 def read(paths: Sequence[Path]) -> list[Claim]:
-    found = []
+    claims = []
     for path in paths:
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
                 try:
                     claim = claim_of({name: cell for name, cell in row.items() if cell})
                     if not claim.missing() and not why_unpredicted(claim):
-                        found.append(claim)
+                        claims.append(claim)
                 except RequestError as error:
                     print(f"apart: {error}")
-    return found
+    return claims
 
 
 def answers(claims: Sequence[Claim], cache: Path | None) -> dict[Question, Answer]:
@@ -219,9 +219,9 @@ def injected(cases: Sequence[Case], number: int, seed: int) -> Iterator[tuple[Ca
     draw = random.Random(seed)
     while number:
         case, inject = draw.choice(cases), draw.choice(INJECTIONS)
-        if (found := inject(case, draw)) is not None and abs(math.log(found[1])) > math.log(1.05):
+        if (drawn := inject(case, draw)) is not None and abs(math.log(drawn[1])) > math.log(1.05):
             number -= 1
-            yield case, found
+            yield case, drawn
 
 
 def host_decides(case: Case) -> bool:
@@ -296,10 +296,10 @@ def table(lines: Sequence[tuple[str, float, Claim, str, bool, int | None, str]])
             groups[name].append((flagged, rank))
         groups["all, any factor"].append((flagged, rank))
     rows = []
-    for name, found in sorted(groups.items()):
-        ranks = [rank for flagged, rank in found if flagged]
+    for name, group in sorted(groups.items()):
+        ranks = [rank for flagged, rank in group if flagged]
         first, three = sum(rank == 1 for rank in ranks), sum(rank is not None and rank <= 3 for rank in ranks)
-        rows.append([name, len(found), f"{sum(one for one, _ in found) / len(found):.0%}",
+        rows.append([name, len(group), f"{sum(one for one, _ in group) / len(group):.0%}",
                      f"{first / max(1, len(ranks)):.0%}", f"{three / max(1, len(ranks)):.0%}"])  # fmt: skip
     headers = [f"injected, factor of {LARGE} and more", "claims", "flagged", "first", "among three"]
     print(tabulate(rows, headers=headers, tablefmt="github"))

@@ -47,8 +47,8 @@ def _claim(row: dict[str, str]) -> CLAIM | None:
     reader = next((read for first, read in READERS.items() if row["source"].startswith(first)), None)
     if reader is None or not row["value"]:
         return None
-    found = reader(row)
-    if found is None:
+    stated = reader(row)
+    if stated is None:
         return None
     device = GPUS.get(row["hardware"], row["hardware"])
     base = {
@@ -57,7 +57,7 @@ def _claim(row: dict[str, str]) -> CLAIM | None:
         "context": row["seq_len"],
         "batch": row["batch"],
     }
-    return {key: value for key, value in (base | found).items() if value}
+    return {key: value for key, value in (base | stated).items() if value}
 
 
 def _foundry(row: dict[str, str]) -> CLAIM | None:
@@ -83,15 +83,8 @@ def _megatron(row: dict[str, str]) -> CLAIM | None:
     batch = re.search(r"global batch (\d+)", row["parallelism"])
     model = row["model"].replace("_", "-").replace("LLAMA31", "llama-3.1").replace("LLAMA3", "llama-3").lower()
     model = re.sub(r"^gpt oss ", "openai/gpt-oss-", model).replace(" ", "-")
-    if (
-        "lora" in model
-        or "deepseek" in model
-        or "kimi" in model
-        or "nemotron" in model
-        or "vl" in model
-        or "next" in model
-    ):
-        return None
+    if any(word in model for word in ("lora", "deepseek", "kimi", "nemotron", "vl", "next")):
+        return None  # a method or architecture that audit does not predict
     precision = "fp8" if re.search("[84]", row["precision"]) else "bf16"
     found = {"model": model, "precision": precision, "global_batch": batch[1] if batch else "", number: row["value"]}
     return ways | found | {"compile": "yes", "attention": "te"}

@@ -39,7 +39,7 @@ from lmsweep.orchestrator.features.best.cells.cell_axes import axes_of, job_of, 
 from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Axis, Space
-from lmsweep.orchestrator.planning.durations import graph_seconds, iterations_seconds, step_seconds
+from lmsweep.orchestrator.planning.time_estimate import graph_seconds, iterations_seconds, step_seconds
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
 from lmsweep.trials.analytic.model_operators.model_parts import model_parts
@@ -182,12 +182,12 @@ def race(
     grid = draw(rng)
     seen = grid.cost + rng.normal(0, BETWEEN_PROCESSES, len(grid.cost))
     whole = float(grid.seconds.sum())
-    found = [ended(grid, seen, SEARCH.order(grid, seen, rng, np.inf), np.inf)]
-    budgets = (found[0].share * whole, SHARE * whole)
+    outcomes = [ended(grid, seen, SEARCH.order(grid, seen, rng, np.inf), np.inf)]
+    budgets = (outcomes[0].share * whole, SHARE * whole)
     for way in others:
         order = way.order(grid, seen, rng, np.inf if way.ends else max(budgets))
-        found += [ended(grid, seen, order, budget) for budget in ((np.inf,) if way.ends else budgets)]
-    return found
+        outcomes += [ended(grid, seen, order, budget) for budget in ((np.inf,) if way.ends else budgets)]
+    return outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
     for cell in cells_of(load(location)):
         job = () if pool else job_of(cell)
         jobs[(cell.environment_id, *job)].append(cell)
-    found = []
+    grids = []
     for cells in jobs.values():
         if sum(clock in cell.values for cell in cells) < FEWEST:
             continue
@@ -248,8 +248,8 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
             expected=np.array(expected),
             failed=failed,
         )
-        found.append(Stored(grid=grid, errors=np.array(errors)))
-    return found
+        grids.append(Stored(grid=grid, errors=np.array(errors)))
+    return grids
 
 
 KEY = ("trial_id", "mode", "environment_id")
@@ -273,12 +273,12 @@ def draw_stored(grids: Sequence[Stored], rng: np.random.Generator) -> Grid:
 def rows(seeds: range, others: Sequence[Way], draw: Callable[[np.random.Generator], Grid]) -> Iterator[str]:
     """Run all draws, and yield the lines of the table."""
     with ProcessPoolExecutor() as pool:
-        found = list(pool.map(partial(race, others=others, draw=draw), seeds, chunksize=4))
+        every = list(pool.map(partial(race, others=others, draw=draw), seeds, chunksize=4))
     budgets = ["the same device time", f"{SHARE:.0%} of the grid"]
     labels = [(way.name, words) for way in (SEARCH, *others) for words in (["its own end"] if way.ends else budgets)]
     yield "| method | device time | trials | of the grid's device time, mean (largest) | right | behind, mean (worst) |"
     yield "|---|---|---|---|---|---|"
-    for (name, budget), outcomes in zip(labels, zip(*found, strict=True), strict=True):
+    for (name, budget), outcomes in zip(labels, zip(*every, strict=True), strict=True):
         shares = [one.share for one in outcomes]
         behind = [one.behind for one in outcomes]
         right = np.mean([one <= RIGHT_MARGIN for one in behind])

@@ -99,10 +99,10 @@ def prices_from(steps: Sequence[Step]) -> list[float]:
     weights = {name: sum(one.machine == name for one in steps) ** -0.5 for name in machines}
     shipped = np.log([LAUNCH_SECONDS[kind] for kind in KINDS])
 
-    def off(found: np.ndarray) -> list[float]:
-        prices, hosts = np.exp(found[: len(KINDS)]), dict(zip(machines, np.exp(found[len(KINDS) :]), strict=True))
+    def off(logs: np.ndarray) -> list[float]:
+        prices, hosts = np.exp(logs[: len(KINDS)]), dict(zip(machines, np.exp(logs[len(KINDS) :]), strict=True))
         errors = [weights[s.machine] * float(np.log(s.at(prices, hosts[s.machine]) / s.seconds)) for s in steps]
-        return [*errors, *(FIRM * (found[: len(KINDS)] - shipped))]
+        return [*errors, *(FIRM * (logs[: len(KINDS)] - shipped))]
 
     start = np.concatenate([shipped, np.zeros(len(machines))])
     return list(np.exp(least_squares(off, start, loss="soft_l1", f_scale=0.1).x[: len(KINDS)]))
@@ -155,14 +155,14 @@ def ranks() -> None:
         for i, (config, seconds, time) in enumerate(steps):
             others = [host for k, host in enumerate(hosts) if host and k != i]
             host = median(others)
-            found = _of_rank(time, host, factor)
+            predicted = _of_rank(time, host, factor)
             decides = "host" if host * time.launching > time.busy else "device"
-            errors[decides].append(found / seconds - 1)
+            errors[decides].append(predicted / seconds - 1)
             what = (
                 f"{config.model} {config.context_length} {config.ddp} reshard {config.reshard} gather {config.gather}"
             )
             lines.append(
-                [name, what, f"{host:.2f}", 1e3 * seconds, 1e3 * found, f"{errors[decides][-1]:+.1%}", decides]
+                [name, what, f"{host:.2f}", 1e3 * seconds, 1e3 * predicted, f"{errors[decides][-1]:+.1%}", decides]
             )
     print(tabulate(lines, headers=["set", "step", "host", "measured, ms", "predicted", "error", "decides"]))
     for decides, of_kind in errors.items():
@@ -215,8 +215,8 @@ def _predicted(config: TrialConfig, device: Device, measured: MeasuredRates) -> 
     hosts = MeasuredRates(hosts=measured.hosts)
     operators, rates = in_precision(step_operators(config), config), rates_with(device, hosts)
     time = rank_time(operators, rates, config) if config.world_size > 1 else step_time(operators, rates)
-    found = spread_for(device.name, rates.level(), config.world_size).of(time)
-    return found.low, found.seconds, found.high, "host" if time.is_host_bound else "device"
+    interval = spread_for(device.name, rates.level(), config.world_size).of(time)
+    return interval.low, interval.seconds, interval.high, "host" if time.is_host_bound else "device"
 
 
 def _counted(errors: Sequence[float]) -> tuple[str, str]:

@@ -44,8 +44,6 @@ COLUMNS = (
     "seconds",
 )
 TENTHS = 10
-
-
 FILE = DATA / "measured_operators.parquet"
 
 
@@ -140,10 +138,10 @@ def report() -> None:
                 operator = operator_of(point)
                 both = (bare.of(operator).seconds / point.seconds - 1, rates.of(operator).seconds / point.seconds - 1)
                 errors[class_of(operator), point.dtype].append(both)
-        for key, found in sorted(errors.items()):
-            formula, corrected = (np.abs(column) for column in zip(*found, strict=True))
+        for key, both_errors in sorted(errors.items()):
+            formula, corrected = (np.abs(column) for column in zip(*both_errors, strict=True))
             print(
-                f"{name} {key[0]} {key[1]}: {len(found)}; formula alone median {median(formula):.1%}, "
+                f"{name} {key[0]} {key[1]}: {len(both_errors)}; formula alone median {median(formula):.1%}, "
                 f"95 % within {np.quantile(formula, 0.95):.0%}; with the others {median(corrected):.1%}, "
                 f"{np.quantile(corrected, 0.95):.0%}"
             )
@@ -169,17 +167,17 @@ def constants() -> None:
             )
             if product.alignment(layout) == product_rates.ALIGNMENT:
                 measured[point.device_name, point.dtype].append((product, layout, point.seconds))
-    for (name, dtype), found in sorted(measured.items()):
+    for (name, dtype), products in sorted(measured.items()):
         device = find_device(name)
         assert device is not None
         rates = product_rates.ProductRates(hardware_of(device), [])
-        print(f"{name} {dtype}: {len(found)} products")
+        print(f"{name} {dtype}: {len(products)} products")
         for constant, values in CHANGED.items():
             kept = getattr(product_rates, constant)
             for value in values:
                 setattr(product_rates, constant, value)
                 product_rates._work.cache_clear()
-                logs = np.log([rates.formula(product, layout) / seconds for product, layout, seconds in found])
+                logs = np.log([rates.formula(product, layout) / seconds for product, layout, seconds in products])
                 off = np.abs(np.expm1(logs))
                 print(
                     f"  {constant} {value:g}{' (in use)' if value == kept else ''}: median {median(off):.1%}, "

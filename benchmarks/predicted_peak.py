@@ -71,7 +71,7 @@ def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
     config = config_of(first.to_dict())
     began = time.monotonic()
     try:
-        found = predict(config, SUBJECTS[first["workload"]]).on(first["device_name"])
+        prediction = predict(config, SUBJECTS[first["workload"]]).on(first["device_name"])
     except UnpredictableError as reason:
         return NotPredicted(reason=str(reason))
     seconds = time.monotonic() - began
@@ -82,11 +82,11 @@ def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
     reserved = held.get(("step", "peak_reserved"))
     return Compared(
         config=config,
-        at=found.at,
-        peak=(found.peak, max(held[key] for key in held if key[1] == f"peak_{kind}" and PHASES.fullmatch(key[0]))),
-        requested=(found.requested, requested) if requested else None,
-        before_backward=(found.before_backward, before) if before else None,
-        reserved=(found.reserved, reserved) if reserved else None,
+        at=prediction.at,
+        peak=(prediction.peak, max(held[key] for key in held if key[1] == f"peak_{kind}" and PHASES.fullmatch(key[0]))),
+        requested=(prediction.requested, requested) if requested else None,
+        before_backward=(prediction.before_backward, before) if before else None,
+        reserved=(prediction.reserved, reserved) if reserved else None,
         seconds=seconds,
     )
 
@@ -103,9 +103,9 @@ def shown(pair: tuple[int, int] | None) -> str:
 
 def worst(pairs: Sequence[tuple[int, int] | None]) -> str:
     """The median and the largest deviation, and how many are within MOST."""
-    found = [abs(deviation(pair)) for pair in pairs if pair]
-    within = f"{sum(one <= MOST for one in found)} of {len(found)} within {MOST:.0%}"
-    return f"median {median(found):.3%}, at most {max(found):.3%}; {within}"
+    deviations = [abs(deviation(pair)) for pair in pairs if pair]
+    within = f"{sum(one <= MOST for one in deviations)} of {len(deviations)} within {MOST:.0%}"
+    return f"median {median(deviations):.3%}, at most {max(deviations):.3%}; {within}"
 
 
 def main() -> None:
@@ -119,8 +119,8 @@ def main() -> None:
     measured = frame[frame["workload"].isin(SUBJECTS) & (frame["unit"] == "B") & frame["median"].notna()]
     if measured.empty:
         sys.exit(f"{given.store} has no trials of these workloads that measured bytes")
-    found = [compare(rows) for _, rows in measured.groupby("measurement_id", sort=False)]
-    compared = [one for one in found if isinstance(one, Compared)]
+    outcomes = [compare(rows) for _, rows in measured.groupby("measurement_id", sort=False)]
+    compared = [one for one in outcomes if isinstance(one, Compared)]
     varying = varying_fields(one.config for one in compared)
     lines = [
         [
@@ -147,7 +147,7 @@ def main() -> None:
         "s",
     ]
     print(tabulate(lines, headers=headers, disable_numparse=True))
-    reasons = Counter(one.reason for one in found if isinstance(one, NotPredicted))
+    reasons = Counter(one.reason for one in outcomes if isinstance(one, NotPredicted))
     for reason, count in reasons.items():
         print(f"\n{count} not predicted: {reason}")
     print(f"\n{len(compared)} trials, deviation of the prediction from the measurement:")

@@ -59,15 +59,15 @@ class Part(NamedTuple):
 
 def parts_of(names: Sequence[str]) -> Iterator[Part]:
     """Yield the parts of the steps in shipped sets or stores whose device time is known."""
-    found: dict[tuple[str, TrialConfig, str], list[float]] = defaultdict(list)
+    taken: dict[tuple[str, TrialConfig, str], list[float]] = defaultdict(list)
     for name in names:
         rows = load(name)
         rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
         for row in rows[rows["phase"].isin(list(PHASES))].to_dict("records"):
             config = config_of(row)
             if config.loss in ("eager", "cross_entropy"):
-                found[str(row["device_name"]), config, str(row["phase"])].append(row["median"])
-    for (device_name, config, phase), seconds in found.items():
+                taken[str(row["device_name"]), config, str(row["phase"])].append(row["median"])
+    for (device_name, config, phase), seconds in taken.items():
         time = predicted(config, device_name)
         if time is not None:
             yield Part(config, phase, median(seconds) / time.by(lambda one: one.operator.phase)[phase])
@@ -111,17 +111,17 @@ def compare(store: str) -> None:
     for config, device_name in ordered:
         seconds = measured[config, device_name]
         try:
-            found = predicted(config, device_name)
+            time = predicted(config, device_name)
         except UnsupportedError as error:
             print(f"{config.model}: {error}")
             continue
-        if found is None:
+        if time is None:
             continue
-        error = found.seconds / seconds - 1
+        error = time.seconds / seconds - 1
         errors.append(abs(error))
-        by_class = " ".join(f"{name} {1e3 * part:.3g}" for name, part in found.by(lambda one: one.kind).items())
+        by_class = " ".join(f"{name} {1e3 * part:.3g}" for name, part in time.by(lambda one: one.kind).items())
         values = (getattr(config, name) for name in names)
-        times = (1e3 * seconds, 1e3 * found.seconds, f"{error:+.1%}", f"{1e3 * found.launching:.3g}")
+        times = (1e3 * seconds, 1e3 * time.seconds, f"{error:+.1%}", f"{1e3 * time.launching:.3g}")
         lines.append([*values, *times, by_class])
     columns = [*names, "measured, ms", "predicted, ms", "error", "host, ms", "device, ms"]
     print(tabulate(lines, headers=columns, floatfmt=".4g"))

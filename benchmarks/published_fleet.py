@@ -165,8 +165,8 @@ def _llama(row: dict[str, str]) -> FleetCell:
 def rank_operators(cell: FleetCell) -> Operators:
     """Return the operators of a rank: those of one process, and what `fully_shard` or ZeRO-2 sends and copies."""
     layers = _layers(cell)
-    found = deepened(_few(cell, FEW), _few(cell, MORE), layers - FEW)
-    assert found is not None, "all layers are alike"
+    operators = deepened(_few(cell, FEW), _few(cell, MORE), layers - FEW)
+    assert operators is not None, "all layers are alike"
     times = cell.config.accumulate
     updated = Operator(
         name="_fused_adamw_",
@@ -177,7 +177,7 @@ def rank_operators(cell: FleetCell) -> Operators:
         phase="optimizer",
         module="optimizer",
     )
-    computed = [replace(one, count=one.count * times) for one in found if one.phase != "optimizer"]
+    computed = [replace(one, count=one.count * times) for one in operators if one.phase != "optimizer"]
     again = products_again(computed) if cell.source in RECOMPUTING else ()
     return (*computed, *again, updated, *_sent(cell, layers))
 
@@ -242,5 +242,5 @@ def _in_float8(operators: Operators) -> Iterator[Operator]:
 
 def size_of(name: str) -> int:
     """Return the millions of parameters that a name such as MPT-1b states."""
-    found = re.search(r"(\d+)(m|b)", name.lower())
-    return int(found[1]) * (1000 if found[2] == "b" else 1) if found else 0
+    size = re.search(r"(\d+)(m|b)", name.lower())
+    return int(size[1]) * (1000 if size[2] == "b" else 1) if size else 0

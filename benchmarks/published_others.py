@@ -95,6 +95,8 @@ class OtherCell:
     is_peak: bool
     is_rl: bool
     """Whether the trainer does reinforcement learning, whose loop `plan` does not have."""
+    measured: str
+    """The day, if the row states it."""
     config: TrialConfig | None = None
     why: str | None = None
     """Why `plan` does not plan it, or why it is listed apart."""
@@ -133,21 +135,29 @@ def _cell(row: dict[str, str], first: str) -> OtherCell:
     what = f"{row['model']} {row['seq_len']} x {row['batch']} on {row['n_gpus']}, {last}"
     is_rl = " RL" in row["model"]
     kind = "memory" if is_peak else f"{kind}, RL" if is_rl else kind
+    day = re.search(r"measured (\d{4}-\d\d-\d\d)", row["notes"])
     return OtherCell(source=first, what=what, device=device, published=published, kind=kind,
-                     is_peak=is_peak, is_rl=is_rl, config=config, why=why)  # fmt: skip
+                     is_peak=is_peak, is_rl=is_rl, config=config, why=why, measured=day[1] if day else "")  # fmt: skip
 
 
 def _neusight(row: dict[str, str]) -> Wanted:
-    """Forward and backward alone: the forward times have allocations of the driver in them."""
+    """Forward and backward alone: the forward times have allocations of the driver in them. Four GPUs run whole steps
+    of Megatron's GPT, for which lmsweep's model of that size stands: no other is divided."""
+    if row["parallelism"].startswith("tensor parallel 4"):
+        width = int(row["d_model"])
+        return {"d_model": width, "d_ff": 4 * width, "num_layers": row["n_layer"], "num_heads": row["n_head"],
+                "vocab_size": 50688, "feed_forward": "gelu", "attention": "naive", "precision": "fp32",
+                "loss": "eager", "context_length": row["seq_len"], "batch_size": row["batch"], "world_size": 4,
+                "tp": 4, "ddp": "naive"}, "TP"  # fmt: skip
     if row["model"] not in NEUSIGHT or row["n_gpus"] != "1":
-        return {}, "this model is not expressed here, or how four GPUs divide it is not in the row"
+        return {}, "this model is not expressed here, or stages of Megatron, or its replicas"
     return {"model": f"hf:{NEUSIGHT[row['model']]}.json", "attention": "naive", "precision": "fp32",
             "mode": "forward_backward", "context_length": row["seq_len"],
             "batch_size": row["batch"]}, "fp32"  # fmt: skip
 
 
 def _prime_rl(row: dict[str, str]) -> Wanted:
-    """Two micro-batches of one sequence on each GPU. Reinforcement learning computes head and loss in pieces."""
+    """Two micro-batches of one sequence on each GPU; `torch.optim.AdamW` as it is."""
     shape = next((shape for name, shape in SHAPES.items() if f"/{name}" in row["model"]), None)
     if shape is None:
         return {}, "this model is not expressed here"
@@ -156,20 +166,21 @@ def _prime_rl(row: dict[str, str]) -> Wanted:
     if " RL" in row["model"] and row["metric"] in PEAKS:
         return {}, "head and loss in pieces, whose memory plan does not predict"
     ranks = int(row["n_gpus"])
-    found = shape | {
+    asked = shape | {
         "context_length": row["seq_len"],
         "batch_size": 2,
         "accumulate": 2,
         "precision": "bf16",
         "compile": "block",
         "checkpointing": "block",
+        "optimizer": "adamw_foreach",
         "attention": "sdpa_cudnn" if row["framework"].endswith("attention_3") else "sdpa_flash",
     }
     if ranks > 1:
-        found |= {"world_size": ranks, "ddp": "fsdp", "gather": "bf16"}
+        asked |= {"world_size": ranks, "ddp": "fsdp", "gather": "bf16"}
     if rank := re.search(r"LoRA r=(\d+)", row["model"]):
-        found |= {"adapter": "lora", "adapter_args.rank": rank[1]}
-    return found, "MoE" if "num_experts" in shape else "LoRA" if "adapter" in found else "dense 16 bit"
+        asked |= {"adapter": "lora", "adapter_args.rank": rank[1]}
+    return asked, "MoE" if "num_experts" in shape else "LoRA" if "adapter" in asked else "dense 16 bit"
 
 
 def _fsdp_qlora(row: dict[str, str]) -> Wanted:
@@ -212,13 +223,13 @@ def _torchtune(row: dict[str, str]) -> Wanted:
     last = row["framework"].split(" + ")[-1]
     if last not in steps:
         return {}, "sequences are not full" if "baseline" in last else "an update in backward, or inputs on the host"
-    found = SHAPES[row["model"]] | {"context_length": 4096, "batch_size": 2, "precision": "bf16_pure",
+    asked = SHAPES[row["model"]] | {"context_length": 4096, "batch_size": 2, "precision": "bf16_pure",
                                     "attention": "sdpa"}  # fmt: skip
     for name, settings in steps.items():
-        found |= settings
+        asked |= settings
         if name == last:
             break
-    return found, "dense 16 bit"
+    return asked, "dense 16 bit"
 
 
 def _layer(row: dict[str, str]) -> Wanted:

@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from lmsweep.orchestrator.features.explain.attribution import STEP
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.model.annotations import Range, ranges_on
-from lmsweep.trials.profiling.events import STEP
 from lmsweep.trials.profiling.torch_trace import launch_shapes
 
 FIELDS = (

@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -69,12 +68,12 @@ def by_device(residuals: Sequence[Residual]) -> None:
     for one in residuals:
         groups[one.device, one.level].append(one)
     lines = []
-    for (device, level), found in sorted(groups.items()):
+    for (device, level), group in sorted(groups.items()):
         wider = widened(level, residuals, device)
-        raw = median(math.exp(-one.log_ratio) - 1 for one in found)
-        line: list[object] = [device, level, len(found), f"{raw:+.0%}"]
+        raw = median(math.exp(-one.log_ratio) - 1 for one in group)
+        line: list[object] = [device, level, len(group), f"{raw:+.0%}"]
         for left in get_args(Left):
-            answers = [held(one, residuals, wider, left) for one in found]
+            answers = [held(one, residuals, wider, left) for one in group]
             errors = [abs(error) for error, _ in answers if not math.isnan(error)]
             if not errors:
                 line += [None] * 3
@@ -87,80 +86,12 @@ def by_device(residuals: Sequence[Residual]) -> None:
     print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
 
 
-def _factor(one: Residual, residuals: Sequence[Residual]) -> float:
-    spread = learned(one.level, residuals, one.device, lambda other: other.source != one.source)
-    return spread.factor if spread else 1.0
-
-
-def ratios(cells: Sequence[Cell]) -> None:
-    """Print by context how far the ratio of A100 to H100 is from the published one, in cells of the same ranks,
-    model and context; micro-batches may differ."""
-    of: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
-    for cell in cells:
-        if cell.level == "ranks":
-            of[cell.source, re.sub(r" x \d+ x \d+ ", " ", cell.what)][cell.device] = cell
-    residuals = [cell.residual for cell in cells]
-    found: dict[str, list[float]] = defaultdict(list)
-    for (_, what), both in of.items():
-        if {"H100 SXM", "A100 SXM 80GB"} <= both.keys():
-            h100, a100 = both["H100 SXM"], both["A100 SXM 80GB"]
-            of_h100, of_a100 = (_factor(one.residual, residuals) for one in (h100, a100))
-            context = re.search(r"MPT-\S+ (\d+)", what)
-            predicted = of_a100 * a100.predicted / (of_h100 * h100.predicted)
-            ratio = predicted * h100.published / a100.published
-            found[context[1] if context else "4096 (fms-fsdp)"].append(ratio - 1)
-    found = dict(sorted(found.items(), key=lambda item: int(item[0].split()[0]))) | {"all": [*chain(*found.values())]}
-    lines = [
-        [name, len(errors), f"{median(errors):+.1%}", f"{median(map(abs, errors)):.1%}", f"{max(map(abs, errors)):.1%}"]
-        for name, errors in found.items()
-    ]
-    headers = ["context", "cells on both", "A100 over H100, deviation", "median", "largest"]
-    print(tabulate(lines, headers=headers, tablefmt="github"))
-
-
-def by_ranks(cells: Sequence[Cell]) -> None:
-    """Print by source and number of H100 how far training runs are from their prediction."""
-    residuals, found = [cell.residual for cell in cells], defaultdict(list)
-    for cell in cells:
-        if cell.level == "ranks" and cell.device == "H100 SXM":
-            found[cell.source, int(cell.what.split(" x ")[0])].append(held(cell.residual, residuals, 1.0)[0])
-    lines = [
-        [*key, len(errors), f"{median(errors):+.1%}", f"{median(map(abs, errors)):.1%}", f"{max(map(abs, errors)):.1%}"]
-        for key, errors in sorted(found.items())
-    ]
-    print(tabulate(lines, headers=["source", "H100", "cells", "deviation", "median", "largest"], tablefmt="github"))
-
-
-def tables(residuals: Sequence[Residual]) -> None:
-    groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
-    wider = {(one.level, one.device): widened(one.level, residuals, one.device) for one in residuals}
-    for one in residuals:
-        if any(other.level == one.level and other.source != one.source for other in residuals):
-            groups[one.level, one.source, one.device].append(one)
-    lines = []
-    for key, found in sorted(groups.items()):
-        raw = median(math.exp(-one.log_ratio) - 1 for one in found)
-        answers = [held(one, residuals, wider[one.level, one.device]) for one in found]
-        errors = sorted(abs(error) for error, _ in answers)
-        within = sum(error < 0.25 for error in errors) / len(errors)
-        kept = sum(one for _, one in answers) / len(answers)
-        lines.append(
-            [
-                *key,
-                len(found),
-                f"{raw:+.0%}",
-                f"{median(errors):.1%}",
-                f"{errors[-1]:.0%}",
-                f"{within:.0%}",
-                f"{kept:.0%}",
-            ]
-        )
-    headers = ["level", "source", "GPU", "cells", "operators", "median", "largest", "within 25 %", "interval held"]
-    print(tabulate(lines, headers=headers, tablefmt="github"))
-    for (level, device), more in sorted(wider.items()):
+def widths(residuals: Sequence[Residual]) -> None:
+    """Print for each level and GPU the factor over the operators, and how wide the interval is."""
+    for level, device in sorted({(one.level, one.device) for one in residuals}):
         spread = learned(level, residuals, device)
         assert spread is not None
-        width = math.exp(INTERVAL_DEVIATIONS * more * spread.deviation)
+        width = math.exp(INTERVAL_DEVIATIONS * widened(level, residuals, device) * spread.deviation)
         print(f"{level}, {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
 
 
@@ -173,8 +104,8 @@ def card(residuals: Sequence[Residual]) -> None:
     peaks = [one._replace(device="") for one in residuals if one.level == "memory"]
     groups: dict[tuple[str, str, str], list[list[Answer | None]]] = defaultdict(list)
     for one, roofline in zip(residuals, rooflines, strict=True):
-        if one.level in OTHERS or one.level == "PCIe":
-            level = {"others": _known(one.device), "PCIe": "ranks"}.get(one.level, one.level)
+        if one.level in OTHERS or one.level in ("PCIe", "TP"):
+            level = {"others": _known(one.device), "PCIe": "ranks", "TP": "ranks"}.get(one.level, one.level)
             mine = _answer(one._replace(level=level), residuals)
             among = among_all if "MoE" in one.kind else without
             answers = [mine, _answer(one._replace(level="others"), among, spread_for_level(one.device, level))]
@@ -188,9 +119,9 @@ def card(residuals: Sequence[Residual]) -> None:
         if CONSUMER.match(one.device) and one.level != "memory":
             groups["consumer cards", "all", "all"].append(answers)
     lines = []
-    for key, found in sorted(groups.items()):
-        line: list[object] = [*key, len(found)]
-        for answers in zip(*found, strict=True):
+    for key, group in sorted(groups.items()):
+        line: list[object] = [*key, len(group)]
+        for answers in zip(*group, strict=True):
             known = [one for one in answers if one]
             held = [kept for _, kept in known if kept is not None]
             kept = f"{sum(held)} of {len(held)}" if held else None
@@ -225,9 +156,9 @@ _covering = cache(lambda device, among: covering(among, device))
 @cache
 def _known(device: str) -> str:
     """Return what is known of the products of a GPU in 16 bits."""
-    found = device_named(device)
-    assert found is not None
-    return rates_of(found).level()
+    sheet = device_named(device)
+    assert sheet is not None
+    return rates_of(sheet).level()
 
 
 def spread_for_level(device: str, level: str) -> float:
@@ -253,9 +184,6 @@ def predict_again(folder: Path, groups: Sequence[str], every: int) -> None:
         writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(rows, key=lambda row: [*GROUPS].index(str(row["group"]))))
-    if "ranks" in groups:
-        ratios(found["ranks"])
-        by_ranks(found["ranks"])
 
 
 def main() -> None:
@@ -270,8 +198,8 @@ def main() -> None:
         predict_again(asked.folder, asked.groups or [*GROUPS], asked.every)
     known_residuals.cache_clear()  # predictions have read the file as it was
     card(known_residuals())
-    tables(known_residuals())
     by_device(known_residuals())
+    widths(known_residuals())
 
 
 if __name__ == "__main__":

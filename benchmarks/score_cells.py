@@ -6,14 +6,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from math import log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chunked_head import with_chunked_head
+from benchmarks.prime_rl import as_it_runs, waits
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from benchmarks.published_others import DOUBTED, READERS, OtherCell, other_cells
 from lmsweep.analysis import load
@@ -22,8 +22,8 @@ from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_named, find_device
 from lmsweep.trials.analytic.rates.intervals import Residual
-from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.rank_schedule import rank_time
+from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.analytic.rates.rank_schedule import DTENSOR_LAUNCHES, rank_time
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.code.digest import code_folder
@@ -149,16 +149,34 @@ def _step(cell: OtherCell, device: Device) -> tuple[str, float, float]:
     """Return the level, the seconds of the operators of a step, and those by the roofline."""
     assert cell.config, "others are apart"
     config, rates = cell.config, rates_of(device)
-    operators = in_precision(_operators(config), config)
-    operators = with_chunked_head(operators, config.vocab_size) if cell.is_rl else operators
+    operators, waiting = in_precision(_operators(config), config), 0.0
+    if cell.source == "prime-rl":
+        operators = as_it_runs(operators, config, device, cell.is_rl)
+        waiting = waits(config, cell.is_rl, cell.measured)
+    elif cell.source == "NeuSight" and config.tp == 1:
+        operators = as_collected(operators)
     alone, least = step_time(operators, rates), sum(_least(one, device) for one in operators)
     if config.world_size > 1:
         ranks = rank_time(operators, rates, config)
         linked = "ranks" if device.name in LINKS else "PCIe"  # how such cards are connected is not known
-        return "host" if SLOW_HOST * ranks.launching > ranks.busy else linked, ranks.at(1.0), least
+        linked = "TP" if config.tp > 1 else linked  # another model stands for what ran: nothing is learned from it
+        host = ranks.launching / (DTENSOR_LAUNCHES if config.tp > 1 else 1.0)  # Megatron's layers are no DTensor
+        return "host" if SLOW_HOST * host > ranks.busy else linked, ranks.at(1.0) + waiting, least
     known = rates.level(alone.product_type)
     level = "host" if SLOW_HOST * alone.launching > alone.computing else "others" if known == "measured" else known
-    return level, alone.computing, least
+    return level, alone.computing + waiting, least
+
+
+def as_collected(operators: Operators) -> Operators:
+    """Return the operators that NeuSight's collector times (neusight/Tracing/trace.py): the loss is computed between
+    forward and backward, and as gradients are never set to zero, backward adds to them."""
+    kept = [one for one in operators if one.phase == "backward" or one.module != "loss"]
+    found = [one for one in kept if one.phase == "backward" and one.name == "mm" and one.layout == "tn"]
+    weights = sum(one.count * one.shapes[0][0] * one.shapes[1][-1] for one in found)
+    return (
+        *kept,
+        replace(found[0], name="add_", shapes=((weights,),), bytes=12 * weights, flops=0, layout="", count=1),
+    )
 
 
 def _least(one: Operator, device: Device) -> float:
@@ -179,9 +197,9 @@ def unseen_cells() -> Iterator[Cell]:
         for row in csv.DictReader(file):
             config, device = configs[row["trial_id"]], device_named(row["device"])
             assert device is not None
-            found = step_time(in_precision(step_operators(config), config), rates_of(device))
+            time = step_time(in_precision(step_operators(config), config), rates_of(device))
             yield Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
-                       published=float(row["device_seconds"]), predicted=found.computing)  # fmt: skip
+                       published=float(row["device_seconds"]), predicted=time.computing)  # fmt: skip
 
 
 def course_cells() -> Iterator[Cell]:
@@ -211,12 +229,12 @@ def course_cells() -> Iterator[Cell]:
         phases = PARTS["step" if updates else row["phase"]]
         parts = [one for one in in_precision(step_operators(config), config) if one.phase in phases]
         assert device is not None
-        found = step_time(tuple(parts), rates_of(device))
-        if SLOW_HOST * found.launching > found.computing:
+        time = step_time(tuple(parts), rates_of(device))
+        if SLOW_HOST * time.launching > time.computing:
             continue  # that host is unknown, and may decide
-        yield Cell(level=rates_of(device).level(found.product_type), source=row["source"], device=device.name,
+        yield Cell(level=rates_of(device).level(time.product_type), source=row["source"], device=device.name,
                    published=float(row["value"]), what=f"{row['model']} {row['precision']} {row['phase']}",
-                   predicted=found.computing,
+                   predicted=time.computing,
                    kind="fp32" if row["precision"] == "fp32" else "dense 16 bit")  # fmt: skip
 
 
@@ -255,10 +273,10 @@ def ranks_cells(folder: Path) -> Iterator[Cell]:
         in_node = 72 if device.name.startswith("GB") else 8
         adapter = NETWORKS.get(device.name, 0.0)
         network = Network(gpus=8, bytes_per_second=adapter, source="") if cell.ranks > in_node else None
-        found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
+        time = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
         level = "tuned stacks" if cell.source in TUNED else "power limited" if cell.is_limited else "ranks"
         yield Cell(level=level, source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
-                   published=cell.seconds, predicted=found.seconds)  # fmt: skip
+                   published=cell.seconds, predicted=time.seconds)  # fmt: skip
 
 
 def pair_cells() -> Iterator[Cell]:
@@ -269,12 +287,12 @@ def pair_cells() -> Iterator[Cell]:
         for row in rows[rows["median"].notna()].to_dict("records"):
             config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
             assert device is not None, "the reference sets are of devices with a datasheet"
-            found = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
-            if SLOW_HOST * found.launching > found.busy:
+            time = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
+            if SLOW_HOST * time.launching > time.busy:
                 continue
             what = f"{config.model} {config.context_length} {config.ddp} {config.gather} {config.reshard}"
             yield Cell(level="two ranks", source=name, device=device.name, what=what,
-                       published=float(row["median"]), predicted=found.seconds)  # fmt: skip
+                       published=float(row["median"]), predicted=time.seconds)  # fmt: skip
 
 
 def product_cells(folder: Path) -> Iterator[Cell]:
@@ -282,10 +300,10 @@ def product_cells(folder: Path) -> Iterator[Cell]:
     with (folder / "published-2026.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "max_matmul_rate"]
     for row in rows:
-        found = re.search(r"(\d+)x(\d+)x(\d+)", row["notes"])
+        shape = re.search(r"(\d+)x(\d+)x(\d+)", row["notes"])
         device = device_named(row["hardware"].split(" ", 1)[1].replace("A100 SXM", "A100 SXM 80GB"))
-        assert found and device, row
-        m, n, k = map(int, found.groups())
+        assert shape and device, row
+        m, n, k = map(int, shape.groups())
         is_float8 = row["precision"].startswith("fp8")
         dtype, flops = "float8_e4m3fn" if is_float8 else "bfloat16", 2 * m * n * k
         size = m * k + k * n if is_float8 else 2 * (m * k + k * n)

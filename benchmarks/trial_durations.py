@@ -14,15 +14,13 @@ import numpy as np
 from tabulate import tabulate
 
 from lmsweep.analysis.reference import stores
-from lmsweep.orchestrator.features.best.cells.cells import environment_of
-from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.step_estimate import StepEstimates
-from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.planning.time_estimate import Estimates, needs_operators
 from lmsweep.trials.analytic.trial_durations import FLOAT8_SECONDS, Duration, Durations
 from lmsweep.trials.results.environment import MEASURING_VERSION
-from lmsweep.trials.results.stored_config import config_of
+from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
@@ -98,15 +96,17 @@ def measured(location: str) -> list[Took]:
 def fitted(sets: Iterable[Sequence[Took]]) -> Durations:
     """Return durations by workload, by present code where it has measured the workload. Each set counts as much as any
     other, however many trials it has."""
-    found: dict[tuple[str, bool], list[list[Took]]] = {}
+    by_key: dict[tuple[str, bool], list[list[Took]]] = {}
     for trials in sets:
         for key in dict.fromkeys(one.key for one in trials):
-            found.setdefault(key, []).append([one for one in trials if one.key == key])
-    for key, each in found.items():
+            by_key.setdefault(key, []).append([one for one in trials if one.key == key])
+    for key, each in by_key.items():
         current = [trials for trials in each if trials[0].is_current]
-        found[key] = current or each
-    every = [trials for each in found.values() for trials in each]
-    groups = {("", compiles): [one for one in every if one[0].key[1] == compiles] for compiles in (False, True)} | found
+        by_key[key] = current or each
+    every = [trials for each in by_key.values() for trials in each]
+    groups = {
+        ("", compiles): [one for one in every if one[0].key[1] == compiles] for compiles in (False, True)
+    } | by_key
     # Sets of ranks have too few kinds of models to distinguish the two, and so have all workloads together.
     floors = {key: float(not key[0] or workload_named(key[0]).has_ranks) for key in groups}
     return {key: _fit(each, floors[key]) for key, each in sorted(groups.items()) if each}
@@ -134,8 +134,8 @@ def estimated(trials: Sequence[Took], durations: Durations) -> float:
     """Return the seconds of all the trials."""
     total = 0.0
     for one in trials:
-        found = next(durations[key] for key in (one.key, ("", one.key[1]), ("", False)) if key in durations)
-        total += found.setup + FLOAT8_SECONDS * one.is_float8 + found.base + found.slope * one.modelled
+        duration = next(durations[key] for key in (one.key, ("", one.key[1]), ("", False)) if key in durations)
+        total += duration.setup + FLOAT8_SECONDS * one.is_float8 + duration.base + duration.slope * one.modelled
     return total
 
 

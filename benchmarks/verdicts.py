@@ -31,11 +31,11 @@ def plot(path: str) -> None:
         ("device_capped", 1.0, "-."),
     )
     for kind, times, style in cases:
-        found = np.array([rates(kind, count, times=times, faster=0.015) for count in PROCESSES])
+        shares = np.array([rates(kind, count, times=times, faster=0.015) for count in PROCESSES])
         limit = " at the power limit" if kind == "device_capped" else ""
         name = f"{100 * times * MEASURED[kind]:.2g} % between processes{limit}"
         for panel, column in zip(panels, (0, 1, 3), strict=True):
-            panel.plot(PROCESSES, 100 * found[:, column], style, marker="o", label=name)
+            panel.plot(PROCESSES, 100 * shares[:, column], style, marker="o", label=name)
     for panel, title, wanted in zip(panels, titles, (5, 80, 95), strict=True):
         panel.axhline(wanted, color="grey", linewidth=0.8)
         panel.set(title=title, xlabel="processes on each side", ylabel="%", ylim=(-3, 103), xticks=PROCESSES)

@@ -7,7 +7,7 @@ What the commands do, as functions:
 
 `default_layout` and `pivot` lay out any pandas table. `analysis` has the rest of what reads results. Features add
 `best`, `fits`, `accept`, `audit`, `explain`, what these commands show; `report` and `charts` write a store's page or
-charts.
+charts; `findings` are the lines about rows of `load` that end a run.
 """
 
 import sys
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
     from lmsweep.orchestrator.features.limits.ceiling import time_phases as time_phases
     from lmsweep.orchestrator.features.limits.cost import cost as cost
-    from lmsweep.orchestrator.features.limits.limits_tables import sizes_that_fit as sizes_that_fit
+    from lmsweep.orchestrator.features.limits.presets import sizes_that_fit as sizes_that_fit
     from lmsweep.orchestrator.features.limits.roofline import roofline as roofline
     from lmsweep.orchestrator.features.limits.scaling import scaling as scaling
+    from lmsweep.orchestrator.features.report.answers.store_answers import findings as findings
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
     from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401
     from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share

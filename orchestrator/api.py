@@ -17,13 +17,13 @@ from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
 from lmsweep.orchestrator.feature import check_function, tracker_named
 from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
-from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, rooms_of, with_devices
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
-from lmsweep.orchestrator.planning.prediction_process import configurations
+from lmsweep.orchestrator.planning.prediction_process import NOUN
+from lmsweep.orchestrator.planning.time_estimate import needs_operators
 from lmsweep.orchestrator.running.before_run import make_software, other_runs, set_aside_damage, warning_about
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
@@ -36,7 +36,7 @@ from lmsweep.trials.machine.host_memory import memory_asked_for
 from lmsweep.trials.machine.scratch import ensure_user
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from lmsweep.trials.spec.quantities import bytes_of, gib
+from lmsweep.trials.spec.quantities import bytes_of, count_of, gib
 from lmsweep.trials.store.store import Store
 
 MANY_PREDICTIONS = 50
@@ -212,6 +212,6 @@ def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: boo
     least = SMALL if will_run and not needs_peaks else 0
     found = Predictions([*sweep.trials, *others], least=least, each=needs_peaks, operators=operators)
     if found.asked >= MANY_PREDICTIONS:
-        what = f"the memory of {configurations(found.asked)} (cached for next time)"
+        what = f"the memory of {count_of(found.asked, NOUN)} (cached for next time)"
         say(f"predicting {what}; --no-predict skips it", error=True)
     return found

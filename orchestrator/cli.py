@@ -40,7 +40,7 @@ def main() -> None:
         handle_termination,
         is_terminated,
     )
-    from lmsweep.orchestrator.terminal import Output, OutputError, Traceback, say, say_warnings
+    from lmsweep.orchestrator.terminal import Output, OutputError, Wanted, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
     say_warnings()
@@ -63,7 +63,7 @@ def main() -> None:
             ensure_user()
         app()
     except RequestError as error:
-        if Traceback.wanted:
+        if Wanted.traceback:
             import traceback
 
             traceback.print_exc()
@@ -99,7 +99,7 @@ def main() -> None:
     finally:
         # Only Ray and the interpreter still shut down: Ctrl-C now ends the process without an exception.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if not Traceback.wanted:
+        if not Wanted.traceback:
             sys.excepthook = _in_one_line  # here, because typer sets its own
 
 

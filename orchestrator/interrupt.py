@@ -92,7 +92,7 @@ class LastResort:
     heard_at = 0.0
     """time.monotonic() when the main thread last heard a signal."""
     words = ""
-    """What is kept, and the command that resumes."""
+    """What it prints after its reason: what is kept, and the command that resumes."""
     _end_at: float | None = None
     _reason: str | None = None
     _wake: socket.socket | None = None
@@ -145,16 +145,6 @@ class LastResort:
 
 
 end_soon = LastResort.end_soon
-
-
-@contextmanager
-def last_words(words: str) -> Iterator[None]:
-    """Inside, the last resort prints this, too."""
-    LastResort.words = words
-    try:
-        yield
-    finally:
-        LastResort.words = ""
 
 
 def _is_ours(number: int) -> bool:
@@ -240,11 +230,8 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
 
 
 @contextmanager
-def postpone_ctrl_c(what: str, seconds: float = POSTPONE_SECONDS) -> Iterator[None]:
-    """Inside, postpone Ctrl-C until leaving, but at most so long. Pressed again, it interrupts at once.
-
-    For the main thread.
-    """
+def postpone_ctrl_c(what: str) -> Iterator[None]:
+    """Inside, postpone Ctrl-C in the main thread until leaving, but not for long. Pressed again, it interrupts."""
     pressed: list[threading.Timer] = []
     left = threading.Event()
 
@@ -255,7 +242,7 @@ def postpone_ctrl_c(what: str, seconds: float = POSTPONE_SECONDS) -> Iterator[No
     def press(number: int, frame: FrameType | None) -> None:
         if pressed:
             raise KeyboardInterrupt
-        pressed.append(threading.Timer(seconds, press_again))
+        pressed.append(threading.Timer(POSTPONE_SECONDS, press_again))
         pressed[0].daemon = True
         pressed[0].start()
         say(f"Ctrl-C: waiting for {what}; press it again to stop at once", error=True)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, ge
 from typer import Argument, Option
 from typer.models import OptionInfo
 
+from lmsweep.orchestrator.sweep.ranges import seconds_of, seconds_until, shard
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.suggestions import choices
@@ -49,8 +50,6 @@ class What:
         if self.code is not None and not Path(self.code).expanduser().is_dir():
             raise RequestError(f"--code {self.code}: there is no such folder")
         if self.shard:
-            from lmsweep.orchestrator.sweep.ranges import shard
-
             shard(self.shard)
 
     def trial_command(self) -> str:
@@ -97,8 +96,6 @@ class How:
     ] = None
 
     def __post_init__(self) -> None:
-        from lmsweep.orchestrator.sweep.ranges import seconds_of  # here, as --help takes as long as the imports
-
         legal = list(Status)
         for name in self.retry:
             if name not in legal:
@@ -110,23 +107,17 @@ class How:
 
     @property
     def grace_seconds(self) -> float:
-        from lmsweep.orchestrator.sweep.ranges import seconds_of
-
         return seconds_of(self.grace) if self.grace else 0.0
 
     def seconds_left(self) -> float | None:
         """Return the seconds from now to the end that `until` names; None if it names none."""
-        from lmsweep.orchestrator.sweep.ranges import seconds_until
-
         return seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
 
     def ends_at(self, began: float) -> float | None:
         """Return time.monotonic() at the end of a run that began then, as the options limit it; None if none does."""
-        from lmsweep.orchestrator.sweep.ranges import seconds_of
-
-        left = self.seconds_left()
         ends = [began + seconds_of(self.budget)] if self.budget else []
-        return min([*ends, *([] if left is None else [time.monotonic() + left])], default=None)
+        ends += [] if (left := self.seconds_left()) is None else [time.monotonic() + left]
+        return min(ends, default=None)
 
 
 Part = TypeVar("Part", What, Where, How)

@@ -215,7 +215,7 @@ def show(text: "Text", *, pages: bool = True) -> None:
     console = Console(width=size.columns, highlight=False)
     program = shlex.split(os.environ.get("PAGER", "less"))
     is_long = text.plain.count("\n") >= size.lines
-    if not (is_long and pages and Pager.wanted and program and shutil.which(program[0]) and somebody_is_there()):
+    if not (is_long and pages and Wanted.pager and program and shutil.which(program[0]) and somebody_is_there()):
         console.print(text, end="", soft_wrap=True)
         return
     with console.capture() as captured:
@@ -239,16 +239,11 @@ def show_groups(groups: Mapping[str, Mapping[str, str]]) -> None:
     show(Text("\n".join([*lines[1:], ""])))
 
 
-class Pager:
-    """Whether long output goes through a pager."""
+class Wanted:
+    """Whether long output goes through a pager, and an error is printed with its traceback."""
 
-    wanted: bool = True
-
-
-class Traceback:
-    """Whether an error is printed with its traceback."""
-
-    wanted: bool = False
+    pager: bool = True
+    traceback: bool = False
 
 
 def say_warnings() -> None:

@@ -339,7 +339,7 @@ def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
     ]
 
 
-MOST_LINES_OF_CORE = 41_648
+MOST_LINES_OF_CORE = 40_868
 """May only be lowered: what a new question needs goes into a feature."""
 
 
@@ -699,13 +699,6 @@ def test_one_module_knows_the_private_names_of_torch():
     found = {path: private_names_of_torch(tree_of(path)) for path in others}
     assert not {path: names for path, names in found.items() if names}
     assert private_names_of_torch(tree_of(TORCH_PRIVATE))
-
-
-def test_a_private_name_of_torch_is_found():
-    source = "from torch.autograd import _profiler\nimport torch._dynamo\nmemory._snapshot()\nload('torch._ops.a')\n"
-    ours = "class C:\n    def f(self):\n        self._x = pair._replace(a=1)\n        return other._x"
-    named = ["torch.autograd._profiler", "torch._dynamo", "_snapshot", "torch._ops.a"]
-    assert sorted(private_names_of_torch(ast.parse(source + ours))) == sorted(named)
 
 
 def test_the_product_replaces_nothing_by_mocks():

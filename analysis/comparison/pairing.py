@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_natural_order, label, labels, varying
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label, readings, varying
 from lmsweep.analysis.data.pooled_rows import RESULT, rows_that_count
-from lmsweep.analysis.data.selection import cells_of, usual_values
+from lmsweep.analysis.data.selection import NAMING, cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.metrics import DERIVED, TOKEN_TIME, metric_of
 from lmsweep.trials.results.roles import OF_STEP, determines
@@ -60,9 +60,10 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     for value in values or ():
         if metric_of(value) in DERIVED:
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
-    of_sides = [usual_values(rows) for _, rows in whole.groupby("side")]  # one may also hold steps of full sequences
-    chosen = values or ([TOKEN_TIME] if [TOKEN_TIME] in of_sides else usual_values(whole))
-    cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
+    if not values:  # one side may also hold steps of full sequences
+        of_sides = [usual_values(rows) for _, rows in whole[[*NAMING, "side"]].groupby("side")]
+        values = [TOKEN_TIME] if [TOKEN_TIME] in of_sides else usual_values(whole)
+    cells = pd.concat([cells_of(whole, whole, value) for value in values], ignore_index=True)
     defaults: dict[str, object] = {name: CONFIG_FIELDS[name].default for name in UNKNOWN}
     cells = cells.fillna(defaults)
     return rows_that_count(cells, within=("side", "value"))
@@ -191,9 +192,8 @@ def _words_of(apart: list[Obstacle]) -> str:
 
 
 def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
-
-    def readings(side: int, name: str) -> str:
-        values = list(dict.fromkeys(labels(in_natural_order(cells[cells["side"] == side], name))))
+    def words(side: int, name: str) -> str:
+        values = readings(cells[cells["side"] == side], name)
         return ", ".join(values[:MOST_NAMED]) + (", ..." if len(values) > MOST_NAMED else "")
 
-    return [Obstacle(name, readings(0, name), readings(1, name)) for name in names]
+    return [Obstacle(name, words(0, name), words(1, name)) for name in names]

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.suggestions import choices
 
@@ -32,6 +33,7 @@ def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
     states = pd.Series(None, frame.index, dtype=object)
     own = digests.notna()
     if own.any():
+        # Results with the same references to the user's code are a family, whose states are ordered by age.
         references = [frame.loc[own, name].where(frame.loc[own, name].map(is_reference), "") for name in REFERENCES]
         family = pd.concat(references, axis=1).groupby(list(REFERENCES), sort=False).ngroup()
         measured = frame.loc[own, ["code_digest", "started_at"]].assign(family=family)
@@ -54,9 +56,8 @@ def latest_code(frame: pd.DataFrame, named: Collection[str] = ()) -> pd.DataFram
     results = len(left_out.drop_duplicates(["measurement_id", "environment_id"]))
     states = left_out["code_digest"].nunique()
     warnings.warn(
-        f"{_count(results, 'result')} of {_count(states, 'earlier state')} of your code are not shown; "
-        "`--where code=previous` "
-        "shows the state before the latest, `--rows code,...` all of them, and "
+        f"{count_of(results, 'result')} of {count_of(states, 'earlier state')} of your code are not shown; "
+        "`--where code=previous` shows the state before the latest, `--rows code,...` all of them, and "
         "`lmsweep compare --baseline code=previous --contrast code=latest` what changed",
         stacklevel=2,
     )
@@ -103,7 +104,3 @@ def _why_none(frame: pd.DataFrame, word: str) -> str:
     if word == LATEST:
         return f"none of these results has the latest state; the states are {known}"
     return f"there is no such state{choices(word, [LATEST, PREVIOUS])}; digests are {known}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

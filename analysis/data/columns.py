@@ -133,9 +133,10 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     return ranks[codes]
 
 
-def in_natural_order(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Return the values of one key, sorted."""
-    return frame[name].iloc[np.argsort(natural_ranks(frame, name), kind="stable")]
+def readings(frame: pd.DataFrame, name: str) -> list[str]:
+    """Return the `label` of each different value of one key, in natural order."""
+    ordered = frame[name].iloc[np.argsort(natural_ranks(frame, name), kind="stable")]
+    return list(dict.fromkeys(labels(ordered)))
 
 
 def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
@@ -146,11 +147,12 @@ def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
     numbers = [name for name in listed if kinds[name].kind in "iufb"]
     # All columns at once, ten times as fast as column by column.
     sets = map(set, frame[texts].to_numpy().T.tolist())
-    constant = {name for name, values in zip(texts, sets, strict=True) if len(values) < 2}
+    several = (len(found) > 1 and len({None if is_null(one) else one for one in found}) > 1 for found in sets)
     table = frame[numbers].to_numpy(np.float64, na_value=np.nan)
     same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
-    constant |= {name for name, is_same in zip(numbers, same, strict=True) if is_same}
-    return {name for name in listed if name not in constant and frame[name].nunique(dropna=False) > 1}
+    others = [name for name in listed if kinds[name].kind not in "Oiufb"]
+    differs = [*several, *~same, *(frame[name].nunique(dropna=False) > 1 for name in others)]
+    return {name for name, is_so in zip([*texts, *numbers, *others], differs, strict=True) if is_so}
 
 
 def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -176,25 +178,30 @@ def _text_key(text: str) -> list[tuple[int, Any]]:
     return [(0, (len(digits := piece.lstrip("0")), digits)) if piece.isdecimal() else (1, piece) for piece in pieces]
 
 
+def numbers_of(column: pd.Series, null: float = np.nan) -> NDArray[np.float64]:
+    return column.to_numpy(dtype=np.float64, na_value=null)
+
+
 def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model."""
 
-    def numbers(name: str, default: float = np.nan) -> NDArray[np.float64]:
-        return frame[name].to_numpy(dtype=np.float64, na_value=default)
+    def numbers(name: str, null: float = np.nan) -> NDArray[np.float64]:
+        return numbers_of(frame[name], null)
 
-    d_model, heads = numbers("d_model"), numbers("num_heads", 1)
-    width = np.where(np.isnan(given := numbers("d_head")), d_model / heads, given)
+    heads, experts = numbers("num_heads", 1), numbers("num_experts")
+    width = np.where(np.isnan(given := numbers("d_head")), numbers("d_model") / heads, given)
     kv_heads = np.where(np.isnan(given := numbers("num_kv_heads")), heads, given)
-    experts = numbers("num_experts")
     return {
-        "d_model": d_model, "d_ff": numbers("d_ff"), "num_layers": numbers("num_layers"),
-        "vocab_size": numbers("vocab_size"), "query_width": heads * width, "key_width": kv_heads * width,
+        **{name: numbers(name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")},
+        "query_width": heads * width,
+        "key_width": kv_heads * width,
         "norm_width": 2 * width * frame["qk_norm"].eq(True).to_numpy(dtype=np.float64),
-        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0), "experts": np.nan_to_num(experts, nan=1.0),
+        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0),
+        "experts": np.nan_to_num(experts, nan=1.0),
         "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
         "router": (~np.isnan(experts)).astype(np.float64),
         "vocabulary_matrices": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
-    }  # fmt: skip
+    }
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
-from lmsweep.analysis.data.columns import for_each_kind, size_terms
+from lmsweep.analysis.data.columns import for_each_kind, numbers_of, size_terms
 from lmsweep.analysis.data.open_store import open_store, why_no_store
 from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.analysis.data.process_variation import KIND, kinds
@@ -151,7 +151,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     forwards = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
     step_backwards = (frame["mode"].map(PASSES) > 1).astype(np.float64)
     backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", step_backwards).to_numpy(np.float64)
-    batch = {name: _numbers(frame[name]) for name in ("context_length", "batch_size")}
+    batch = {name: numbers_of(frame[name]) for name in ("context_length", "batch_size")}
     terms = size_terms(frame)
     one_layer = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     attention = np.where(is_attention, one_layer, terms["num_layers"] * one_layer)
@@ -188,13 +188,13 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
 
 
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
-    context = _numbers(frame["context_length"])
-    window = np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
+    context = numbers_of(frame["context_length"])
+    window = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)
     causal = frame["causal"].to_numpy(dtype=np.float64)
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
     documents = _packed_alike(frame)
     packed = documents > 0
-    columns = (_numbers(frame["context_length"])[packed], documents[packed])
+    columns = (numbers_of(frame["context_length"])[packed], documents[packed])
 
     def of_mask(context: float, document: float, is_causal: float, share: float) -> float:
         return share_of_packed_scores(
@@ -220,7 +220,7 @@ def _recomputed(
     flops: NDArray[np.float64] = recomputed_flops(
         again,
         block=block,
-        tokens=_numbers(frame["context_length"]) * _numbers(frame["batch_size"]),
+        tokens=numbers_of(frame["context_length"]) * numbers_of(frame["batch_size"]),
         d_model=terms["d_model"],
         d_ff=terms["d_ff"],
         router=terms["router"],
@@ -267,7 +267,3 @@ def _peak(
         precision = asked_for
     peak = peak_flops(device, precision) if device and precision else None
     return np.nan if peak is None else peak
-
-
-def _numbers(column: pd.Series) -> NDArray[np.float64]:
-    return column.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.columns import numbers_of
 from lmsweep.analysis.data.process_variation import KIND, VALUE, known_variation, variation_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
@@ -66,7 +67,8 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(**dict.fromkeys(VARIATION, np.nan))
     codes = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)  # row -> pooled row
     known, kinds = known_variation(rows), rows[KIND]
-    mixed = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()  # processes of several kinds
+    # Where the processes of a pooled row are of several kinds, the kind that varies most stands for all.
+    mixed = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()
     rows = rows.assign(**{KIND: kinds.mask(mixed, kinds[mixed].groupby(codes[mixed]).transform(widest))})
     variation = variation_of(rows, known)
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
@@ -84,7 +86,7 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
 
 def statistics_of(rows: pd.DataFrame) -> Columns:
     """Return the columns that `pool_statistics` takes."""
-    return {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in STATISTICS}
+    return {name: numbers_of(rows[name]) for name in STATISTICS}
 
 
 def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
@@ -96,7 +98,10 @@ def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
 
 
 def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
-    """Concatenate the lists from each row in `begins` up to the next one; null if all are."""
+    """Concatenate the lists of the rows from each place in `begins` up to the next one; null if all are null.
+
+    distinct: keep each item of the concatenated list once.
+    """
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.selection import flag_tuples
 from lmsweep.trials.results.metrics import METRICS
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.variation import BUSY, PRIORS, WAITS, Floats, Kind, Variation
@@ -42,7 +43,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
     metric = rows["metric"].astype(object).to_numpy()
     place = rows.groupby(PHASE, sort=False, dropna=False).ngroup().to_numpy()
     count = int(place.max(initial=-1)) + 1
-    flags = [words if _is_list(words) else () for words in rows["flags"]]
+    flags = flag_tuples(rows["flags"])
 
     def is_flagged(*wanted: Flag) -> NDArray[np.bool_]:
         rows_with = [not set(wanted).isdisjoint(words) for words in flags]
@@ -98,7 +99,3 @@ def variation_of(rows: pd.DataFrame, known: Known) -> tuple[Floats, Floats]:
         known.get((device, kind)) or PRIORS[kind] for device, kind in zip(rows["device_name"], rows[KIND], strict=True)
     ]
     return np.array([one.scale for one in each]), np.array([one.freedom for one in each])
-
-
-def _is_list(words: object) -> bool:
-    return words is not None and words is not pd.NA and not isinstance(words, float)

@@ -33,6 +33,7 @@ class Results:
         self.prices = prices
         self.flops = flops
         self._details: dict[str, pd.DataFrame] = {}
+        self._of_workloads: dict[str, pd.DataFrame] = {}
 
     @cached_property
     def _stored(self) -> pd.DataFrame:
@@ -58,18 +59,18 @@ class Results:
 
     def of(self, workload: str) -> pd.DataFrame:
         """Return the rows of one workload. Raises RequestError if the workload has no rows."""
-        found = self.measurements[self.measurements["workload"] == workload]
-        if found.empty:
+        if workload not in self._of_workloads:
+            self._of_workloads[workload] = self.measurements[self.measurements["workload"] == workload]
+        if (found := self._of_workloads[workload]).empty:
             raise nothing(workload)
-        return found
+        return found.copy(deep=False)
 
     def details(self, table: str, workload: str) -> pd.DataFrame:
         """Return the rows of a detail table, of the newest attempts that meet the conditions. Raises RequestError if no
         row meets them."""
-        newest = self.newest(table)
-        if newest.empty:
-            raise nothing(workload)
-        found = select(latest_code(newest, self.where), self.where)
+        found = self.newest(table)
+        if len(found):
+            found = select(latest_code(found, self.where), self.where)
         if found.empty:
             raise nothing(workload)
         return found

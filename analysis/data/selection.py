@@ -61,10 +61,9 @@ def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows_of(frame: pd.DataFrame, value: str, *, of: str, sweep: str) -> pd.DataFrame:
-    """Return the rows with a number of a value such as `step.time`, as the notebooks read them. Raises RequestError if
-    there is none.
+    """Return the rows with a number of a value such as `step.time`, for notebooks. Raises RequestError without any.
 
-    `of` names what the caller selected, `sweep` the packaged sweep that measures it.
+    of: what the caller selected, in words. sweep: the packaged sweep that measures it.
     """
     found = frame[(frame["phase"] + "." + frame["metric"]).eq(value) & frame["median"].notna()]
     if found.empty:
@@ -72,13 +71,18 @@ def rows_of(frame: pd.DataFrame, value: str, *, of: str, sweep: str) -> pd.DataF
     return found
 
 
+NAMING = ["workload", "phase", "metric", "attempt_id", "median", "tokens_per_second"]
+"""Columns that say which values a frame holds: to select rows of all columns would take ten times as long."""
+
+
 def usual_values(frame: pd.DataFrame) -> list[str]:
     """Return the values that tables show by default: the first of these sets that the frame has. (1) The time of a
     token that is no padding, if the batches of all timed steps differ; (2) `step.time`, unless only attention was
     timed; (3) the times of forward and backward; (4) the gradient errors of the workload `precision`; (5) a memory
     peak; (6) the rates of the workload `ceiling`; (7) the first value by name."""
+    frame = frame[NAMING]
     known = values_in(frame)
-    if _have_batches_that_differ(frame):
+    if _has_each_step(frame, TOKEN_TIME):  # their times are of different work
         return [TOKEN_TIME]
     if not known or WALL_TIME in values_in(frame[frame["workload"] != "attention"]):
         return [WALL_TIME]
@@ -92,16 +96,15 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     return [name for name in ("matmul.flops_rate", "copy.bandwidth") if name in known] or known[:1]
 
 
-def _have_batches_that_differ(frame: pd.DataFrame) -> bool:
-    """Whether the batches of all timed steps differ by lengths, so that their times are of different work."""
+def _has_each_step(frame: pd.DataFrame, value: str) -> bool:
+    """Whether these rows have timed steps, and this value of each of them."""
     steps = frame[frame["phase"].eq("step") & frame["median"].notna()]
-    timed, drawn = (set(steps["attempt_id"][steps["metric"] == metric_of(value)]) for value in (WALL_TIME, TOKEN_TIME))
-    return bool(timed) and timed <= drawn
+    timed, having = (set(steps["attempt_id"][steps["metric"] == metric_of(one)]) for one in (WALL_TIME, value))
+    return bool(timed) and timed <= having
 
 
 ERRORS_OF_OWN = ("error.output", "error.gradient")
 """Values that say how far the user's attention is from float64."""
-
 
 MOST_PARTS = 4
 """Parts of a profiled step that are shown first."""
@@ -113,13 +116,13 @@ def first_values(frame: pd.DataFrame) -> list[str]:
 
     Device time belongs to the hardware, wall time to the host as well. Errors of the user's attention follow.
     """
+    frame = frame[NAMING]
     shares = frame[frame["metric"] == "kernel_share"].groupby("phase")["median"].sum()
     if {*frame["workload"]} == {"profile"} and len(shares):
         return [f"{phase}.kernel_share" for phase in shares.nlargest(MOST_PARTS).index]
-    steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
-    timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
-    usual = [DEVICE_TIME] if timed and timed <= worked else usual_values(frame)
-    if usual == [TOKEN_TIME]:
+    if _has_each_step(frame[frame["workload"] == "timing"], DEVICE_TIME):
+        usual = [DEVICE_TIME]
+    elif (usual := usual_values(frame)) == [TOKEN_TIME]:
         usual = [TOKEN_TIME, PADDING]
     return [*usual, *sorted({*ERRORS_OF_OWN} & {*values_in(frame)}, key=ERRORS_OF_OWN.index)]
 
@@ -150,7 +153,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     if frame.empty:
         raise RequestError("the store holds no results yet")
     phase, _, metric = value.partition(".")
-    source = DERIVED.get(metric, metric)
+    source = DERIVED.get(metric, metric)  # the stored metric that it is derived from
     holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
     known = [value] if metric not in DERIVED and holding.any() else values_in(frame)
     if known and value not in known:
@@ -173,7 +176,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         reason = np.where(other, [f"its unit is {unit}, not {usual}" for unit in units], reason)
         cells = cells.assign(unit=pd.Series(np.where(other, usual, units), cells.index, dtype=object))
     if metric in RATES:
-        speed = cells[metric].to_numpy()
+        speed = cells[metric].to_numpy()  # at the median time; the longest time gives the lowest rate
         numbers = {
             "median": speed,
             "low": speed * numbers["median"] / numbers["high"],

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from lmsweep.analysis.data.pooled_rows import newest_rows
-from lmsweep.analysis.data.selection import select
+from lmsweep.analysis.data.selection import flag_tuples, select
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of, measured_grid
-from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
+from lmsweep.analysis.tables.pivot import Table, pivot
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import short_name
 
@@ -18,6 +18,12 @@ MOST_PARTS = 8
 
 MOST_ROWS = 24
 """Rows of a table that fits a screen beside its header and its notes."""
+
+LEAST_BUSY_SHARE = 0.05
+"""A busy machine is mentioned if it was busy in more than this share of the trials, or of the cells compared."""
+
+Fits = Callable[[Sequence[str | Table | Listing]], bool]
+"""Whether these texts and tables fit a screen."""
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
 
@@ -53,13 +59,21 @@ def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
-def overview(
-    frame: pd.DataFrame, store: str, where: dict[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
-) -> list[str]:
+def busy_words(rows: pd.DataFrame) -> str:
+    """Return in how many trials the machine was busy; empty if there were hardly any."""
+    is_busy = [Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]
+    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"][rows["median"].notna()].nunique()
+    said = (
+        f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times may be too long"
+    )
+    return said if busy > LEAST_BUSY_SHARE * count else ""
+
+
+def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits) -> list[str]:
     """Return counts by status, and what was measured: a line for each grid, with the command that prints its table.
 
-    frame: rows of `lmsweep.load`. where: conditions on them. fits: whether these texts and tables fit a screen. Grids
-    are cut until their tables do, and joined until this list does. Nothing if there is one that cannot be cut.
+    frame: rows of `lmsweep.load`. where: conditions on them. Grids are cut until their tables fit a screen, and joined
+    until this list fits. Nothing is returned for a single grid that cannot be cut.
     """
     chosen = select(frame, where)
     results = chosen.drop_duplicates(_RESULT)
@@ -82,15 +96,10 @@ def overview(
     return said(lists)
 
 
-def _cut(
-    frame: pd.DataFrame,
-    grid: MeasuredGrid,
-    where: dict[str, str],
-    fits: Callable[[Sequence[str | Table | Listing]], bool],
-) -> list[MeasuredGrid]:
+def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: Fits) -> list[MeasuredGrid]:
     """The grid, in parts if its table does not fit."""
     conditions = where | grid.where
-    table = pivot(frame, **default_layout(frame, where=conditions)._asdict(), where=conditions)
+    table = pivot(frame, where=conditions)
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]

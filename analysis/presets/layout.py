@@ -10,7 +10,7 @@ import pandas as pd
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in
-from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
+from lmsweep.analysis.tables.pivot import Table, arrange, pivot, varying_keys
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import ratio_interval
@@ -90,7 +90,7 @@ class Pivot:
             table = _by_part(frame, values, cols)
         else:
             rows = varying_keys(frame, [*self.rows], cols) if self.rows else None
-            table = pivot(frame, **default_layout(frame, rows=rows, cols=cols, values=values)._asdict(), where={})
+            table = pivot(frame, rows=rows, cols=cols, values=values)
         table = replace(table, title=self.title, together=tuple(values) if self.together else ())
         return with_ratios(table, key=self.cols[-1], baseline=baseline, kind=self.kind) if baseline else table
 

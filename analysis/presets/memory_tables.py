@@ -1,6 +1,7 @@
 """Presets of memory: the peak of a step, what makes it up, the largest allocations; parameters of the models."""
 
 from math import inf
+from typing import Any
 
 import pandas as pd
 
@@ -48,16 +49,12 @@ parts = Pivot(
 
 def allocations(results: Results) -> Listing:
     """The largest allocations of each trial and the lines of code that made them."""
-    found = results.details("allocations", "memory")
-    keys, conditions = _keys_of(found)
-    found = in_order(found[found["rank"] <= _LARGEST], [*keys, "rank"])
-    columns = ["bytes", "count", "at_peak", "category", "phase", "line", "function", "operator"]
-    return Listing(
+    return _largest(
+        results.details("allocations", "memory"),
+        _LARGEST,
+        ["bytes", "count", "at_peak", "category", "phase", "line", "function", "operator"],
         title="Largest allocations in memory during an iteration, including those made before it",
-        frame=found[[*keys, "rank", *columns]],
-        keys=[*keys, "rank"],
         units={"bytes": "B", "count": "1", "at_peak": "1"},
-        conditions=conditions,
         notes=[
             "bytes: of one allocation; count: allocations of this size by this line in this phase; at_peak: how many "
             "of them were in memory at the peak",
@@ -71,17 +68,13 @@ def residuals(results: Results) -> Listing:
     found = results.details("residuals", "memory")
     found = found.assign(total=found["bytes"] * found["count"])
     whole = found.groupby(RESULT)["total"].transform("sum")
-    found = found.assign(share=found["total"].astype("Float64") / whole, block_total=whole)
-    keys, conditions = _keys_of(found)
-    found = in_order(found[found["rank"] <= _MOST_RESIDUALS], [*keys, "rank"])
-    columns = ["bytes", "count", "total", "share", "block_total", "shape", "dtype", "operator", "line"]
-    return Listing(
+    return _largest(
+        found.assign(share=found["total"].astype("Float64") / whole, block_total=whole),
+        _MOST_RESIDUALS,
+        ["bytes", "count", "total", "share", "block_total", "shape", "dtype", "operator", "line"],
         title="Largest residuals of one transformer block: what autograd saves for its backward, without the weights",
-        frame=found[[*keys, "rank", *columns]],
-        keys=[*keys, "rank"],
         units={"bytes": "B", "count": "1", "total": "B", "share": "share", "block_total": "B"},
         together=("total", "block_total"),
-        conditions=conditions,
         notes=[
             "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block; share: total "
             "/ block_total; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
@@ -91,10 +84,12 @@ def residuals(results: Results) -> Listing:
     )
 
 
-def _keys_of(found: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
+def _largest(found: pd.DataFrame, most: int, columns: list[str], **others: Any) -> Listing:
+    """Return these columns of the first `most` rows of each trial, by their rank."""
     trials = found.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
-    return keys, common_conditions(trials, keys)
+    frame = in_order(found[found["rank"] <= most], [*keys, "rank"])[[*keys, "rank", *columns]]
+    return Listing(frame=frame, keys=[*keys, "rank"], conditions=common_conditions(trials, keys), **others)
 
 
 def parameters(results: Results) -> Listing:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import in_natural_order, labels
+from lmsweep.analysis.data.columns import labels, readings
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.roles import JOB
 from lmsweep.trials.spec.workloads import our_workloads
@@ -36,7 +36,7 @@ class MeasuredGrid:
 
     def along(self, name: str, most: int) -> "list[MeasuredGrid]":
         """Return the grid cut into at most this many along one of its axes."""
-        values = labels(in_natural_order(self.rows, name)).unique()
+        values = readings(self.rows, name)
         parts = np.array_split(values, min(most, len(values)))
         return [measured_grid(self.rows, self.rows[labels(self.rows[name]).isin(part)], self.where) for part in parts]
 
@@ -56,27 +56,29 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, known: dict[str, st
     """Return the grid of these rows, some of `results`, which the conditions `known` select in the store."""
     values = {name: {*labels(rows[name])} for name in ["workload", *varying_keys(results, [], [])]}
     masks = {name: labels(results[name]).isin(wanted).to_numpy() for name, wanted in values.items()}
-    # A condition cannot list values that contain a comma; without it, the table shows further results.
+    # Keys for which a condition excludes results. One cannot list values that contain a comma; without it, the table
+    # shows further results.
     kept = [
         name for name in masks if not masks[name].all() and (len(values[name]) == 1 or "," not in "".join(values[name]))
     ]
-    for name in reversed(kept):
+    for name in reversed(kept):  # a condition goes if the others select the same rows
         others = [masks[other] for other in kept if other != name]
         if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
             kept.remove(name)
-    where = {name: ",".join(labels(in_natural_order(rows, name)).unique()) for name in kept}
+    where = {name: ",".join(readings(rows, name)) for name in kept}
     axes = {str(name): codes.nunique() for name, codes in _codes(rows).items()}
     return MeasuredGrid(rows=rows, axes=axes, where=(known or {}) | where)
 
 
 def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The grids of one workload, in turn the one that holds most of the results that are still left."""
+    """Yield the grids of one workload: again and again the one with the most results that no grid before it has."""
     left, codes = np.ones(len(rows), dtype=bool), _codes(rows).to_numpy()
-    # A result lies on the axes along which another one differs from it in nothing else; where grids cross, on those of
-    # both.
+    # A result lies on an axis if another one differs from it in this key alone. Where two grids cross, it lies on the
+    # axes of both.
     sizes = [_group_sizes(np.delete(codes, axis, axis=1)) for axis in range(codes.shape[1])]
     lies_on = np.array(sizes).reshape(codes.shape[::-1]).T > 1
     grids: dict[bytes, NDArray[np.bool_]] = {}
+    # One result stands for all that lie on the same axes and have the same values of the other keys.
     kinds = np.unique(np.where(lies_on, -1, codes), axis=0, return_index=True)[1]
     for place in kinds if len(kinds) <= MOST_KINDS else ():
         inside = (lies_on >= lies_on[place]).all(axis=1) & (lies_on[place] | (codes == codes[place])).all(axis=1)

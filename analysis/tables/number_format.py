@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 from statistics import median_low
 
-from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.trials.results.metrics import Unit, printed_units
 
 EXPONENT_REACH = 1e4
@@ -50,13 +49,6 @@ def p_text(p: float) -> str:
     if p < 0.001:
         return "<0.001"
     return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
-
-
-def size_text(value: float, unit: str) -> str:
-    if math.isnan(value):
-        return NO_VALUE
-    printed = choose_unit(unit, [value])
-    return f"{value / printed.size:.3g} {printed.name}"
 
 
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:

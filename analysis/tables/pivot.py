@@ -12,9 +12,9 @@ from lmsweep.analysis.data.columns import (
     NO_VALUE,
     check_key,
     distinguishing_columns,
-    in_natural_order,
     label,
     natural_ranks,
+    readings,
     varying,
     with_arguments,
 )
@@ -108,16 +108,26 @@ class Layout(NamedTuple):
     values: list[str]
 
 
-def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
+def pivot(
+    frame: pd.DataFrame,
+    *,
+    rows: list[str] | None = None,
+    cols: list[str] | None = None,
+    values: list[str] | None = None,
+    where: dict[str, str] | None = None,
+) -> Table:
     """Return a table of results loaded by `lmsweep.load`.
 
-    values: `phase.metric`, stored or derived (`lmsweep.trials.results.metrics`). where: keys and the value that each
-    must have, or several separated by commas. The cells of a failed trial show its status. Raises RequestError for an
-    unknown name, if nothing is left to show, and if a cell would hold more than one result: results are never averaged.
+    rows, cols, values: None is that of `default_layout`. Values are `phase.metric`, stored or derived
+    (`lmsweep.trials.results.metrics`). where: keys and the value that each must have, or several separated by commas.
+    The cells of a failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show,
+    and if a cell would hold more than one result: results are never averaged.
     """
+    if rows is None or cols is None or values is None:
+        rows, cols, values = default_layout(frame, rows=rows, cols=cols, values=values, where=where)
     _check_request(rows, cols, values)
-    frame = with_arguments(frame, [*rows, *cols, *where])
-    chosen = select(frame, where)
+    frame = with_arguments(frame, [*rows, *cols, *(where or ())])
+    chosen = select(frame, where or {})
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
         raise RequestError("there is nothing to show: no result matches these values and --where")
@@ -138,7 +148,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         cols=cols,
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
-        differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
+        differing={name: _few(readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=(*process_notes(cells), *missing_interval_notes(cells)),
         counted=how_counted(cells) if any(map(counts_flops, values)) else "",
     )
@@ -237,19 +247,17 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     found: list[str] = []
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
+    codes = {name: pd.factorize(cells[name], use_na_sentinel=False)[0].tolist() for name in several}
     for name in names:
         if name not in several:
             continue
         leading = [*FOLLOWS.get(name, ())]
         if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
             leading = ["model", *(other for other in leading if other != "model")]
-        if several.isdisjoint(leading) or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
+        led_by = [codes[other] for other in leading if other in several]
+        if not led_by or len({*zip(*led_by, codes[name], strict=True)}) > len({*zip(*led_by, strict=True)}):
             found.append(name)
     return found
-
-
-def _readings(cells: pd.DataFrame, name: str) -> list[str]:
-    return list(dict.fromkeys(map(label, in_natural_order(cells, name))))
 
 
 def _few(words: list[str]) -> str:
@@ -308,10 +316,10 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
             missing.append(name)
-    readings = {name: _readings(crowd, name) for name in differing}
-    found = ", ".join(f"{name} ({_few(words)})" for name, words in readings.items())
+    values = {name: readings(crowd, name) for name in differing}
+    found = ", ".join(f"{name} ({_few(words)})" for name, words in values.items())
     raise RequestError(
         f"the cell of {cell} would hold {len(example)} results. Results that share a cell differ in {found}. "
         f"Add {' and '.join(missing)} to --rows or --cols, or choose with "
-        + " ".join(f"--where '{name}={readings[name][0]}'" for name in missing)
+        + " ".join(f"--where '{name}={values[name][0]}'" for name in missing)
     )

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from importlib.resources import files
+from itertools import chain
 from textwrap import indent
 from typing import Any
 
@@ -103,11 +104,17 @@ _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]*(e[+-]?\d+)?$)")
 
 
 def _csv(table: Table | Listing) -> str:
-    if isinstance(table, Listing):
-        return _csv_of_listing(table)
-    long = _long(table)
-    long["flags"] = long["flags"].map(" ".join)
-    return _as_csv(long)
+    if isinstance(table, Table):
+        frame, noted = _long(table), {"flags"}
+    else:
+        ends = ("", LOW, HIGH)
+        names = {f"{name}{end}": f"{name}{end} ({unit})" for name, unit in table.units.items() for end in ends}
+        frame, noted = table.frame.rename(columns=names), {"flags", *chain.from_iterable(table.footnotes.values())}
+    for name in noted & {*frame}:
+        frame[name] = [one if isinstance(one, str) else " ".join(one) for one in frame[name]]
+    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    frame = frame.assign(**{name: frame[name].map(_no_formula) for name in texts})
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def _long(table: Table) -> pd.DataFrame:
@@ -115,22 +122,6 @@ def _long(table: Table) -> pd.DataFrame:
     long = table.cells[[*keys, "status", "median", "low", "high", "flags", "reason"]].reset_index(drop=True)
     long.insert(len(keys), "unit", long["value"].map(table.units))
     return long
-
-
-def _csv_of_listing(listing: Listing) -> str:
-    frame = listing.frame
-    if "flags" in frame:
-        frame = frame.assign(flags=frame["flags"].map(" ".join))
-    for name in (source for sources in listing.footnotes.values() for source in sources):
-        frame = frame.assign(**{name: [one if isinstance(one, str) else " ".join(one) for one in frame[name]]})
-    units = {f"{name}{end}": f"{name}{end} ({unit})" for name, unit in listing.units.items() for end in ("", LOW, HIGH)}
-    return _as_csv(frame.rename(columns=units))
-
-
-def _as_csv(frame: pd.DataFrame) -> str:
-    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
-    frame = frame.assign(**{name: frame[name].map(_no_formula) for name in texts})
-    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def _no_formula(value: object) -> object:

@@ -39,7 +39,7 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
     if not able:
-        return Refusal(f"{_nothing_has(nodes)} {device} device")
+        return Refusal(f"{_none_has(nodes)} {device} device")
     wanted = config.accelerator_type
     matching = [node for node in able if wanted is None or wanted in node.names]
     if not matching:
@@ -64,7 +64,8 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
     return min((kind for kind in kinds if _count(kind) >= config.nodes), key=lambda kind: kind[0].gpus > 0)
 
 
-def _nothing_has(nodes: Sequence[Node]) -> str:
+def _none_has(nodes: Sequence[Node]) -> str:
+    """Return the beginning of a sentence: `this machine has no`, `none of the 4 nodes has a`."""
     if len(nodes) > 1:
         return f"none of the {len(nodes)} nodes has a"
     is_here = all(node.started and not node.node_id for node in nodes)

@@ -70,21 +70,18 @@ def spread(trials: Sequence[Trial], layout: Layout) -> tuple[Trial, ...]:
 
 
 def _network(text: str | None, device: Device | None, *, gpus: int) -> Network:
+    choices = f"400Gb (for each GPU, in one direction) or one of: {', '.join(NAMED_NETWORKS)}"
     if text is None:
-        known = NETWORKS.get(device.name) if device else None
-        if known is None:
-            raise RequestError(f"the network between nodes is not known; --network gives it: {_choices()}")
-        words = f"the usual adapters of {device.name if device else ''}, {8 * known / 1e9:g} Gb/s for each GPU"
-        return Network(gpus=gpus, bytes_per_second=known, source=words)
-    if text.lower() in NAMED_NETWORKS:
-        rate, words = NAMED_NETWORKS[text.lower()]
-        return Network(gpus=gpus, bytes_per_second=rate, source=words)
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(Gb|GB)(?:/s|ps)?", text.strip())
-    if not found or float(found[1]) == 0:
-        raise RequestError(f"--network {text}: no such network; give {_choices()}")
-    rate = float(found[1]) * 1e9 / (8 if found[2] == "Gb" else 1)
-    return Network(gpus=gpus, bytes_per_second=rate, source=f"the network that was given, {text} for each GPU")
-
-
-def _choices() -> str:
-    return f"400Gb (for each GPU, in one direction) or one of: {', '.join(NAMED_NETWORKS)}"
+        if device is None or device.name not in NETWORKS:
+            raise RequestError(f"the network between nodes is not known; --network gives it: {choices}")
+        rate = NETWORKS[device.name]
+        source = f"the usual adapters of {device.name}, {8 * rate / 1e9:g} Gb/s for each GPU"
+    elif text.lower() in NAMED_NETWORKS:
+        rate, source = NAMED_NETWORKS[text.lower()]
+    else:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(Gb|GB)(?:/s|ps)?", text.strip())
+        if not found or float(found[1]) == 0:
+            raise RequestError(f"--network {text}: no such network; give {choices}")
+        rate = float(found[1]) * 1e9 / (8 if found[2] == "Gb" else 1)
+        source = f"the network that was given, {text} for each GPU"
+    return Network(gpus=gpus, bytes_per_second=rate, source=source)

@@ -4,5 +4,6 @@ app.py           the verbs
 measure.py       run
 options.py       options of several verbs; checks before slow imports
 read.py          table, compare
-text/            what verbs print
+run_summary.py   what `run` prints at its end
+show_table.py    prints tables and paragraphs: fitted to a terminal, or in another format
 """

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read
 from lmsweep.orchestrator.feature import features
-from lmsweep.orchestrator.terminal import Pager, Traceback, say
+from lmsweep.orchestrator.terminal import Wanted, say
 from lmsweep.trials import __version__
 from lmsweep.trials.spec.errors import RequestError
 
@@ -86,7 +86,7 @@ def common(
     no_pager: Annotated[bool, Option("--no-pager", help="Do not send long output through $PAGER.")] = False,
     debug: Annotated[bool, Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    Pager.wanted, Traceback.wanted = not no_pager, debug
+    Wanted.pager, Wanted.traceback = not no_pager, debug
 
 
 def _listed() -> list[Callable[..., None]]:

@@ -15,7 +15,7 @@ LATE_PLAN_SECONDS = 15.0
 """How long after the end of its time a run may still plan: it then says what did not fit."""
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.running.chooser import Chooser
+    from lmsweep.orchestrator.running.admission import Chooser
     from lmsweep.orchestrator.running.run_plan import Run
 
 
@@ -31,7 +31,7 @@ def run(what: What, where: Where, how: How) -> None:
       lmsweep run quick
     """
     began = time.monotonic()
-    from lmsweep.orchestrator.commands.text.run_summary import show_summary, what_is_left
+    from lmsweep.orchestrator.commands.run_summary import show_summary, what_is_left
 
     ready = run_now(what, where, how, began)
     trial_command = None if where.address else what.trial_command()
@@ -42,7 +42,7 @@ def run(what: What, where: Where, how: How) -> None:
     exit_if_failed(ready)
 
 
-def run_now(what: What, where: Where, how: How, began: float, search: "Chooser | None" = None) -> "Run":
+def run_now(what: What, where: Where, how: How, began: float) -> "Run":
     """Plan and run. began: time.monotonic() at the start."""
     from lmsweep.orchestrator.api import make_ready
     from lmsweep.orchestrator.interrupt import Terminated
@@ -63,7 +63,7 @@ def run_now(what: What, where: Where, how: How, began: float, search: "Chooser |
             raise typer.Exit from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-        run_or_exit(ready, resume, grace=how.grace_seconds, search=search)
+        run_or_exit(ready, resume, grace=how.grace_seconds)
     return ready
 
 
@@ -75,14 +75,15 @@ def exit_if_failed(ready: "Run") -> None:
 
 def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Chooser | None" = None) -> None:
     """Run the plan. If that is interrupted or the store fails, print the command that resumes it, and exit."""
-    from lmsweep.orchestrator.interrupt import RayFailedError, cause, exit_code, last_words
+    from lmsweep.orchestrator.interrupt import LastResort, RayFailedError, cause, exit_code
     from lmsweep.orchestrator.running.run_plan import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
     location = ready.planned.store.location
     stored = f"results of finished trials are in {location}. To resume: {resume}"
+    LastResort.words = stored
     try:
-        with ready.progress, last_words(stored):
+        with ready.progress:
             run_plan(ready, grace=grace, search=search)
     except KeyboardInterrupt:
         say(f"\n{cause()}; {stored}", error=True)

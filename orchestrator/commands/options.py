@@ -1,7 +1,7 @@
 """Options of several verbs. Each checks its text as it is parsed, before a verb imports what takes seconds."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from typer import Argument, CallbackParam, Option
 
@@ -14,13 +14,16 @@ TABLE_FORMATS = ("text", "markdown", "latex", "typst", "csv", "html", "json")
 """Those of `lmsweep.analysis.tables.render`, which imports pandas."""
 
 
-def checked(check: Callable[[str, str], object]) -> Callable[[CallbackParam, Text], Text]:
-    """Return a callback of typer. check(text, option) raises RequestError if the text is wrong."""
+Given = TypeVar("Given")
 
-    def callback(param: CallbackParam, text: Text) -> Text:
-        if text is not None:
-            check(text, max(param.opts, key=len))
-        return text
+
+def checked(check: Callable[[Given, str], object]) -> Callable[[CallbackParam, Given | None], Given | None]:
+    """Return a callback of typer. check(value, option) raises RequestError if the value is wrong."""
+
+    def callback(param: CallbackParam, value: Given | None) -> Given | None:
+        if value is not None:
+            check(value, max(param.opts, key=len))
+        return value
 
     return callback
 
@@ -35,23 +38,19 @@ def one_of(*words: str) -> Callable[[CallbackParam, Text], Text]:
     return checked(check)
 
 
-def _priced(texts: list[str]) -> list[str]:
-    parse_prices(texts)
-    return texts
-
-
-def paired(param: CallbackParam, texts: list[str]) -> list[str]:
-    """Check a repeatable option of FIELD=VALUE: a callback of typer."""
-    pairs(texts, max(param.opts, key=len))
-    return texts
-
-
 StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
 Format = Annotated[
     str, Option(callback=one_of(*TABLE_FORMATS), help=f"{', '.join(TABLE_FORMATS[:-1])} or {TABLE_FORMATS[-1]}.")
 ]
 JsonFormat = Annotated[str, Option(callback=one_of("text", "json"), help="text or json.")]
-Prices = Annotated[Texts, Option("--price", callback=_priced, help="H100=2.5: price in dollars per hour; repeatable.")]
+Prices = Annotated[
+    Texts,
+    Option(
+        "--price",
+        callback=checked(lambda texts, _: parse_prices(texts)),
+        help="H100=2.5: price in dollars per hour; repeatable.",
+    ),
+]
 
 
 def names_of(options: Sequence[str]) -> list[str]:
@@ -72,3 +71,7 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+paired = checked(pairs)
+"""Checks a repeatable option of FIELD=VALUE."""

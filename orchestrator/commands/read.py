@@ -49,7 +49,7 @@ def table(
     from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_parts
+    from lmsweep.orchestrator.commands.show_table import fits_screen, show_parts
 
     if list_presets:
         groups = preset_groups().items()
@@ -108,7 +108,7 @@ def compare(
     given = {"where": where, "baseline": baseline, "contrast": contrast}
     sides = {name: pairs(texts, f"--{name}") for name, texts in given.items()}
     from lmsweep.analysis.comparison.compare import UNDECIDED, VERDICTS
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
 
     fatal = names_of(fail_on)
     for word in fatal:
@@ -120,7 +120,7 @@ def compare(
     found = compare_results(
         store, other, **sides, across=names_of(across), values=value, min_effect=least, same_within=same
     )
-    show_table(found.listing() if verbose or format != "text" else found.brief(), format)
+    show_parts([found.listing() if verbose or format != "text" else found.brief()], format)
     if fatal:  # a combination that fails on one side is a regression, too
         counts = Counter(found.frame["verdict"])
         failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]

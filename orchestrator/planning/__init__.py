@@ -7,8 +7,7 @@ In this room a *prediction* is of memory and an *estimate* is of time.
     prediction_process.py   the process that predicts memory, and its answers as they arrive
     memory_budget.py        how much memory a device has for a trial
     largest_fit.py          the largest batch or context that fits
-    durations.py            how often a trial runs its step, and how long its graph takes to compile
-    time_estimate.py        how long a trial will take, from earlier results or from its step
+    time_estimate.py        how long a trial takes, from earlier results or its step; its iterations, its graph
     step_estimate.py        the predicted step of each trial from its operators, and how sure it is
     own_attention.py        the user's own attention in a step, by the store's time of it alone
     plan_estimate.py        what a whole plan will take, in seconds and dollars

@@ -58,10 +58,6 @@ def dimension_of(config: TrialConfig, dimension: Dimension) -> Dimension:
     return "batch_tokens" if dimension == "batch_size" and config.batching == "token_budget" else dimension
 
 
-def has_model(config: TrialConfig) -> bool:
-    return config.builds_a_model and config.step is None
-
-
 def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None) -> list[Frontier]:
     """Return the frontier of each configuration on the device of this name, within its budget."""
     questions = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.trials.analytic.datasheets import DEVICES, UNKNOWN_SHARE, Device, device_named
 from lmsweep.trials.analytic.memory_bounds import Bounds
-from lmsweep.trials.analytic.memory_prediction import Prediction, enough
+from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import MemoryLimit
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -36,24 +36,19 @@ class Budget:
 
 def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     """Return what a trial may use in this environment; None if its memory size is unknown."""
-    on_gpu = config.takes_gpus
-    whole = environment.device_memory if on_gpu else environment.host_memory_for_a_trial
+    if config.takes_gpus:
+        whole, reserve, where, of_it = environment.device_memory, CUDA_RESERVE, environment.device_name, ""
+        overhead = f"the {config.device_type.upper()} context"
+    else:
+        whole, reserve, where, of_it = environment.host_memory_for_a_trial, HOST_RESERVE, "this host", " for a trial"
+        overhead = "Python and the system"
     if whole is None:
         return None
-    reserve = CUDA_RESERVE if on_gpu else HOST_RESERVE
-    where = environment.device_name if on_gpu else "this host"
-    of_it = "" if on_gpu else " for a trial"
     planned_for = device_named(environment.device_name)
     if planned_for and planned_for.memory_source is None:
         of_it = f", estimated as {UNKNOWN_SHARE:.0%} below the nominal size,"
-    overhead = f"the {config.device_type.upper()} context" if on_gpu else "Python and the system"
     left = max(0, whole - reserve)
     return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} minus {gib(reserve)} for {overhead})")
-
-
-def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
-    """Return whether the peak fits, and a simulation must decide if the reserved segments do."""
-    return prediction.peak <= budget.bytes < enough(prediction)
 
 
 def rooms_of(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:

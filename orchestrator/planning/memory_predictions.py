@@ -11,13 +11,14 @@ from pathlib import Path
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.planning.memory_budget import budget, depends_on_order, why_too_large
+from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import (
     Prediction,
     cublas_workspace,
+    enough,
     memory_config,
     memory_id,
     subject_of,
@@ -61,11 +62,11 @@ SMALL = 2 * 10**9
 
 
 class Predictions:
-    """The predictions of trials. Those missing in the cache are started at once, in the background."""
+    """The predictions of trials. Those missing in the cache are asked for at once, of a process in the background."""
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
-        """Trials below `least` bytes are not predicted; with `each`, up to MOST are, one by one. `operators`: those of
-        steps on GPUs are wanted too."""
+        """least: a trial that needs fewer bytes is not predicted. each: up to MOST trials are predicted one by one, not
+        up to FEW. operators: those of steps on GPUs are wanted, too."""
         self._digest = cache(code_digest)
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, Question] = {}
@@ -82,22 +83,23 @@ class Predictions:
         }
         self.has_operators = operators
         self._cache = _Cache()
-        kept = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
-        self._kept = {key: kept[key] for key in self._wanted if key in kept}
-        self._known: dict[str, Answer] = small | kept
-        """Name in the cache -> what is known: of the memory of a key, of its operators alone, of a verdict."""
+        cached = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
+        self._kept = {key: cached[key] for key in self._wanted if key in cached}
+        """Key -> what the cache has of its memory."""
+        self._known: dict[str, Answer] = small | cached
+        """Name -> an answer. A name is a key, a key with OPERATORS, or what `_verdict_key` returns."""
         count = len(self._wanted) - len(small)
         self._limit: float | None = BOUND_SECONDS if count > MOST else None
         """Seconds after which what is missing is not predicted; None: all is."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
         self._steps = [key for key in on_gpu if self._step(key) is None] if operators and not self._limit else []
-        """Trials whose operators are wanted and not known."""
+        """Keys whose operators are asked for by themselves."""
         is_large = count > (MOST if each else FEW)
+        # In a small plan one answer has both, so keys whose operators alone are missing are asked about, too.
         self._asked = [key for key in self._wanted if key not in self._known or (key in self._steps and not is_large)]
-        """Keys to ask, later in the order of the answers. In a small plan also keys whose memory is known and whose
-        operators are not: one answer has both."""
+        """Keys whose memory is asked for, in the order of the answers."""
         self._answers: Answers | None = None
-        # So large a plan asks in `bound`, which knows the memory of the devices.
+        # A large plan asks in `bound`, which knows the memory of the devices.
         self._is_waiting = bool(self._asked or self._steps) and is_large
         if self._asked and not self._is_waiting:
             self._steps = []
@@ -105,7 +107,7 @@ class Predictions:
             self._start([self._question(key, *wants) for key in self._asked])
 
     def bound(self, rooms: Mapping[str, Sequence[MemoryLimit]]) -> None:
-        """Start to find out which of many configurations fit on these devices, by kind of device."""
+        """In a large plan, start to find out which configurations fit. rooms: kind of device -> the devices there."""
         if not self._is_waiting:
             return
         self._is_waiting = False
@@ -125,8 +127,14 @@ class Predictions:
                 self._asked.append(key)
         if self._asked:
             self._asked = [*self._kept, *self._asked]  # what is known decides about others, too
-        questions = [replace(self._question(key, "bounds"), kept=self._kept.get(key)) for key in self._asked]
-        questions = [replace(one, rooms=tuple(rooms.get(one.config.device_type, ()))) for one in questions]
+        questions = [
+            replace(
+                self._question(key, "bounds"),
+                kept=self._kept.get(key),
+                rooms=tuple(rooms.get(self._wanted[key].config.device_type, ())),
+            )
+            for key in self._asked
+        ]
         if questions or self._steps:
             self._start([*questions, *(self._question(key, "operators") for key in self._steps)])
 
@@ -208,7 +216,8 @@ class Predictions:
             room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
             if not room or not isinstance(prediction, Prediction):
                 continue
-            if depends_on_order(prediction, room) or (trial.config.varies and trial.config.device_type == "cuda"):
+            is_close = prediction.peak <= room.bytes < enough(prediction)  # the segments of the allocator may not fit
+            if is_close or (trial.config.varies and trial.config.device_type == "cuda"):
                 there = MemoryLimit(environment.device_name, room.bytes)
                 config, subject = memory_config(trial.config), subject_of(trial) or "model"
                 questions[self._verdict_key(trial, there)] = Question(

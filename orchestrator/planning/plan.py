@@ -32,7 +32,8 @@ Action = Literal["run", "stored", "predicted_oom", "unsupported"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    index: int
+    index: int = 0
+    """Its place in the plan."""
     trial: Trial
     """Its workloads are those that the action is about."""
     trial_id: str
@@ -45,6 +46,11 @@ class PlannedTrial:
     """What it asks Ray for, if it runs."""
     process: int = 1
     """Which of the processes that measure it this is, counted from 1."""
+
+    @property
+    def slots(self) -> int:
+        """How many trials like this run at once."""
+        return self.placement.slots if self.placement else 1
 
     @property
     def required_placement(self) -> Placement:
@@ -117,10 +123,9 @@ def make_plan(
     placed.sort(key=lambda trial: trial.config.compiles)  # consecutive compiled trials share a process
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
     decisions.settle(placed)
-    planned: list[PlannedTrial] = []
-    for trial in counting(placed, f"decided about {{}} of {len(placed)} trials"):
-        planned += decisions.about(trial, index=len(planned))
-    return Plan(sweep=sweep.name, trials=tuple(planned))
+    counted = counting(placed, f"decided about {{}} of {len(placed)} trials")
+    planned = enumerate(one for trial in counted for one in decisions.about(trial))
+    return Plan(sweep=sweep.name, trials=tuple(replace(one, index=index) for index, one in planned))
 
 
 UNKNOWN = Capabilities("this device", compute=(99, 0))
@@ -146,7 +151,6 @@ class Question:
 
     trial: Trial
     """The trial, with the workloads that are not decided yet."""
-    index: int
     able: list[Node] | Refusal
     """The nodes that can hold it, or why none can."""
     environments: dict[str, Fingerprint]
@@ -204,7 +208,6 @@ class Question:
         """Return the trial with this action, in this environment or else the first."""
         there = self.environments[environment] if environment else next(iter(self.environments.values()))
         return PlannedTrial(
-            index=self.index,
             trial=self.trial,
             trial_id=trial_id(self.trial.config),
             action=action,
@@ -269,12 +272,8 @@ def unsupported(asked: Question) -> Decision | None:
     if not reasons:
         return None
     planned = tuple(
-        replace(
-            asked.planned("unsupported", reason),
-            index=asked.index + place_in_line,
-            trial=replace(asked.trial, workloads=tuple(names)),
-        )
-        for place_in_line, (reason, names) in enumerate(reasons.items())
+        replace(asked.planned("unsupported", reason), trial=replace(asked.trial, workloads=tuple(names)))
+        for reason, names in reasons.items()
     )
     first = frozenset({next(iter(asked.environments))})
     decided = tuple(name for names in reasons.values() for name in names)
@@ -305,16 +304,11 @@ def run(asked: Question) -> Decision | None:
     promise = Promise(by=frozenset(key for _, key in fits))
     if config.processes == 1:
         return Decision(workloads, (found,), promise)
-    planned = tuple(
-        replace(
-            found,
-            index=asked.index + place_in_line,
-            trial=replace(asked.trial, workloads=tuple(name for name in workloads if counts[name] < number)),
-            process=number,
-        )
-        for place_in_line, number in enumerate(range(min(counts.values()) + 1, config.processes + 1))
-    )
-    return Decision(workloads, planned, promise)
+    planned = []
+    for number in range(min(counts.values()) + 1, config.processes + 1):
+        left = tuple(name for name in workloads if counts[name] < number)
+        planned.append(replace(found, trial=replace(asked.trial, workloads=left), process=number))
+    return Decision(workloads, tuple(planned), promise)
 
 
 DECIDERS: tuple[Decider, ...] = (shared, stored, nowhere, unsupported, too_large, run)
@@ -330,16 +324,8 @@ def decide(asked: Question) -> list[Decision]:
             left = tuple(name for name in asked.trial.workloads if name not in decision.workloads)
             if not left:
                 break
-            index = asked.index + len(decision.planned)
-            asked = replace(asked, index=index, trial=replace(asked.trial, workloads=left))
+            asked = replace(asked, trial=replace(asked.trial, workloads=left))
     return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Places:
-    able: list[Node] | Refusal
-    environments: dict[str, Fingerprint]
-    """Its environments there, by environment_id."""
 
 
 class _Decisions:
@@ -349,31 +335,32 @@ class _Decisions:
         self._nodes = nodes
         self._done = done
         self._predictions = predictions
-        self._places: dict[tuple[str, int, int, str | None], _Places] = {}  # by device, world_size, nodes and software
+        self._places: dict[tuple[str, int, int, str | None], tuple[list[Node] | Refusal, dict[str, Fingerprint]]] = {}
+        """Device, world_size, nodes and software -> what `_where` returns."""
         self._digest = cache(code_digest)
         self._promises: dict[str, list[Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
         if self._predictions:
             self._predictions.settle(
-                (trial, environment)
-                for trial in trials
-                for environment in self._where(trial.config).environments.values()
+                (trial, environment) for trial in trials for environment in self._where(trial.config)[1].values()
             )
 
-    def about(self, trial: Trial, *, index: int) -> list[PlannedTrial]:
-        config, places = trial.config, self._where(trial.config)
-        environments = self._with_code(places.environments, trial, trial.code) if trial.code else places.environments
-        met = dict(zip(places.environments, environments, strict=True))
-        able = [] if isinstance(places.able, Refusal) else places.able
-        of_nodes = tuple(met[_id_of(node.environments[config.device_type], config)] for node in able)
+    def about(self, trial: Trial) -> list[PlannedTrial]:
+        """Return the trial as it is planned: once for each process, or in parts, each with its own reason."""
+        config = trial.config
+        able, plain = self._where(config)
+        environments = self._with_code(plain, trial, trial.code) if trial.code else plain
+        with_code = dict(zip(plain, environments, strict=True))  # identifiers of the same environment
+        nodes = [] if isinstance(able, Refusal) else able
+        of_nodes = tuple(with_code[_id_of(node.environments[config.device_type], config)] for node in nodes)
         missing: dict[str, frozenset[str]] = {}
         if not config.software:  # else an environment of its own, with other releases
-            for node, key in zip(able, of_nodes, strict=True):
+            for node, key in zip(nodes, of_nodes, strict=True):
                 missing[key] = missing.get(key, node.missing) & node.missing
         found = decide(
             Question(
-                trial=trial, index=index, able=places.able, environments=environments, of_nodes=of_nodes,
+                trial=trial, able=able, environments=environments, of_nodes=of_nodes,
                 cluster=self._nodes, done=self._done, missing=missing, promises=self._promises,
                 why_too_large=self._predictions.why_too_large if self._predictions else lambda trial, there: None,
             )
@@ -399,7 +386,8 @@ class _Decisions:
         ]
         return {_id_of(one, trial.config): one for one in with_code}
 
-    def _where(self, config: TrialConfig) -> _Places:
+    def _where(self, config: TrialConfig) -> tuple[list[Node] | Refusal, dict[str, Fingerprint]]:
+        """Return the nodes that can hold a trial, or why none can, and its environments there by environment_id."""
         key = (config.device, config.world_size, config.nodes, config.software)
         if key not in self._places:
             able = able_nodes(config, self._nodes)
@@ -408,7 +396,7 @@ class _Decisions:
             else:
                 there = [node.environments[config.device_type] for node in able]
             environments = {_id_of(one, config): expected_with(one, config.software) for one in there}
-            self._places[key] = _Places(able=able, environments=environments)
+            self._places[key] = able, environments
         return self._places[key]
 
 

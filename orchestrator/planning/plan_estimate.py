@@ -2,17 +2,16 @@
 
 import math
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import Placement
-from lmsweep.orchestrator.planning.durations import graph_seconds
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.step_estimate import StepEstimates
-from lmsweep.orchestrator.planning.time_estimate import Estimate, Estimates
+from lmsweep.orchestrator.planning.time_estimate import Estimate, Estimates, graph_seconds
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 
 START_SECONDS = 13.0
@@ -96,51 +95,41 @@ def estimate_plan(
 ) -> PlanEstimate:
     """Estimate the seconds and dollars of a plan. Raises RequestError if no trial runs on a priced device."""
     to_run = plan.to_run
-    devices = {planned.index: _device(planned) for planned in to_run}
-    hourly = hourly_dollars(prices, devices.values()) if to_run else {}
+    hourly = hourly_dollars(prices, map(_device, to_run)) if to_run else {}
     trials = {planned.index: estimates.of(planned) for planned in to_run}
-    reason = next((estimate.reason for estimate in trials.values() if estimate.reason), None)
-    loads: dict[Placement, Load] = defaultdict(Load)
-    of_devices: dict[tuple[str, str], dict[Placement, Load]] = defaultdict(lambda: defaultdict(Load))
-    counts: Counter[tuple[str, str]] = Counter()
-    unknown: Counter[tuple[str, str]] = Counter()
-    dollars = 0.0
-    graphs: dict[tuple[str, str], float] = {}
-    for planned in to_run:
-        config, estimate, placement = planned.trial.config, trials[planned.index], planned.required_placement
-        known = 0.0 if estimate.reason else estimate.seconds
-        device = planned.environment.device_name, config.device_type
-        counts[device] += 1
-        unknown[device] += estimate.reason is not None
-        for load in (loads[placement], of_devices[device][placement]):
-            load.add(known)
-        if config.compiles and estimate.is_new:
-            graphs[planned.trial_id, config.mode] = graph_seconds(config)
-        dollars += hourly.get(devices[planned.index], 0.0) * known * config.world_size
+    unknown = {index for index, estimate in trials.items() if estimate.reason}
+    known = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
+    compiled = [planned for planned in to_run if planned.trial.config.compiles]
+    # Graphs are compiled once, side by side on the cores that a trial may use; the longest alone may take longer.
+    graphs = {
+        (one.trial_id, one.trial.config.mode): graph_seconds(one.trial.config)
+        for one in compiled
+        if trials[one.index].is_new
+    }
     cores = max((node.gpu_share_of_cpus or node.cpus for node in nodes), default=1)
     compiling = max(max(graphs.values(), default=0.0), math.fsum(graphs.values()) / cores)
-    if any(planned.trial.config.compiles for planned in to_run):
-        compiling += FIRST_COMPILED_SECONDS
+    compiling += FIRST_COMPILED_SECONDS if compiled else 0.0
     start = START_SECONDS + compiling if to_run else 0.0
-    alone = is_one_machine(nodes)
-    running = _seconds(loads, alone=alone)
     # A machine also costs money while it starts and compiles.
-    paid = {one.required_placement: hourly.get(devices[one.index], 0.0) for one in to_run}
-    dollars += start * sum(price * placement.slots for placement, price in paid.items())
-    unpriced = dict.fromkeys(name for name, kind in devices.values() if (name, kind) not in hourly) if prices else ()
-    without = sum(estimate.reason is not None for estimate in trials.values())
-    none_known = without > 0 and without == len(trials)
-    seconds = None if none_known else start + running
-    modelled = any(estimate.is_modelled for estimate in trials.values())
-    factors = MODELLED_RANGE if modelled else MEASURED_RANGE
-    of_each = [
+    paid = {one.required_placement: hourly.get(_device(one), 0.0) for one in to_run}
+    dollars = start * sum(price * placement.slots for placement, price in paid.items())
+    dollars += sum(hourly.get(_device(one), 0.0) * known[one.index] * one.trial.config.world_size for one in to_run)
+    unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()
+    none_known = bool(trials) and len(unknown) == len(trials)
+    alone = is_one_machine(nodes)
+    seconds = None if none_known else start + _side_by_side(to_run, known, alone=alone)
+    factors = MODELLED_RANGE if any(estimate.is_modelled for estimate in trials.values()) else MEASURED_RANGE
+    by_device: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
+    for planned in to_run:
+        by_device[planned.environment.device_name, planned.trial.config.device_type].append(planned)
+    devices = [
         DeviceEstimate(
             name=name,
             kind=kind,
-            trials=count,
-            seconds=None if unknown[name, kind] == count else _seconds(of_devices[name, kind], alone=alone),
+            trials=len(there),
+            seconds=None if unknown >= {one.index for one in there} else _side_by_side(there, known, alone=alone),
         )
-        for (name, kind), count in counts.items()
+        for (name, kind), there in by_device.items()
     ]
     return PlanEstimate(
         trials=trials,
@@ -150,9 +139,9 @@ def estimate_plan(
         assumed_cores=next((node.assumed_cores for node in nodes), None),
         dollars=dollars / 3600 if prices and not none_known else None,
         unpriced=tuple(unpriced),
-        reason=reason,
-        without=without,
-        devices=tuple(sorted(of_each, key=lambda one: -(one.seconds or 0.0))),
+        reason=next((estimate.reason for estimate in trials.values() if estimate.reason), None),
+        without=len(unknown),
+        devices=tuple(sorted(devices, key=lambda one: -(one.seconds or 0.0))),
     )
 
 
@@ -161,24 +150,13 @@ def is_one_machine(nodes: Sequence[Node]) -> bool:
     return sum(node.count for node in nodes) <= 1
 
 
-@dataclass
-class Load:
-    """The trials of one placement."""
-
-    total: float = 0.0
-    longest: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.total += seconds
-        self.longest = max(self.longest, seconds)
-
-    def seconds(self, slots: int) -> float:
-        return max(self.longest, self.total / slots)
-
-
-def _seconds(loads: Mapping[Placement, Load], *, alone: bool) -> float:
-    seconds = [load.seconds(placement.slots) for placement, load in loads.items()]
-    return sum(seconds) if alone else max(seconds, default=0.0)
+def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], *, alone: bool) -> float:
+    """Return how long these trials take, side by side where there is room. seconds: of each, by its index."""
+    by_placement: dict[Placement, list[float]] = defaultdict(list)
+    for one in trials:
+        by_placement[one.required_placement].append(seconds[one.index])
+    found = [max(*each, sum(each) / placement.slots) for placement, each in by_placement.items()]
+    return sum(found) if alone else max(found, default=0.0)
 
 
 def _device(planned: PlannedTrial) -> tuple[str, str | None]:

@@ -14,8 +14,10 @@ from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.spec.reference import Code
 
+NOUN = "configuration"
 _WHAT: dict[Want, str] = {
     "memory": "memory",
     "bounds": "memory",
@@ -112,17 +114,13 @@ class Answers:
 
     def _progress(self) -> str:
         done, passed = len(self._found), time.monotonic() - self._began
-        what, words = _WHAT[self._wants], configurations(self.count)
+        what, words = _WHAT[self._wants], count_of(self.count, NOUN)
         if not done:
             return f"predicting the {what} of {words}"
         first = self.count - self._steps
         if self._wants == "bounds" and done < first:
-            return f"predicted the {what} of {configurations(done)}, to find out which of {first} fit"
+            return f"predicted the {what} of {count_of(done, NOUN)}, to find out which of {first} fit"
         if self._steps and done > first:
-            return f"predicted the steps of {done - first} of {configurations(self._steps)}"
+            return f"predicted the steps of {done - first} of {count_of(self._steps, NOUN)}"
         left = passed * (self.count - done) / done
         return f"predicted the {what} of {done} of {words}, {time_left(left)}"
-
-
-def configurations(count: int) -> str:
-    return f"{count} configuration" if count == 1 else f"{count} configurations"

@@ -42,6 +42,7 @@ def _in_order(
 def _split(
     trials: Sequence[PlannedTrial], seconds: Callable[[PlannedTrial], float]
 ) -> tuple[list[PlannedTrial], list[PlannedTrial]]:
+    """Return the shortest trial of each kind, and all others, the longest first."""
     firsts: dict[tuple[object, ...], PlannedTrial] = {}
     for planned in sorted(trials, key=seconds):
         firsts.setdefault(_kind(planned), planned)

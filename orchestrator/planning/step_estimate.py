@@ -15,7 +15,7 @@ from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.analytic.rates.operators import Operators
-from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
+from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, saved_in_16_bits
 from lmsweep.trials.results.environment import is_absent
@@ -90,6 +90,7 @@ class StepEstimate:
 MOST_RANKS = 4096
 """Largest number of ranks for which the gain of doubling is computed."""
 WORTH = 0.8
+"""Share of the first ranks' rate that added ranks must bring, each."""
 
 Estimated = StepEstimate | Refusal
 
@@ -157,11 +158,17 @@ class StepEstimates:
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
         rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
         step = predicted_step(found, config, shipped, rates, subject_of(planned.trial) or "model")
+        if step.ranks:
+            estimated = self._of_ranks(planned, found, rates, step, step.ranks)
+        else:
+            source = source_of(step.time)
+            if is_reference(config.attention) and not own:
+                source += f"; {config.attention} by PyTorch's operators in it, not measured"
+            estimated = _estimate(step, source)
         casts = PRECISIONS[config.precision].autocast is not None
         saved = saved_in_16_bits(step.time, rates) if casts else {}
         return replace(
-            self._estimated(planned, found, rates, step, has_own=own is not None),
-            beyond_autocast={name: step.spread.factor * seconds for name, seconds in saved.items()},
+            estimated, beyond_autocast={name: step.spread.factor * seconds for name, seconds in saved.items()}
         )
 
     def _of_batches(self, planned: PlannedTrial, device: Device) -> Estimated:
@@ -180,30 +187,25 @@ class StepEstimates:
             planning=steps.planning if config.batching != "packed" else 0.0,
         )
 
-    def _estimated(
-        self, planned: PlannedTrial, found: Operators, rates: OperatorRates, step: PredictedStep, *, has_own: bool
-    ) -> StepEstimate:
-        attention = planned.trial.config.attention
-        if step.ranks:
-            return self._of_ranks(planned, found, rates, step)
-        source = source_of(step.time)
-        if is_reference(attention) and not has_own:
-            source += f"; {attention} by PyTorch's operators in it, not measured"
-        return _estimate(step, source)
-
     def _of_ranks(
-        self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, step: PredictedStep
+        self,
+        planned: PlannedTrial,
+        operators: Operators,
+        rates: OperatorRates,
+        step: PredictedStep,
+        time: RankTime,
     ) -> StepEstimate:
-        assert step.ranks is not None, "a step of several ranks"
         config, factor = planned.trial.config, step.spread.factor
         tokens = config.batch_size * config.context_length
         operators = in_precision(operators, config)
 
         def rate(ranks: int) -> float:
+            """Return the tokens per second of so many ranks."""
             among = operators if ranks == config.world_size else resized(operators, config, ranks)
             return ranks // config.tp * tokens / rank_time(among, rates, config).at(factor)
 
         ranks = least = config.world_size
+        # Double the ranks as long as those added bring enough of what as many bring at first.
         while ranks <= MOST_RANKS and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
             ranks *= 2
         prices = [one.dollars for one in self._prices if one.is_of(planned.environment.device_name, None)]
@@ -213,15 +215,21 @@ class StepEstimates:
             dollars=prices[0] * config.world_size / 3600 / known * 1e9 if prices else None,
             worth=ranks if ranks <= MOST_RANKS else None,
         )
-        parts = {name: factor * part for name, part in step.ranks.exposed.items()}
-        source = f"{source_of(step.time, is_host_bound=step.ranks.is_host_bound)}; {_words(fleet, parts)}"
+        parts = {name: factor * part for name, part in time.exposed.items()}
+        source = f"{source_of(step.time, is_host_bound=time.is_host_bound)}; {_words(fleet, parts)}"
         return replace(_estimate(step, source), parts=parts, fleet=fleet)
 
 
 def _estimate(step: PredictedStep, source: str) -> StepEstimate:
-    (seconds, *between), factor = step.sure, step.spread.factor
-    return StepEstimate(time=step.time, factor=factor, seconds=seconds, between=(between[0], between[1]),
-                        others=step.elsewhere, source=source)  # fmt: skip
+    sure = step.sure
+    return StepEstimate(
+        time=step.time,
+        factor=step.spread.factor,
+        seconds=sure.seconds,
+        between=(sure.low, sure.high),
+        others=step.elsewhere,
+        source=source,
+    )
 
 
 def _words(fleet: Fleet, parts: Mapping[str, float]) -> str:

@@ -1,4 +1,7 @@
-"""Estimates how long a trial will take: from its earlier results, or from its step, corrected by other results."""
+"""Estimates how long a trial will take: from its earlier results, or from its step, corrected by other results.
+
+A trial runs its step many times, and its graph must be compiled.
+"""
 
 import statistics
 from collections import defaultdict
@@ -7,14 +10,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.planning.durations import is_modelled, iterations_seconds, once_seconds
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
+from lmsweep.orchestrator.predicting.predicted_step import closed_step
+from lmsweep.trials.analytic.model_operators.model_parts import attention_parts, has_known_work, loss_parts, model_parts
+from lmsweep.trials.analytic.rates.step_time import OperatorRates
 from lmsweep.trials.analytic.trial_durations import ON_GPU, Durations, duration_of
 from lmsweep.trials.results.stored_config import config_of
-from lmsweep.trials.spec.config import STORED_FIELDS, RequestError
+from lmsweep.trials.spec.config import STORED_FIELDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
-from lmsweep.trials.spec.workloads import is_known, workload_named
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.workloads import Workload, is_known, workload_named
 from lmsweep.trials.store.store import Store
 
 NEWEST = 500
@@ -44,19 +50,72 @@ class Estimate:
     """Seconds that do not depend on the step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceSpeed:
-    overhead: float
-    """Median seconds of set-up and compilation."""
-    slowness: float
-    """Median of measured over modelled seconds of all iterations."""
-
-
 class Took(NamedTuple):
     """Seconds of a trial, by its rows: without the start of Ray's worker, for which the first trial waits."""
 
     overhead: float
     iterating: float
+
+
+AUTO_WARMUP_STEPS = 10
+AUTO_MEASURE_STEPS = 60
+"""Typical number of iterations with `auto`."""
+
+
+def is_modelled(config: TrialConfig, workload: Workload) -> bool:
+    """Return whether a closed form knows what the workload does: not if the user's own code does it."""
+    if workload.needs == "model":
+        return config.model_code is None and config.step is None
+    return not is_reference(workload.name)
+
+
+def needs_operators(trial: Trial) -> bool:
+    """Return whether the time of a trial is known only with its operators, which are predicted for GPUs: that of the
+    user's own code, and of ranks, which communicate."""
+    config = trial.config
+    holding = [one for one in map(workload_named, trial.workloads) if one.holds == "model"]
+    return config.device_type == "cuda" and any(
+        config.world_size > 1 or not is_modelled(config, one) for one in holding
+    )
+
+
+def once_seconds(config: TrialConfig, workload: Workload, rates: OperatorRates) -> float:
+    """Return the seconds of one iteration of a workload by the closed form, 0 if there is none, as of the user's own
+    model."""
+    match workload.holds or workload.name:
+        case "attention":
+            return closed_step(attention_parts(config), rates)
+        case "loss":
+            return closed_step(loss_parts(config), rates)
+        case _:
+            return step_seconds(config, rates)
+
+
+def step_seconds(config: TrialConfig, rates: OperatorRates) -> float:
+    """Return the seconds of one step of a whole model by the closed form, 0 if there is none."""
+    return closed_step(model_parts(config), rates) if has_known_work(config) else 0.0
+
+
+def iterations_seconds(config: TrialConfig, workload: Workload, once: float) -> float:
+    """Return the seconds of all iterations of a workload, warm-up included. once: seconds of one iteration."""
+    if workload.iterations is not None:
+        once *= config.batches / workload.iterations if config.varies else 1
+        return max(workload.iterations * once, workload.least_seconds)
+    warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
+    measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
+    measure = config.batches if config.varies else measure
+    series: tuple[float, ...] = (warmup * once, measure * workload.runs_per_step * once)
+    if config.max_seconds is not None:
+        series = tuple(min(one, config.max_seconds + once) for one in series)
+    return max(sum(series), workload.least_seconds)
+
+
+def graph_seconds(config: TrialConfig) -> float:
+    """Return the seconds that one core takes to compile the trial's graph; 0 if it compiles nothing."""
+    if not config.compiles:
+        return 0.0
+    fixed, per_layer = config.compilation.seconds
+    return fixed + per_layer * (config.num_layers or 0)
 
 
 class Estimates:
@@ -72,8 +131,11 @@ class Estimates:
         self._step_of = step_of
         self._rates = DeviceRates(store, nodes)
         self._durations = durations
-        self._measured: dict[tuple[str, str], Took] = {}  # by device_name and measurement_id
-        self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
+        self._measured: dict[tuple[str, str], Took] = {}
+        """Device and measurement_id -> what the newest trial took."""
+        self._speeds: dict[tuple[str, str, bool], tuple[float, float]] = {}
+        """Device, workload and whether it compiles -> medians: seconds of overhead, and measured over modelled seconds
+        of all iterations."""
         if store.exists():
             self._learn(store)
 
@@ -83,6 +145,7 @@ class Estimates:
         setup, iterating, waiting, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
         step = self._step_of(planned)
         for name in planned.trial.workloads:
+            # Identifiers take time, so none is made for a store without results.
             key = (environment.device_name, measurement_id(config, name)) if self._measured else None
             measured = self._measured.get(key) if key else None
             speed = self._speeds.get((environment.device_name, name, config.compiles))
@@ -92,18 +155,18 @@ class Estimates:
                 iterating += measured.iterating
                 continue
             workload = workload_named(name)
-            if not is_modelled(config, workload) and (step is None or workload.holds is None):
+            once = step if workload.holds else None
+            if once is None and not is_modelled(config, workload):
                 reason = reason or (
                     f"how long your own code takes on {environment.device_name} is unknown until it has been measured"
                 )
-            if step is None or workload.holds is None:
+            if once is None:
                 once = once_seconds(config, workload, rates or self._rates.usual(config.device_type))
-            else:
-                once = step
             modelled = iterations_seconds(config, workload, once)
             if speed:
-                setup += speed.overhead
-                iterating += modelled * speed.slowness
+                overhead, slowness = speed
+                setup += overhead
+                iterating += modelled * slowness
             else:
                 rests_on_model = True
                 if rates is None:
@@ -149,4 +212,4 @@ class Estimates:
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))
-            self._speeds[kind] = DeviceSpeed(overhead=overhead, slowness=slowness)
+            self._speeds[kind] = overhead, slowness

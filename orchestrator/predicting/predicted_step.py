@@ -29,9 +29,8 @@ class PredictedStep:
     def elsewhere(self) -> Sure:
         """Return its seconds as other trainers run it, and the 95 % interval: at least as wide as this loop's own."""
         own, others = self.sure, self.others.of(self.ranks or self.time)
-        middle = others.seconds
-        low, high = min(others.low, middle * own.low / own.seconds), max(others.high, middle * own.high / own.seconds)
-        return Sure(middle, low, high)
+        low, high = (others.seconds * end / own.seconds for end in (own.low, own.high))
+        return Sure(others.seconds, min(others.low, low), max(others.high, high))
 
     @property
     def sure(self) -> Sure:
@@ -46,8 +45,11 @@ def predicted_step(
     rates: OperatorRates | None = None,
     subject: Subject = "model",
 ) -> PredictedStep:
-    """Return the step of recorded operators, or a part of it. rates: in place of `shipped`, with what was measured of
-    the user's. subject: attention alone takes other times over its operators than a model does."""
+    """Return the step of recorded operators, or a part of it.
+
+    rates: those of `shipped`, with the measured time of the user's attention. subject: what the operators are of, as
+    attention alone and a whole model take different factors.
+    """
     operators, rates = in_precision(operators, config), rates or shipped
     time = step_time(operators, rates)
     experts = config.num_experts is not None or any("experts" in one.module for one in operators)

@@ -59,22 +59,24 @@ class VariedTimes:
 
 
 def varied_times(config: TrialConfig, known: ShapeOperators, rates: Rates, count: int) -> VariedTimes:
-    """Return the first steps of a configuration, each as long as its slowest rank's. known: the operators of some
-    shapes, which are those of any batch."""
+    """Return the first `count` steps of a configuration, each as long as its slowest rank's.
+
+    known: the operators of some shapes of batches; those of all other shapes follow from them.
+    """
     steps = {
-        shape: predicted_step(its, replace(config, batch_size=shape[0], context_length=shape[1]), rates)
-        for shape, its in known.items()
+        (rows, width): predicted_step(its, replace(config, batch_size=rows, context_length=width), rates)
+        for (rows, width), its in known.items()
     }
     usual, world = next(iter(steps.values())), config.world_size
     of_ranks = [[*islice(batches(config, rank, world), count)] for rank in range(world)]
     timed = {shape: one.ranks or one.time for shape, one in steps.items()}
-
     planning = planning_of(next(iter(known.values())))
 
     def slowest(spread: Spread) -> Times:
         by_rank = []
         for taken in of_ranks:
             shapes = [one.shape for one in taken]
+            # Warm-up steps are not timed, and a shape is planned once.
             is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
             waits = np.outer(np.array(is_new, dtype=float), np.array(planning))
             by_rank.append(seconds_by_shape(timed, shapes, spread, waits))
@@ -82,8 +84,10 @@ def varied_times(config: TrialConfig, known: ShapeOperators, rates: Rates, count
         return longest
 
     times, others = slowest(usual.spread), slowest(usual.others)
-    wider = others[:, :1] * times / times[:, :1]  # at least as unsure as this loop's own
-    others = np.stack([others[:, 0], *np.minimum(others, wider)[:, 1:2].T, *np.maximum(others, wider)[:, 2:].T], axis=1)
+    # As in `PredictedStep.elsewhere`, steps of others are at least as unsure as this loop's own.
+    scaled = others[:, :1] * times / times[:, :1]
+    low, high = np.minimum(others, scaled)[:, 1], np.maximum(others, scaled)[:, 2]
+    others = np.stack([others[:, 0], low, high], axis=1)
     mean = float(times[:, 0].mean())
     return VariedTimes(
         times=times,
@@ -102,18 +106,24 @@ def padding_of(config: TrialConfig) -> float:
 
 
 def planning_of(operators: Operators) -> tuple[float, float]:
-    """Return how long device and host wait for the plans of cuDNN's attention for one more shape. The device has work
-    left from forward when backward needs its plan, the host has not."""
+    """Return how long device and host wait for the plans of cuDNN's attention for one more shape.
+
+    The device waits for the plan of forward only: it has work left from forward while the host plans backward.
+    """
     kernels = [one.name for one in operators if one.name.startswith("sdpa_cudnn")]
     forward, backward = PLANNING if kernels else (0.0, 0.0)
     return forward, forward + backward * any(name.endswith("_backward") for name in kernels)
 
 
 def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spread: Spread, waits: Times) -> Times:
-    """Return seconds and interval of a step of each shape, from those of a few. By the device, and by the host, a step
-    takes a constant, a time for each token, and one for each pair of tokens in a row, none less than the least known
-    one; then it waits. The longer decides. waits: of device and host, (steps, 2)."""
-    shares = _features(shapes) @ np.linalg.pinv(_features(known))  # of the known steps in each: (steps, known)
+    """Return seconds and interval of a step of each shape, from the known steps of a few shapes.
+
+    The time of the device is fitted as a constant, a time for each token and one for each pair of tokens in a row, and
+    likewise that of the host; no step takes less than the shortest known one. Each then waits, and the longer of the
+    two is the step. waits: seconds of device and host, (steps, 2).
+    """
+    # A linear fit: each step is a weighted sum of the known ones. (steps, known)
+    shares = _features(shapes) @ np.linalg.pinv(_features(known))
     ends = (
         (spread.factor, None, 1.0),
         (spread.factor / spread.width, 0, PLANNING_HOSTS[0]),

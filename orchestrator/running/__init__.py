@@ -2,8 +2,7 @@
 
     before_run.py     software, damage in the store, other runs on this machine
     run_plan.py       a whole run: order, launch, collect, account for the time
-    chooser.py        what decides which trial comes next, if not the plan
-    admission.py      which trials may still begin, given `--budget` and Ctrl-C
+    admission.py      which trial comes next, if not by the plan; which may begin, given `--budget` and Ctrl-C
     tune_runner.py    Ray Tune's searcher, scheduler and callback, and the run through them
     supervisor.py     the Ray actor of one slot, and those on the other nodes of its trial
     worker.py         runs trials on a node: reserves the device, never uses it

@@ -1,13 +1,35 @@
-"""Decides which trials may still begin, given the run's time budget and Ctrl-C."""
+"""Which trial of a run comes next, if not the plan says it, and which may still begin, given its time and Ctrl-C."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 from types import FrameType
+from typing import Protocol
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import ENDING_SECONDS, latest_end
 from lmsweep.orchestrator.running.progress.eta import Eta
+from lmsweep.trials.results.record import Record
+
+
+class Chooser(Protocol):
+    """Chooses the next trial of a run in place of the plan's order, and learns what each measured.
+
+    Trials are given by their positions in that order.
+    """
+
+    @property
+    def likely(self) -> Sequence[int]:
+        """The positions most likely to be chosen after the last one, the likeliest first: compiled ahead."""
+
+    def choose(self, left: Collection[int]) -> int | None:
+        """Return the position to run next; None if no trial should run now."""
+
+    def withdraw(self, position: int) -> None:
+        """Take back a choice: the trial does not begin, or was cut."""
+
+    def learn_trial(self, position: int, records: Sequence[Record]) -> None:
+        """Learn what a trial measured."""
 
 
 class Gate:
@@ -43,10 +65,8 @@ class Gate:
         with self._lock:
             if self.until is not None:
                 before = [one for one in self._begun.values() if self._eta.alone or one.placement == planned.placement]
-                ahead = sum(
-                    self._eta.still_expected(one) / (one.placement.slots if one.placement else 1) for one in before
-                )
-                if time.monotonic() + ahead + self._eta.expected(planned) > self.until:
+                until_free = sum(self._eta.still_expected(one) / one.slots for one in before)
+                if time.monotonic() + until_free + self._eta.expected(planned) > self.until:
                     return False
             self._begun[planned.index] = planned
         return True

@@ -15,17 +15,17 @@ from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, post
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
-from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.chooser import Chooser
+from lmsweep.orchestrator.running.admission import Chooser, Gate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
-from lmsweep.orchestrator.running.progress.trial_words import count_trials, descriptions
+from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.digest import pack
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.store.store import Store
 
 COMPACT_FROM = 32
@@ -103,7 +103,7 @@ def prepare(
     progress = RunProgress(to_run, eta, names=names, phases=phases, is_search=is_search, began=began, expected=expected)
 
     def on_close() -> None:
-        what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
+        what = f"finishing {count_of(eta.running, 'trial')}" if eta.running else "no trial is running; starting none"
         progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
     gate = Gate(eta, until=until, on_close=on_close, budget=0.0 if until is None else until - began)
@@ -137,7 +137,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     def announce_grace(signal_name: str) -> None:
         run.gate.closed = True
         running = run.eta.running
-        what = f"{count_trials(running)} may finish within {grace:g} s" if running else "no trial is running"
+        what = f"{count_of(running, 'trial')} may finish within {grace:g} s" if running else "no trial is running"
         run.progress.say(f"{signal_name}: {what}")
 
     def say_death(node: LiveNode) -> None:

@@ -14,6 +14,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.record import Record, Row, failures_of
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.store.store import Store
 
 MOST_WAITING = 100
@@ -73,10 +74,9 @@ class StoreWriter:
         except (OSError, RequestError) as error:
             raise StoreError(f"what is stored could not be checked: {error}") from error
         if lost:
-            count = "1 trial" if len(lost) == 1 else f"{len(lost)} trials"
             raise StoreError(
-                f"{self._store.location} has lost results of {count} of the {len(added['measurements'])} that were "
-                "stored: their files have been deleted or changed since"
+                f"{self._store.location} has lost results of {count_of(len(lost), 'trial')} of the "
+                f"{len(added['measurements'])} that were stored: their files have been deleted or changed since"
             )
 
     def _work(self) -> None:

@@ -94,6 +94,7 @@ class Supervisor(tune.Trainable):
                     failed_at = time.monotonic()
 
         def is_cancelled() -> bool:
+            """Whether ranks failed so long ago that the node with the cause has reported it: others wait in vain."""
             collect(0.0)
             return failed_at is not None and time.monotonic() - failed_at > BLAME_SECONDS
 

@@ -20,8 +20,7 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.placement import LiveNode, LiveNodes, Placement
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.chooser import Chooser
+from lmsweep.orchestrator.running.admission import Chooser, Gate
 from lmsweep.orchestrator.running.supervisor import Supervisor, resources
 from lmsweep.trials.machine.scratch import scratch_folder
 from lmsweep.trials.results.outcome import Status

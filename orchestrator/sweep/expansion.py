@@ -36,10 +36,11 @@ class Expansion:
 def expand(blocks: list[Block]) -> Expansion:
     """Return the configurations of all blocks, and what is wrong with them."""
     wanted: dict[TrialConfig, list[str]] = {}
-    grids: dict[TrialConfig, int] = {}
+    first_grid: dict[TrialConfig, int] = {}
     of_grid: dict[int, list[TrialConfig]] = {}
     problems: dict[Problem, None] = {}
-    asked: dict[Any, TrialConfig] = {}
+    measured_by: dict[Any, TrialConfig] = {}
+    """A workload and the fields that it reads -> the configuration that measures them."""
     idle: list[KeyPath] = []
     for block in blocks:
         grid = next((step for step in block.path if isinstance(step, int)), 0)
@@ -57,11 +58,11 @@ def expand(blocks: list[Block]) -> Expansion:
                 continue
             of_grid.setdefault(grid, []).append(config)
             for workload in block.workloads:
-                question = (workload, _fields_of(workload)(config))
-                before = asked.get(question)
+                measurement = (workload, _fields_of(workload)(config))
+                before = measured_by.get(measurement)
                 if before is None or config.processes > before.processes:
-                    asked[question] = config
-                    grids.setdefault(config, grid)
+                    measured_by[measurement] = config
+                    first_grid.setdefault(config, grid)
                     wanted.setdefault(config, []).append(workload)
                     if before:
                         wanted[before].remove(workload)
@@ -70,7 +71,7 @@ def expand(blocks: list[Block]) -> Expansion:
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
     wanted = {config: names for config, names in wanted.items() if names}
     fields = {grid: tuple(varying_fields(configs)) for grid, configs in of_grid.items()}
-    varying = {config: fields[grids[config]] for config in wanted}
+    varying = {config: fields[first_grid[config]] for config in wanted}
     return Expansion(wanted=wanted, varying=varying, problems=list(problems), idle=idle)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lmsweep.orchestrator.sweep.hints import instead_of_a_variable, instead_of_an_axis
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
-from lmsweep.orchestrator.sweep.ranges import written_out
+from lmsweep.orchestrator.sweep.ranges import is_range, values_of
 from lmsweep.orchestrator.sweep.schema import VARYING, GridFile, given
 from lmsweep.orchestrator.sweep.users_code import Fields, argument_of
 from lmsweep.orchestrator.sweep.validation import validate
@@ -88,6 +88,28 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
                 problems.append(Problem(line=document.line(place), path=place, message=message))
                 axes[name] = [axes[name]]
     return problems
+
+
+def written_out(values: object, path: KeyPath, lines: dict[KeyPath, int]) -> tuple[object, list[Problem]]:
+    """Return the values of an axis, of any type, with ranges written out, and what is wrong; updates `lines`."""
+    if is_range(values):
+        values, lines[*path, 0] = [values], lines.get(path, 1)
+    if not isinstance(values, list) or not any(map(is_range, values)):
+        return values, []
+    numbers: list[object] = []
+    places: list[int] = []
+    problems: list[Problem] = []
+    for index, value in enumerate(values):
+        line = lines.get((*path, index), lines.get(path, 1))
+        try:
+            found: list[object] = [*values_of(value)] if is_range(value) else [value]
+        except ValueError as error:
+            problems.append(Problem(line=line, path=path, message=str(error)))
+            found = [1]  # a valid value, so that validation does not report it again
+        numbers += found
+        places += [line] * len(found)
+    lines |= {(*path, index): line for index, line in enumerate(places)}
+    return numbers, problems
 
 
 def _has_its_shape(written: Any) -> bool:

@@ -95,11 +95,12 @@ def instead_of_an_axis(value: object) -> str:
     """Return what to write in place of a single value where an axis needs a list of them."""
     if isinstance(value, dict):
         return "write the list of values in brackets, or of whole numbers a range, as in 1..8 or 100..400+100"
-    if isinstance(value, str) and (found := _RANGE.fullmatch(value.strip())):
+    text = value.strip() if isinstance(value, str) else ""
+    if found := _RANGE.fullmatch(text):
         first, end, step = (int(one or 1) for one in found.groups())
         return f"write {first}..{end - 1 - (end - 1 - first) % step}+{step}" if first < end and step else "write a list"
-    if isinstance(value, str) and (several := list_in(_CHOICE.sub(r"\1", value.strip()))):
+    if several := list_in(_CHOICE.sub(r"\1", text)):
         return f"write {several}"
-    if isinstance(value, str) and "range is written" in (range_ := _instead_of_text(value.strip(), "int", "")):
+    if "range is written" in (range_ := _instead_of_text(text, "int", "")):
         return range_
     return "write a list in brackets, or move it to fixed"

@@ -4,8 +4,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TypeGuard
 
-from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.errors import RequestError
 
 MOST_VALUES = 10_000
 """Most values of one range; more are a mistake."""
@@ -38,28 +37,6 @@ def values_of(text: str) -> list[int]:
     if len(numbers) > MOST_VALUES:
         raise ValueError(f"the range {text} has {len(numbers)} values; the most is {MOST_VALUES}")
     return list(numbers)
-
-
-def written_out(values: object, path: KeyPath, lines: dict[KeyPath, int]) -> tuple[object, list[Problem]]:
-    """Return the values of an axis, of any type, with ranges written out, and what is wrong; updates `lines`."""
-    if is_range(values):
-        values, lines[*path, 0] = [values], lines.get(path, 1)
-    if not isinstance(values, list) or not any(map(is_range, values)):
-        return values, []
-    numbers: list[object] = []
-    places: list[int] = []
-    problems: list[Problem] = []
-    for index, value in enumerate(values):
-        line = lines.get((*path, index), lines.get(path, 1))
-        try:
-            found: list[object] = [*values_of(value)] if is_range(value) else [value]
-        except ValueError as error:
-            problems.append(Problem(line=line, path=path, message=str(error)))
-            found = [1]  # a valid value, so that validation does not report it again
-        numbers += found
-        places += [line] * len(found)
-    lines |= {(*path, index): line for index, line in enumerate(places)}
-    return numbers, problems
 
 
 def seconds_of(text: str, option: str = "") -> float:

@@ -10,9 +10,8 @@ from typing import Any
 
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.expansion import Expansion, expand
-from lmsweep.orchestrator.sweep.grids import Block, read_grid
+from lmsweep.orchestrator.sweep.grids import Block, read_grid, written_out
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, number_in, parse, refusal, shown
-from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, Axes, SweepFile, given
 from lmsweep.orchestrator.sweep.software_axis import with_software
 from lmsweep.orchestrator.sweep.users_code import argument_of, with_code
@@ -90,14 +89,11 @@ class WrittenSweep:
             warnings.warn(remark.text(self.source), stacklevel=2)
         assert self.file is not None, "without problems, it is valid"
         name, question = self.file.name, self.file.question.stored() if self.file.question else None
-
-        def ready(found: Expansion) -> tuple[Trial, ...]:
-            trials = with_code(_trials(found, name, question), self.code, self.trusted)
-            return _with_lengths(with_software(trials, self.code, self.trusted))
-
-        names = dict.fromkeys(block.name for block in self.blocks if block.name)
-        grids = {one: ready(expand([block for block in self.blocks if block.name == one])) for one in names}
-        trials = ready(expansion)
+        trials = _trials(expansion, name, self.code, self.trusted, question)
+        grids = {}
+        for one in dict.fromkeys(block.name for block in self.blocks if block.name):
+            of_grid = expand([block for block in self.blocks if block.name == one])
+            grids[one] = _trials(of_grid, name, self.code, self.trusted, question)
         if self.must_name_code and not any(one.code or one.config.software for one in trials):
             raise RequestError(
                 f"{self.source}: code: names a folder with your code, and none of its trials names anything there; "
@@ -182,14 +178,10 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     if problems := problems + expansion.problems:
         said = [replace(one, line=None, path=one.path[one.path[:1] == ("fixed",) :]) for one in problems]
         raise refusal("trial", said)
-    trials = _with_lengths(with_software(with_code(_trials(expansion, "trial"), code, trusted), code, trusted))
+    trials = _trials(expansion, "trial", code, trusted)
     if len(trials) > 1:
         raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
     return trials[0]
-
-
-def _with_lengths(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
-    return tuple(replace(one, config=with_lengths(one.config)) if one.config.varies else one for one in trials)
 
 
 def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Scalar]]:
@@ -230,15 +222,9 @@ def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> Non
 
 def _document(text: str, source: str) -> Document:
     """Without keys such as x-defaults, which hold anchors."""
-    try:
-        document = parse(text, source)
-        is_wrong = not isinstance(document.data, dict | None)
-    except RequestError:
-        if not _is_toml(text):
-            raise
-        is_wrong = True
-    if is_wrong and _is_toml(text):
+    if _is_toml(text):
         raise RequestError(f"{source}:1: this is TOML\n{AS_IN}")
+    document = parse(text, source)
     if document.data is None:
         raise RequestError(
             f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{AS_IN}"
@@ -281,9 +267,14 @@ def _idle_rows(idle: Iterable[KeyPath], forced: dict[str, list[object]], documen
             yield Problem(line=document.line(place), path=place, message="excludes nothing: no combination matches")
 
 
-def _trials(found: Expansion, sweep: str, question: str | None = None) -> tuple[Trial, ...]:
-    """Return the trials. A user's workload is a trial by itself: its code is part of its environment alone."""
-    return tuple(
+def _trials(
+    found: Expansion, sweep: str, code: str | None, trusted: Sequence[str], question: str | None = None
+) -> tuple[Trial, ...]:
+    """Return the trials, with code, software and lengths. Raises RequestError if one of these is wrong.
+
+    A user's workload is a trial by itself: its code is part of its environment alone.
+    """
+    trials: Iterable[Trial] = (
         Trial(config=config, workloads=names, sweep=sweep, question=question, varying=found.varying[config])
         for config, asked in found.wanted.items()
         for names in (
@@ -292,6 +283,8 @@ def _trials(found: Expansion, sweep: str, question: str | None = None) -> tuple[
         )
         if names
     )
+    trials = with_software(with_code(trials, code, trusted), code, trusted)
+    return tuple(replace(one, config=with_lengths(one.config)) if one.config.varies else one for one in trials)
 
 
 def _text(name_or_path: str) -> tuple[str, str]:

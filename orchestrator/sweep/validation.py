@@ -147,7 +147,7 @@ def _message(error: Any, path: KeyPath) -> str:
         return f"{shown(value)} is a single value; {variable or instead_of_an_axis(value)}"
     if kind == "list_type" and name == "workloads" and isinstance(value, str):
         return f"{shown(value)} is not a list; write [{value}]"
-    if kind == "model_type":
+    if kind in ("model_type", "dict_type"):
         is_setting = re.match(r"\w+ ?[:=] ?\S", str(value))
         advice = "; write a colon and a space after each key, as in model: tiny" if is_setting else ""
         return f"{shown(value)} is not a mapping of keys to values{advice}"

@@ -2,25 +2,33 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from lmsweep import analysis
 from lmsweep.trials.analytic import formulas
+from lmsweep.trials.analytic.datasheets import find_device, peak_flops
+from lmsweep.trials.analytic.formulas import forward_flops, recomputed_flops
+from lmsweep.trials.model.precision_modes import MATH_MODES
+from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.trials.spec.ways.checkpointings import checkpointing_of
+from lmsweep.trials.timing.validity_flags import exceeds_peak, least_forward_flops, least_recomputed_flops
+from tests.support.made_up_results import H200, Attempts, config
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
 ODD = ModelSize(d_model=48, d_ff=80, num_layers=3, num_heads=4)
-PUBLISHED = ("small", "medium", "large", "xl", "2.7b")
 
 
 def dimensions(
@@ -28,10 +36,6 @@ def dimensions(
 ) -> dict[str, int]:
     of_size = {name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")}
     return of_size | {"vocab_size": vocab_size, "context_length": context_length, "batch_size": batch_size}
-
-
-def without_heads(dimensions: dict[str, int]) -> dict[str, int]:
-    return {name: value for name, value in dimensions.items() if name != "num_heads"}
 
 
 def make_model(
@@ -72,39 +76,6 @@ def bytes_kept(model: Transformer, batch: list[Tensor], context: contextlib.Abst
     return sum(storage.nbytes() for storage in kept.values())
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("small", 128_625_408),
-        ("medium", 423_183_360),
-        ("large", 969_411_840),
-        ("xl", 1_998_235_200),
-        ("2.7b", 3_406_809_600),
-        ("tiny", None),
-        ("10b-2026", None),
-    ],
-)
-def test_parameters_are_as_many_as_published_and_as_the_model_has(name: str, count: int | None) -> None:
-    size = SIZES[name]
-    shape = dimensions(size, context_length=2, batch_size=1)
-    model, _ = make_model(size, shape, device="meta")
-    in_model = sum(p.numel() for p in model.parameters())
-    dims = {key: shape[key] for key in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    assert formulas.parameter_count(**dims) == in_model
-    assert count in (in_model, None)
-
-
-@pytest.mark.parametrize("mode", ["train_forward", "forward_backward"])
-def test_flops_of_a_step_are_what_pytorch_counts_with_the_backward_pass(mode: str) -> None:
-    shape = dimensions(SIZES["small"], context_length=256)
-    model, (tokens, targets) = make_model(SIZES["small"], shape, device="meta")
-    with FlopCounterMode(display=False) as counter:
-        loss = cross_entropy(model(tokens), targets)
-        if mode == "forward_backward":
-            loss.backward()
-    assert formulas.PASSES[mode] * formulas.forward_flops(**without_heads(shape)) == counter.get_total_flops()
-
-
 def test_flops_of_attention_alone_are_what_pytorch_counts() -> None:
     batch_size, heads, context_length, d_head = 3, 4, 32, 16
     q, k, v = (torch.empty(batch_size, heads, context_length, d_head, device="meta").requires_grad_() for _ in "qkv")
@@ -131,29 +102,59 @@ def test_bytes_kept_for_backward_are_exactly_the_closed_form(device: str, autoca
         assert bytes_kept(model, batch, context) == formulas.saved_bytes(autocast=autocast, **shape)
 
 
-def test_the_autocast_of_cuda_keeps_what_pytorchs_own_keeps_where_the_cpu_has_the_same_list() -> None:
-    # Attention by sdpa: written out it has an exp, which PyTorch's autocast for the CPU does not cast.
-    shape = dimensions(ODD, vocab_size=97, context_length=13, batch_size=3)
-    model, batch = make_model(ODD, shape, device="cpu", attention="sdpa")
-    emulated = bytes_kept(model, batch, autocast_on("cpu"))
-    assert emulated == bytes_kept(model, batch, torch.autocast("cpu", dtype=torch.bfloat16))
-    assert emulated != bytes_kept(model, batch, contextlib.nullcontext())
+SMALL = TrialConfig(
+    d_model=16, d_ff=48, num_layers=7, num_heads=2, vocab_size=50, context_length=8, batch_size=2,
+    mode="forward_backward",
+)  # fmt: skip
+SHAPES = [{}, pytest.param({"feed_forward": "gelu", "num_experts": 4, "active_experts": 2}, marks=pytest.mark.slow)]
 
 
-def test_numbers_arrays_and_columns_give_the_same() -> None:
-    shapes = [dimensions(SIZES[name], context_length=256) for name in PUBLISHED]
-    frame = pd.DataFrame(shapes)
-    frame["autocast"] = [True, False, True, False, True]
-    columns = {name: frame[name] for name in shapes[0]}
-    arrays = {name: frame[name].to_numpy() for name in shapes[0]}
-    autocasts = list(frame["autocast"])
+def flops_of_backward(settings: TrialConfig) -> int:
+    step = TrainingStep(settings, MATH_MODES["fp32"])
+    step.forward()
+    with FlopCounterMode(display=False) as counter:
+        step.backward()
+    return int(counter.get_total_flops())
 
-    flops = [formulas.forward_flops(**without_heads(s)) for s in shapes]
-    assert list(formulas.forward_flops(**without_heads(columns))) == flops
 
-    saved = [formulas.saved_bytes(autocast=a, **s) for a, s in zip(autocasts, shapes, strict=True)]
-    assert list(formulas.saved_bytes(autocast=frame["autocast"], **columns)) == saved
-    assert list(formulas.saved_bytes(autocast=np.array(autocasts), **arrays)) == saved
+@pytest.mark.parametrize("checkpointing", ["block", "3", "nested", "selective"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_backward_computes_again_is_what_pytorch_counts(checkpointing: str, shape: dict[str, Any]) -> None:
+    settings = replace(SMALL, **shape)
+    counted = flops_of_backward(replace(settings, checkpointing=checkpointing)) - flops_of_backward(settings)
+    terms, tokens = settings.size.terms, 16
+    blocks = forward_flops(**terms, vocab_size=0, context_length=8, batch_size=2)
+    assert counted == recomputed_flops(
+        checkpointing_of(checkpointing).recomputed(7),         block=blocks / 7, tokens=tokens, d_model=16, d_ff=48,
+        router=terms["router"], compiled=0,
+    )  # fmt: skip
 
-    tokens = formulas.tokens_per_step(context_length=frame["context_length"], batch_size=frame["batch_size"])
-    assert list(tokens) == [1024] * 5
+
+def test_hfu_counts_what_is_computed_again_and_mfu_does_not(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    times = {"forward.time": (0.1,), "backward.time": (0.2,), "step.time": (0.3,)}
+    for checkpointing in ("none", "block"):
+        attempts.ok(config(device="cuda", mode="forward_backward", checkpointing=checkpointing), times)
+    frame = analysis.load(attempts.store).set_index(["checkpointing", "phase"])
+    plain, checkpointed = frame.loc["none"], frame.loc["block"]
+    assert (plain["hfu"] == plain["mfu"]).all() and (checkpointed["mfu"] == plain["mfu"]).all()
+    assert checkpointed.loc["forward", "hfu"] == plain.loc["forward", "mfu"]
+    # Backward is twice forward; one more forward of the blocks, less their last products and the head.
+    share = checkpointed.loc["backward", "hfu"] / plain.loc["backward", "mfu"]
+    assert 1.3 < share < 1.5
+    more = checkpointed.loc["step", "hfu"] * 0.3 - plain.loc["step", "hfu"] * 0.3
+    assert more == pytest.approx(checkpointed.loc["backward", "hfu"] * 0.2 - plain.loc["backward", "hfu"] * 0.2)
+
+
+def test_what_is_computed_again_takes_time_too() -> None:
+    gpu = find_device(H200.device_name, None)
+    assert gpu is not None
+    big = config("large", device="cuda", precision="bf16", mode="forward_backward", context_length=1024)
+    peak = peak_flops(gpu, "bf16")
+    assert peak is not None
+    needed = 3 * least_forward_flops(big) / peak
+    again = replace(big, checkpointing="block")
+    assert not exceeds_peak(big, "step", 1.01 * needed, gpu) and exceeds_peak(again, "step", 1.01 * needed, gpu)
+    with_both = needed + least_recomputed_flops(again) / peak
+    assert not exceeds_peak(again, "step", 1.01 * with_both, gpu)
+    assert not exceeds_peak(again, "forward", 1.01 * least_forward_flops(again) / peak, gpu)

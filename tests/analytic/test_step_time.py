@@ -1,10 +1,24 @@
 """The time of a step from its operators: of device or host, with what is exposed."""
 
+import json
+from dataclasses import dataclass
+from statistics import geometric_mean, median
+from typing import Any, Literal, NamedTuple
+
 import pytest
 
 from lmsweep.orchestrator.features.explain.step_text import explained
+from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.model_operators.model_parts import model_parts, seconds_of
+from lmsweep.trials.analytic.rates.intervals import Spread, Sure, spread_for
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, Cost, in_tf32, step_time
+from lmsweep.trials.analytic.rates.rate_set import LAUNCHES, MEASURED_HOSTS, rates_of
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, Cost, StepTime, in_tf32, step_time
+from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from tests.support.command import ROOT
+from tests.support.measured_steps import STEPS, measured_steps, operators_of
 
 
 class Rates:
@@ -66,3 +80,146 @@ def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None
 def test_only_products_of_float32_become_tf32() -> None:
     narrow = operator("mm", 1, dtype="bfloat16")
     assert [one.dtype for one in in_tf32((PRODUCT, narrow, NORM))] == ["tf32", "bfloat16", "float32"]
+
+
+def h100() -> Device:
+    found = find_device("NVIDIA H100 80GB HBM3")
+    assert found is not None
+    return found
+
+
+def large(**fields: object) -> TrialConfig:
+    size = {name: getattr(SIZES["large"], name) for name in ("d_model", "d_ff", "num_layers", "num_heads")}
+    values = {"model": "large", "context_length": 1024, "batch_size": 4, "device": "cuda"} | size | fields
+    return TrialConfig(**values)  # type: ignore[arg-type]
+
+
+def time_of(config: TrialConfig) -> StepTime:
+    return step_time(operators_of(model_parts(config)), rates_of(h100()))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_nearly_all_measured_steps_are_within_a_fifth_of_what_is_expected(name: str) -> None:
+    off = [abs(expected / took - 1) for expected, took in measured_steps(name)]
+    assert sum(one <= 0.2 for one in off) >= 0.9 * len(off) > 0
+    assert sorted(off)[len(off) // 2] <= 0.035
+
+
+def test_steps_in_float32_take_as_long_as_products_of_other_models_let_expect() -> None:
+    # The rates are from profiled steps of `small` and `large` at 256 tokens.
+    models = ("medium", "xl", "2.7b")
+    steps = measured_steps("h100-cs336-2025", precision=("fp32",), model=models, compile=("none",))
+    off = sorted(abs(expected / took - 1) for expected, took in steps if took > 0.03)
+    assert len(off) >= 20 and off[len(off) // 2] <= 0.025 and off[-1] <= 0.08
+
+
+def test_the_mask_of_packed_documents_costs_what_was_measured() -> None:
+    # The share that a mask costs was measured on an H200, these steps on an H100.
+    for expected, took in measured_steps("h100-packing", attention=("sdpa",), lengths=("1024",)):
+        assert expected == pytest.approx(took, rel=0.1)
+    packed = large(precision="bf16", attention="sdpa", lengths="256", batching="packed")
+    names = {one.name for one in step_operators(packed)}
+    assert names > {"sdpa_cudnn_masked", "sdpa_cudnn_masked_backward"}, "whatever the number of sequences"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"precision": "bf16"},
+        {"precision": "bf16", "attention": "sdpa", "lengths": "256", "batching": "packed", "compile": "block"},
+        {"precision": "bf16_pure", "attention": "sdpa", "compile": "block"},
+        {"precision": "bf16", "attention": "sdpa_flash", "compile": "model", "loss": "cross_entropy"},
+        pytest.param({"precision": "bf16", "attention": "sdpa_math", "checkpointing": "block"}, marks=pytest.mark.slow),
+        {"precision": "bf16", "attention": "flex", "lengths": "256", "batching": "packed", "loss": "compiled"},
+        pytest.param({"precision": "fp8_tensorwise", "attention": "sdpa"}, marks=pytest.mark.slow),
+        {"precision": "fp8_rowwise", "attention": "sdpa", "compile": "block"},
+        {"precision": "bf16", "num_kv_heads": 4, "qk_norm": True, "feed_forward": "gelu", "attention": "sdpa"},
+        {"precision": "bf16", "num_experts": 64, "active_experts": 8, "d_ff": 768, "attention": "sdpa"},
+        {"precision": "bf16_pure", "num_experts": 64, "active_experts": 8, "d_ff": 768, "compile": "block"},
+        {"precision": "bf16", "accumulate": 2, "optimizer": "adamw_foreach"},
+    ],
+    ids=str,
+)
+def test_the_operators_in_closed_form_take_as_long_as_those_of_a_run(fields: dict[str, object]) -> None:
+    config = large(**fields)
+    recorded, closed = step_time(step_operators(config), rates_of(h100())), time_of(config)
+    assert closed.computing == pytest.approx(recorded.computing, rel=0.07)
+    assert closed.launching == pytest.approx(recorded.launching, rel=0.15)
+
+
+def test_the_parts_of_a_step_take_as_long_as_its_operators() -> None:
+    for config in (large(precision="bf16"), large(context_length=64, batch_size=1), large(checkpointing="block")):
+        for factor in (1.0, 1.3):
+            whole = time_of(config).at(factor)
+            assert seconds_of(model_parts(config), rates_of(h100()), factor) == pytest.approx(whole, rel=1e-9)
+
+
+SETS = json.loads((ROOT / "tests" / "support" / "recordings" / "finetuning-steps.json").read_text())
+
+
+class Step(NamedTuple):
+    seconds: float
+    unknown: Sure
+    """As predicted before it ran, on a host that nobody had measured."""
+    known: Sure
+    """With the launches of that host."""
+    device_off: float | None
+    """None where the prediction includes what the host does."""
+    peak_off: float
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The parts of a StepTime, as recorded."""
+
+    computing: float
+    launching: float
+    unsure: tuple[float, float]
+    """What assumptions about operators change at least and at most, in seconds."""
+
+    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
+        more = 0.0 if end is None else self.unsure[end]
+        return StepTime(
+            parts=(), computing=self.computing + more, launching=self.launching, hosts=MEASURED_HOSTS, host_source=""
+        ).at(factor, end)
+
+
+def steps_of(name: str) -> list[Step]:
+    # As `plan` takes it from a store.
+    host = min(geometric_mean(one[name] / usual for name, usual in LAUNCHES.items()) for one in SETS[name]["launches"])
+    return [step_of(one["cell"][2], one["predicted"], one["measured"], host) for one in SETS[name]["steps"]]
+
+
+def step_of(settings: list[str], predicted: dict[str, Any], measured: dict[str, Any], host: float) -> Step:
+    computing, launching, unsure = predicted["time"]
+    is_offloaded = any("offload" in one for one in settings)
+    return Step(
+        seconds=measured["seconds"],
+        unknown=Sure(*predicted["seconds"]),
+        known=spread().of(Recorded(computing, host * launching, unsure)),
+        device_off=None if is_offloaded else spread().factor * computing / measured["device_seconds"] - 1,
+        peak_off=predicted["peak"] / measured["peak"] - 1,
+    )
+
+
+def spread() -> Spread:
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    return spread_for(device.name, rates_of(device).level())
+
+
+@pytest.mark.parametrize("host", ["unknown", "known"])
+@pytest.mark.parametrize(("names", "count"), [([*SETS], 77), (["third"], 26)], ids=["all", "unseen"])
+def test_intervals_hold_in_nine_of_ten_steps_that_ran_after_they_were_predicted(
+    names: list[str], count: int, host: str
+) -> None:
+    steps = [step for name in names for step in steps_of(name)]
+    predicted: list[Sure] = [getattr(step, host) for step in steps]
+    held = sum(sure.low <= step.seconds <= sure.high for step, sure in zip(steps, predicted, strict=True))
+    assert len(steps) == count and held >= 0.9 * count
+    assert max(abs(step.peak_off) for step in steps) < 0.005
+
+
+def test_the_device_takes_as_long_as_predicted_in_steps_that_no_rule_was_fitted_to() -> None:
+    off = [abs(step.device_off) for step in steps_of("third") if step.device_off is not None]
+    assert len(off) == 24 and median(off) < 0.04 and max(off) < 0.12

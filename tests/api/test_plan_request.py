@@ -2,14 +2,12 @@
 
 import inspect
 from dataclasses import replace
-from typing import Any
 
-import pytest
 import typer.main
 
 import lmsweep
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.plan_request import OPTIONS, How, PlanArguments, What, Where, command_on, resume_command
+from lmsweep.orchestrator.plan_request import OPTIONS, How, What, Where, command_on, resume_command
 
 VERBS = {
     name: {word for one in verb.params for word in one.opts}
@@ -48,30 +46,3 @@ def test_the_command_for_some_devices_has_everything_else_that_was_given() -> No
     assert command_on("cuda", what, where, how) == f"lmsweep run {rest} --budget 1h"
     elsewhere = replace(where, device="8xH100")
     assert command_on("cuda", what, elsewhere, How(fresh=True)) == f"lmsweep plan {rest} --for 8xH100"
-
-
-def test_a_function_refuses_a_name_that_is_no_option_and_a_missing_sweep() -> None:
-    for function in (lmsweep.plan, lmsweep.run):
-        for args, options in ((("quick",), {"stores": "s"}), ((), {"store": "s"}), (("quick", "s"), {})):
-            with pytest.raises(TypeError):
-                function(*args, **options)
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"retry": ["eror"]}, "--retry eror: no such status; did you mean error"),
-        ({"budget": "soon"}, "--budget soon: write a time"),
-        ({"until": "noon"}, "--until noon: write a time"),
-        ({"grace": "30"}, "--grace 30: write a time"),
-    ],
-)
-def test_a_wrong_word_of_how_is_reported_before_the_sweep_is_read(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        lmsweep.plan("no-such-sweep", **asked)
-
-
-def test_the_arguments_of_the_functions_are_those_of_the_three_parts() -> None:
-    given = PlanArguments("quick", grids=["a"], store="s", predict=False)
-    assert given.part(What) == What("quick", grids=["a"])
-    assert (given.part(Where), given.part(How)) == (Where(store="s"), How(predict=False))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lmsweep
-from tests.support.command import ROOT, lmsweep_here, write_sweep
+from tests.support.command import ROOT, lmsweep_here
 
 H100, H200 = "h100-devices", "h200-devices"
 
@@ -30,22 +30,6 @@ def test_the_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     assert {trial.action for trial in lmsweep.plan("quick", store=str(tmp_path), predict=False).plan.trials} == {"run"}
     with pytest.raises(ValueError, match="nothing to compare"):
         lmsweep.compare(H100)
-
-
-@pytest.mark.slow
-def test_a_program_runs_a_sweep_and_reads_what_it_measured(tmp_path: Path) -> None:
-    sweep = write_sweep(tmp_path)
-    script = (
-        "import lmsweep\n"
-        f"ran = lmsweep.run({str(sweep)!r}, store='results')\n"
-        "assert ran.account.statuses == {'ok': 2}, ran.account.statuses\n"
-        "assert len(lmsweep.load('results').query(\"phase == 'step' and metric == 'time'\")) == 2\n"
-        f"assert not lmsweep.plan({str(sweep)!r}).plan.to_run\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def requirements() -> list[str]:

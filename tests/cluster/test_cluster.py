@@ -106,15 +106,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield replace(started, first_run=said)
 
 
-@pytest.fixture(scope="module")
-def refused(cluster: Cluster) -> subprocess.Popen[str]:
-    """A command on a node whose user has no token; Ray tries for some twenty seconds."""
-    return cluster.hosts.start(
-        0, "source ~/.bashrc; unset RAY_AUTH_MODE; HOME=/nowhere lmsweep plan quick --address auto"
-    )
-
-
-def test_nodes_with_other_code_are_named_before_anything_runs(cluster, refused):
+def test_nodes_with_other_code_are_named_before_anything_runs(cluster):
     file = cluster.hosts.home(2) / "lmsweep" / "trials" / "timing" / "clock.py"
     content = file.read_text()
     file.write_text(content + "# another time\n")
@@ -172,13 +164,6 @@ def test_a_trial_runs_on_the_node_that_has_the_accelerator_it_asks_for(cluster):
 def starts_overlap(rows: pd.DataFrame) -> bool:
     starts = rows.groupby(["sweep", "trial_id"])["started_at"].first()
     return bool(starts["A"].min() < starts["B"].max() and starts["B"].min() < starts["A"].max())
-
-
-def test_the_cluster_refuses_a_client_without_a_token(refused):
-    out, err = refused.communicate(timeout=120)
-    assert refused.returncode == 2, out + err
-    assert "no Ray cluster answers" in err and "token" in err
-    assert "Traceback" not in err
 
 
 def accepted(cluster: Cluster, *, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, dict[str, Any]]:

@@ -22,7 +22,6 @@ from lmsweep.orchestrator.cluster.placement import able_nodes, place, side_by_si
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.trials.distributed.ranks.ranks import parts_of
 from lmsweep.trials.isolation.client import IsolatedRunner
-from lmsweep.trials.isolation.precompile import graphs_of
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
@@ -73,13 +72,6 @@ def test_a_gpu_of_intel_is_placed_like_one_of_nvidia() -> None:
     placed = place(trial, able, [intel])
     assert dict(placed.bundle) == {"CPU": 16.0, "GPU": 1.0} and placed.slots == 2
     assert able_nodes(trial, [node(gpus=1)]) == Refusal("this machine has no xpu device")
-
-
-def test_the_graph_that_is_compiled_ahead_for_a_trial_of_several_nodes_is_that_of_one_rank():
-    config = replace(CONFIG, compile="block")
-    (graph,) = graphs_of([config])
-    assert (graph.world_size, graph.nodes) == (1, 1)
-    assert graphs_of([replace(config, world_size=1, nodes=1)]) == [graph]
 
 
 def test_a_trial_of_several_nodes_asks_for_its_share_of_gpus_on_each_of_so_many_alike():

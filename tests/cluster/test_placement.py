@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
-from lmsweep.orchestrator.cluster.node_discovery import differences, find_nodes, software
+from lmsweep.orchestrator.cluster.node_discovery import differences
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, Placement, can_hold
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -181,12 +181,6 @@ def _unseen(known: Fingerprint) -> Fingerprint:
 # Software
 
 
-def test_the_software_of_a_machine_names_its_libraries_and_every_file_of_the_project():
-    here = software()
-    assert {"Python", "torch", "ray", "pyarrow", "trials/timing/clock.py", "orchestrator/cli.py"} <= here.keys()
-    assert differences(here, dict(here)) == []
-
-
 def test_differences_of_software_are_sentences():
     here = {
         "Python": "3.12",
@@ -225,11 +219,6 @@ def test_an_invalid_cluster_file_is_a_wrong_request(tmp_path, content):
         path.write_text(content)
     with pytest.raises(RequestError, match=r"cluster\.yaml"):
         startable_nodes([], CPU, str(path))
-
-
-def test_a_cluster_file_without_a_cluster_is_a_wrong_request():
-    with pytest.raises(RequestError, match="also give the cluster"):
-        find_nodes(None, str(ROOT / "cluster.yaml"))
 
 
 def test_dead_nodes_hold_nothing_and_live_ones_only_trials_placed_there(plan_of):

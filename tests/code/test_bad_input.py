@@ -21,35 +21,22 @@ def attend(q, k, v, is_causal):
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
 """
 CALLS_INNER = "def attend(q, k, v, is_causal):\n    return inner(q, k, v, is_causal)"
+STUB = "\ndef attend(q, k, v, is_causal): ..."
 BAD = {
-    "raises.py": "import torch\nraise ValueError('no GPU here')\ndef attend(q, k, v, is_causal): ...",
-    "imports_broken.py": "import broken\ndef attend(q, k, v, is_causal): ...",
-    "broken.py": "x = 1\ndef f(:\n",
-    "imports_nothing.py": "import no_such_package\ndef attend(q, k, v, is_causal): ...",
-    "exits.py": "import sys\nsys.exit('bye')\ndef attend(q, k, v, is_causal): ...",
-    "exits_later.py": "import sys\ndef attend(q, k, v, is_causal):\n    sys.exit(3)",
-    "hangs.py": "def spin():\n    while True:\n        pass\nspin()\ndef attend(q, k, v, is_causal): ...",
-    "two_arguments.py": "\ndef attend(q, k):\n    return q",
-    "a_module.py": "import torch\nclass attend(torch.nn.Module):\n    pass",
-    "shape.py": "\n\ndef attend(q, k, v, is_causal):\n    return q.sum(-1)",
-    "gives_a_tuple.py": "def attend(q, k, v, is_causal):\n    return q, k",
-    "device.py": "\nimport torch\ndef attend(q, k, v, is_causal):\n    return q * torch.ones(8, device='meta')",
-    "argument.py": "def attend(q, k, v, is_causal, *, block):\n    return q",
+    "raises.py": ("import torch\nraise ValueError('no GPU here')" + STUB, "2: ValueError: no GPU here"),
+    "imports_broken.py": ("import broken" + STUB, "broken.py:2: SyntaxError"),
+    "imports_nothing.py": ("import nothing" + STUB, "1: ModuleNotFoundError: No module named 'nothing'; not "),
+    "exits.py": ("import sys\nsys.exit('bye')" + STUB, "2: exited with code 1 while it was imported: bye"),
+    "exits_later.py": (STUB.replace("...", "sys.exit(3)\nimport sys"), "2: exited with code 3 in attend"),
+    "hangs.py": ("def spin():\n    while True:\n        pass\nspin()" + STUB, ""),
+    "two_arguments.py": ("\ndef attend(q, k):\n    return q", "2: attend takes 2 arguments"),
+    "a_module.py": ("import torch\nclass attend(torch.nn.Module):\n    pass", "2: attend is a class"),
+    "shape.py": (STUB.replace("...", "return q.sum(-1)"), "2: attend returned (1, 1, 16)"),
+    "gives_a_tuple.py": (STUB.replace("...", "return q, k"), "2: attend returned a tuple"),
+    "device.py": ("import torch" + STUB.replace("...", "return q * torch.ones(8, device='meta')"), ""),
+    "argument.py": ("def attend(q, k, v, is_causal, *, block): ...", "1: TypeError: attend() missing 1 required key"),
 }
-SAID = {
-    "raises.py": "raises.py:2: ValueError: no GPU here",
-    "imports_broken.py": "broken.py:2: SyntaxError",
-    "imports_nothing.py": "imports_nothing.py:1: ModuleNotFoundError: No module named 'no_such_package'; not ",
-    "exits.py": "exits.py:2: exited with code 1 while it was imported: bye",
-    "exits_later.py": "exits_later.py:3: exited with code 3 in attend",
-    "hangs.py": "hangs.py:",
-    "two_arguments.py": "two_arguments.py:2: attend takes 2 arguments",
-    "a_module.py": "a_module.py:2: attend is a class",
-    "shape.py": "shape.py:3: attend returned (1, 1, 16)",
-    "gives_a_tuple.py": "gives_a_tuple.py:1: attend returned a tuple",
-    "device.py": "device.py:",
-    "argument.py": "argument.py:1: TypeError: attend() missing 1 required keyword-only argument",
-}
+"""File -> its text, and what the row reports: after the name of the file, if no other one is to blame."""
 MODEL = """
 import torch
 from torch import nn
@@ -117,7 +104,6 @@ BAD_MODELS = {
     "Raises": "models.py:32: AttributeError: 'Raises' object has no attribute 'no_such_layer'",
     "number": "models.py:34: number returned a int; a model is a torch.nn.Module",
 }
-MODELS = ("NaN", "Good")
 RESEARCH = {
     "analysis/__init__.py": "from analysis.data import x",
     "analysis/data.py": "x = 1",
@@ -150,7 +136,8 @@ GOOD = ("research:attend", "my-kernel.py:attend", "scripts/run.py:attend", "pack
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A code folder with all of these files."""
     folder = tmp_path_factory.mktemp("code")
-    for name, text in {**BAD, "models.py": MODEL, **RESEARCH}.items():
+    bad = {name: text for name, (text, _) in BAD.items()} | {"broken.py": "x = 1\ndef f(:\n"}
+    for name, text in {**bad, "models.py": MODEL, **RESEARCH}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -165,13 +152,14 @@ def measure(runner: IsolatedRunner, folder: Path, attention: str) -> list[Record
     return records_of(runner.run(trial, fallback=fingerprint("cpu")))
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", BAD)
 def test_a_failure_of_the_users_code_begins_with_its_file_and_line(
     name: str, runner: IsolatedRunner, folder: Path
 ) -> None:
     (row,) = measure(runner, folder, f"{name}:attend")
     assert row.status == ("timeout" if name == "hangs.py" else "error")
-    assert row.error and row.error.startswith(SAID[name]), row.error
+    said = BAD[name][1]
+    assert row.error and row.error.startswith(said if ".py" in said else f"{name}:{said}"), row.error
     assert error_line(row.error) == short_line(row.error.splitlines()[0])
 
 
@@ -203,7 +191,9 @@ def test_however_a_model_ends_its_process_the_row_says_what_it_did(
 
 
 def test_a_loss_that_is_nan_from_the_first_iteration_is_flagged(runner: IsolatedRunner, folder: Path) -> None:
-    flagged = {name: [row for row in measure_model(runner, folder, name) if row.metric == "time"] for name in MODELS}
+    flagged = {
+        name: [row for row in measure_model(runner, folder, name) if row.metric == "time"] for name in ("NaN", "Good")
+    }
     assert all("not_finite" in row.flags for row in flagged["NaN"])
     assert flagged["Good"] and not any("not_finite" in row.flags for row in flagged["Good"])
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lmsweep.orchestrator.features.check.check_code import answer
-from lmsweep.orchestrator.features.check.finding import Finding, Question, line_of
+from lmsweep.orchestrator.features.check.finding import Finding, Question
 from lmsweep.trials.analytic.rates import intervals
 from lmsweep.trials.code.importing import CodeFinder, nothing_cached
 from lmsweep.trials.spec.config import TrialConfig
@@ -213,29 +213,24 @@ def test_a_table_that_the_code_caches_is_of_one_run(code: Code) -> None:
     assert {one.kind for name, one in found.items() if name != "compiled ahead"} == {"fine"}, found
 
 
-def test_caches_of_lmsweep_itself_are_kept_where_its_checkout_is_the_code_folder(monkeypatch) -> None:
+def test_caches_of_lmsweep_itself_are_kept_and_modules_that_import_late_what_they_lack_are_not_read(
+    monkeypatch,
+) -> None:
+    """Where lmsweep's checkout is the code folder."""
+
+    class Late(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
     folder = str(Path(intervals.__file__).resolve().parents[3])
     monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=folder)), *sys.meta_path])
     module = types.ModuleType("mine")  # the user's modules may import ours
-    module.__file__, module.spread_for = f"{folder}/mine.py", intervals.spread_for
+    module.__file__, module.spread_for, module.late = f"{folder}/mine.py", intervals.spread_for, Late("late")
     monkeypatch.setitem(sys.modules, "mine", module)
     before = intervals.spread_for("H100 SXM", "measured", 8)
     with nothing_cached():
         pass
     assert intervals.spread_for("H100 SXM", "measured", 8) is before
-
-
-def test_a_module_that_imports_what_it_lacks_once_something_is_read_from_it_is_not_read(monkeypatch, tmp_path) -> None:
-    class Lazy(types.ModuleType):
-        def __getattr__(self, name: str) -> object:
-            raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=str(tmp_path))), *sys.meta_path])
-    module = types.ModuleType("mine")
-    module.__file__, module.lazy = f"{tmp_path}/mine.py", Lazy("lazy")
-    monkeypatch.setitem(sys.modules, "mine", module)
-    with nothing_cached():
-        pass
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:
@@ -296,11 +291,6 @@ def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -
     (found,) = look(code, "slow:f", seconds=3)
     assert found.kind == "wrong"
     assert found.found == "slow.py:4: still running after 3 s (--timeout 5m gives it longer)"
-
-
-def test_the_line_of_a_definition_is_found_without_importing(code: Code) -> None:
-    assert line_of("mine:Good", code) == "mine.py:5"
-    assert line_of("mine:Good.forward", code) == "mine.py:12"
 
 
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Files that somebody put into the folder to make lmsweep hang or fail: each is passed over, the others are read."""
 
+import json
 import os
 from pathlib import Path
 
@@ -75,13 +76,6 @@ def test_hostile_files_beside_the_users_code_are_passed_over(folder: Path) -> No
     check_that_the_model_is_found()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "text"), HOSTILE.values(), ids=HOSTILE)
-def test_so_is_each_alone(folder: Path, name: str, text: str | None) -> None:
-    write(folder / "mine" / name if name == "x.py" else folder / name, text)
-    check_that_the_model_is_found()
-
-
 @pytest.mark.parametrize("text", [HOSTILE[name][1] for name in ("parentheses", "a long sum", "a null byte")])
 def test_a_reference_to_a_hostile_file_is_refused_with_its_name(tmp_path: Path, monkeypatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
@@ -89,3 +83,51 @@ def test_a_reference_to_a_hostile_file_is_refused_with_its_name(tmp_path: Path, 
     Path("s.yaml").write_text("name: s\ngrids: [{workloads: [timing], fixed: {model: {call: 'x:LM'}}}]")
     done = answer_here("plan", "s.yaml")
     assert done.returncode == 2 and "x.py:1: SyntaxError" in done.stderr, done.stderr
+
+
+PLAIN = {
+    "model_type": "llama",
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 2,
+}
+
+
+def with_(**changes: object) -> str:
+    return json.dumps(PLAIN | changes)
+
+
+CONFIGURATIONS = {
+    "nested": (f'{{"a": {"[" * 100_000}', "recursion"),
+    "a list": ("[]", "it is no mapping"),
+    "a text model that is none": (with_(text_config=[1]), "it is no mapping"),
+    "many bytes": (with_(a="x" * 10_000_000), "it has 10000"),
+    "many digits": (with_(hidden_size=1).replace('"hidden_size": 1', f'"hidden_size": 1{"0" * 5000}'), "4300 digits"),
+    "wide": (with_(hidden_size=10**18), "hidden_size is more than"),
+    "many words": (with_(vocab_size=10**18), "vocab_size is more than"),
+    "deep": (with_(num_hidden_layers=10**7), "num_hidden_layers is more than 10000"),
+    "many labels": (with_(num_labels=10**9), "num_labels is more than 1000000"),
+    "many labels within": (with_(text_config=PLAIN | {"num_labels": 10**12}), "num_labels is more than 1000000"),
+    "many labels around": (with_(num_labels=10**9, text_config=PLAIN), "num_labels is more than 1000000"),
+    "many experts": (with_(num_local_experts=10**10), "num_local_experts is more than"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_a_configuration_that_makes_no_model_is_refused(tmp_path: Path, monkeypatch, text: str, words: str):
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(text)
+    done = answer_here("fits", "hf:./config.json", "--for", "4090", "--method", "full", "--context", "128")
+    assert done.returncode == 2 and "config.json: " in done.stderr and words in done.stderr, done.stderr
+
+
+def test_so_is_one_that_a_sweep_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(with_())
+    model = "{hf: ./config.json, override: {num_labels: 1000000000}}"
+    Path("s.yaml").write_text(f"name: s\ngrids: [{{workloads: [timing], fixed: {{model: {model}}}}}]")
+    done = answer_here("plan", "s.yaml")
+    assert done.returncode == 2 and "num_labels is more than 1000000" in done.stderr, done.stderr

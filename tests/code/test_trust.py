@@ -125,57 +125,44 @@ def test_the_key_code_leads_only_into_the_files_own_folder(folder: Path, code: o
 
 
 REFERENCES = {
-    "the folder above": "./../evil.py:run",
-    "an absolute path": f"{LIBRARY}/subprocess.py:run",
-    "a link to a file": "./link.py:run",
-    "a link to a package": "neighbour.evil:run",
-    "the home folder": "~/evil.py:run",
-    "an environment": "./.venv/lib/python3.11/site-packages/evil.py:run",
-    "a module of one": "env.bin.evil:run",
-    "another Python": "./python/lib/python3.9/subprocess.py:run",
-    "installed with --target": "./deps/evil.py:run",
-    "installed by Debian": "./pip/lib/python3/dist-packages/evil.py:run",
-    "the folder of a tool": "./.tox/evil.py:run",
-    "an archive": "./mine.zip/evil.py:run",
-    "the standard library": "subprocess:run",
-    "a builtin": "builtins:exec",
-    "an installed package": "typer.main:get_command",
-    "lmsweep": "lmsweep.trials.machine.processes:kill_group",
-    "a module through one of the user's": "mine.model:subprocess.run",
-    "through a package": "mine.model:mine.helper.subprocess.run",
-    "an imported name": "mine.model:system",
-    "under another name": "mine.model:start",
-    "under another name again": "mine.model:deep",
-    "assigned": "mine.model:Alias",
-    "with a type": "mine.model:Bound",
-    "a builtin, assigned": "mine.model:evaluate",
-    "no reference": "mine.model:__import__('os').system",
-    "a module that is misspelt": "mine.modl:Model",
-    "a class that is misspelt": "mine.model:Modle",
-    "a file with an error of syntax": "broken:f",
+    "the folder above": ("./../evil.py:run", "leads out of the code folder"),
+    "an absolute path": (f"{LIBRARY}/subprocess.py:run", ""),
+    "a link to a file": ("./link.py:run", ""),
+    "a link to a package": ("neighbour.evil:run", ""),
+    "the home folder": ("~/evil.py:run", ""),
+    "an environment": ("./.venv/lib/python3.11/site-packages/evil.py:run", "leads out of the code folder"),
+    "a module of one": ("env.bin.evil:run", ""),
+    "another Python": ("./python/lib/python3.9/subprocess.py:run", ""),
+    "installed with --target": ("./deps/evil.py:run", ""),
+    "installed by Debian": ("./pip/lib/python3/dist-packages/evil.py:run", ""),
+    "the folder of a tool": ("./.tox/evil.py:run", ""),
+    "an archive": ("./mine.zip/evil.py:run", ""),
+    "the standard library": ("subprocess:run", "subprocess is part of Python"),
+    "a builtin": ("builtins:exec", "builtins is part of Python"),
+    "an installed package": ("typer.main:get_command", "typer is an installed package"),
+    "lmsweep": ("lmsweep.trials.machine.processes:kill_group", ""),
+    "a module through one of the user's": ("mine.model:subprocess.run", "subprocess is imported from subprocess"),
+    "through a package": ("mine.model:mine.helper.subprocess.run", ""),
+    "an imported name": ("mine.model:system", ""),
+    "under another name": ("mine.model:start", ""),
+    "under another name again": ("mine.model:deep", ""),
+    "assigned": ("mine.model:Alias", ""),
+    "with a type": ("mine.model:Bound", ""),
+    "a builtin, assigned": ("mine.model:evaluate", ""),
+    "no reference": ("mine.model:__import__('os').system", "is not a reference"),
+    "a module that is misspelt": ("mine.modl:Model", "did you mean mine"),
+    "a class that is misspelt": ("mine.model:Modle", "did you mean Model?"),
+    "a file with an error of syntax": ("broken:f", "broken.py:2: SyntaxError"),
 }
+"""How somebody may try it -> the reference, and what is printed if that is not always the same."""
 
 
-SAID = {
-    "the standard library": "subprocess is part of Python",
-    "a builtin": "builtins is part of Python",
-    "an installed package": "typer is an installed package",
-    "a module through one of the user's": "subprocess is imported from subprocess",
-    "an environment": "leads out of the code folder",
-    "the folder above": "leads out of the code folder",
-    "no reference": "is not a reference",
-    "a module that is misspelt": "did you mean mine",
-    "a class that is misspelt": "did you mean Model?",
-    "a file with an error of syntax": "broken.py:2: SyntaxError",
-}
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_a_reference_leads_only_to_what_the_code_folder_defines(folder: Path, name: str) -> None:
+@pytest.mark.parametrize(("reference", "said"), REFERENCES.values(), ids=REFERENCES)
+def test_a_reference_leads_only_to_what_the_code_folder_defines(folder: Path, reference: str, said: str) -> None:
     (folder / "broken.py").write_text("x = 1\ndef f(:\n")
-    done = answer_here("check", sweep(folder, REFERENCES[name], code="."))
+    done = answer_here("check", sweep(folder, reference, code="."))
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stdout
-    assert SAID.get(name, "") in done.stderr
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -309,11 +296,8 @@ def test_files_that_other_programs_run_by_themselves_are_not_run(folder: Path) -
     (folder / "fine.py").write_text(
         "from torch import nn\n\n\ndef make(vocab_size):\n    return nn.Embedding(vocab_size, vocab_size)\n"
     )
-    path.write_text(
-        json.dumps(
-            {"name": "s", "grids": [{"workloads": ["timing"], "fixed": {"model": "fine:make", "vocab_size": 50}}]}
-        )
-    )
+    fixed = {"model": "fine:make", "vocab_size": 50}
+    path.write_text(json.dumps({"name": "s", "grids": [{"workloads": ["timing"], "fixed": fixed}]}))
     done = answer_here("check", path, "--code", folder)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,5 +1,6 @@
 """The user's own attention: what it is called with, and its error before its time."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.record import Record, records_of
+from tests.support.command import ROOT
+from tests.support.needs import needs_cuda
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -95,6 +98,40 @@ def nan(q, k, v, is_causal):
     return _attend(q, k, v, is_causal) * float("nan")
 """
 
+KERNELS = """
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional as F
+
+
+def scores(q, k, v, is_causal):
+    return F.scaled_dot_product_attention(q.detach(), k.detach(), v.detach(), is_causal=is_causal)
+
+
+def in_triton(q, k, v, is_causal):
+    found = scores(q, k, v, is_causal).contiguous()
+    output = torch.empty_like(found)
+    copy[(triton.cdiv(found.numel(), 128),)](found, output, found.numel(), SIZE=128)
+    return output
+
+
+def wrong_triton(q, k, v, is_causal):
+    wrong[(1,)](q, SIZE=128)
+    return q
+
+
+@triton.jit
+def copy(source, target, count, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(target + at, tl.load(source + at, mask=at < count), mask=at < count)
+
+
+@triton.jit
+def wrong(target, SIZE: tl.constexpr):
+    tl.store(target + tl.arange(0, SIZE), nowhere)
+"""
+
 
 class Measure:
     """Measures short trials of a code folder, each in a fresh process."""
@@ -102,10 +139,16 @@ class Measure:
     def __init__(self, folder: Path, runner: IsolatedRunner) -> None:
         self.folder, self.runner = folder, runner
 
-    def __call__(self, attention: str, *settings: str, workload: str = "attention") -> dict[str, Record]:
+    def __call__(self, attention: str, *more: str, workload: str = "attention", context: int = 24) -> dict[str, Record]:
         """The rows of a trial with this attention, by phase and metric."""
-        common = (f"workloads={workload}", "context_length=24", "batch_size=2", "warmup_steps=1", "measure_steps=3")
-        trial = single_trial([*common, f"attention={attention}", *settings], code=str(self.folder))
+        common = (
+            f"workloads={workload}",
+            f"context_length={context}",
+            "batch_size=2",
+            "warmup_steps=1",
+            "measure_steps=3",
+        )
+        trial = single_trial([*common, f"attention={attention}", *more], code=str(self.folder))
         rows = records_of(self.runner.run(trial, fallback=fingerprint("cpu")))
         return {f"{row.phase}.{row.metric}": row for row in rows}
 
@@ -115,6 +158,8 @@ def measure(tmp_path_factory: pytest.TempPathFactory, runner: IsolatedRunner) ->
     """With a code folder that has these attentions."""
     folder = tmp_path_factory.mktemp("code")
     (folder / "mine.py").write_text(ATTENTION)
+    (folder / "kernels.py").write_text(KERNELS)
+    shutil.copytree(ROOT / "examples" / "student" / "cs336_systems", folder / "cs336_systems")
     return Measure(folder, runner)
 
 
@@ -179,11 +224,6 @@ def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Measure)
     assert row.status == "unsupported" and "causal: false" in (row.error or "")
 
 
-def test_in_mode_forward_only_the_output_is_compared(measure: Measure) -> None:
-    rows = measure("mine:plain", *IN_MODEL, "mode=forward", workload="timing")
-    assert "error.output" in rows and "error.gradient" not in rows
-
-
 @pytest.mark.parametrize(
     ("name", "why"), [("without_graph", "its output is no function of q, k and v"), ("ForwardOnly", "the next problem")]
 )
@@ -233,10 +273,29 @@ def test_triton_on_a_cpu_is_unsupported(measure: Measure) -> None:
     assert row.status == "error"
 
 
-def test_lmsweeps_own_attention_has_no_error_rows(measure: Measure) -> None:
-    assert "error.output" not in measure("naive", *IN_ATTENTION)
-
-
 def test_grouped_keys_and_values_are_repeated_for_it(measure: Measure) -> None:
     rows = measure("mine:plain", *IN_ATTENTION, "num_heads=4", "num_kv_heads=2")
     assert rows["forward.time"].samples and "disagrees" not in rows["error.gradient"].flags
+
+
+@needs_cuda
+def test_attention_in_triton_is_compared_with_float64_and_timed(measure: Measure) -> None:
+    rows = measure("cs336_systems.flash_attention:FlashAttention", "d_model=64", "device=cuda", context=512)
+    assert rows["error.output"].samples and rows["error.gradient"].samples
+    assert not any("disagrees" in row.flags for row in rows.values())
+
+
+@needs_cuda
+def test_a_kernel_without_backward_is_measured_forward_alone(measure: Measure) -> None:
+    rows = measure("kernels:in_triton", *IN_ATTENTION, "device=cuda")
+    assert rows["forward.time"].samples and rows["forward.device_time"].samples and rows["error.output"].samples
+    assert rows["backward.time"].samples is None
+    assert "kernels:in_triton has no backward" in (rows["backward.time"].reason or "")
+
+
+@needs_cuda
+def test_the_error_of_tritons_compiler_is_its_cause(measure: Measure) -> None:
+    (row,) = measure("kernels:wrong_triton", *IN_ATTENTION, "device=cuda").values()
+    first = (row.error or "").splitlines()[0]
+    assert first.startswith("kernels.py:") and "nowhere is not defined" in first
+    assert first.endswith("in `tl.store(target + tl.arange(0, SIZE), nowhere)`")

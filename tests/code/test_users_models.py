@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -29,6 +30,7 @@ from lmsweep.trials.code.importing import CodeFinder, use_code
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.layer_kinds import layers_of, only
 from lmsweep.trials.model.users.users_model import repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
@@ -136,16 +138,6 @@ def test_flops_are_those_that_pytorch_counts_on_real_tensors(name: str) -> None:
     assert found.forward
 
 
-def test_flops_of_a_step_are_those_of_all_its_micro_batches() -> None:
-    whole, divided = (count_flops(config("NanoGPT", batch_size=4, accumulate=parts)) for parts in (1, 4))
-    assert divided == whole and whole.forward and whole.backward
-
-
-def test_flops_are_unknown_with_a_reason_if_the_model_looks_at_values() -> None:
-    unknown = count_flops(config("Looking"))
-    assert unknown.forward is None and "cannot run without values" in str(unknown.reason)
-
-
 def test_timing_stores_the_flops_of_each_phase() -> None:
     rows = measured("timing", config("NanoGPT"))
     forward, backward = sample(rows, "forward", "flops"), sample(rows, "backward", "flops")
@@ -212,7 +204,7 @@ def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
     assert len(keys) == 2
 
 
-class Layer(torch.nn.Module):
+class WithExperts(torch.nn.Module):
     """A block with experts; the first one of a model is wider."""
 
     def __init__(self, width: int, experts: int) -> None:
@@ -227,19 +219,14 @@ def test_the_repeated_layers_are_the_outermost_list_not_the_experts_of_one(width
     model = torch.nn.ModuleDict(
         {
             "embeddings": torch.nn.ModuleList(torch.nn.Embedding(5, 4) for _ in range(6)),
-            "layers": torch.nn.ModuleList(Layer(width, experts=8) for width in widths),
+            "layers": torch.nn.ModuleList(WithExperts(width, experts=8) for width in widths),
         }
     )
     found = repeated_layers(model, None)
     assert found is not None and (found.path, found.layers) == ("layers", list(model["layers"]))
-    assert str(found) == "layers (3 x Layer)"
+    assert str(found) == "layers (3 x WithExperts)"
     experts = repeated_layers(model, "layers.1.experts")
     assert str(experts) == "layers.1.experts (8 x Sequential)"
-
-
-def test_the_row_says_which_layers_were_taken() -> None:
-    rows = [row for row in measured("timing", config("Encoder")) if isinstance(row, Record)]
-    assert {row.fingerprint.repeated_layers for row in rows} == {"encoder.layers (4 x TransformerEncoderLayer)"}
 
 
 def test_what_only_the_users_model_knows_is_null_in_its_rows(tmp_path: Path) -> None:
@@ -371,3 +358,55 @@ def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_t
     )
     with pytest.raises(CodeError, match=words):
         TrainingStep(config("Pair"), MathMode())
+
+
+class Layer(nn.Module):
+    def __init__(self, place: int, width: int, window: int | None = None, scale: float = 1.0) -> None:
+        super().__init__()
+        self.place, self.window, self.scale = place, window, scale
+        self.linear = nn.Linear(width, width)
+
+
+@pytest.mark.parametrize(
+    ("layers", "kinds"),
+    [
+        ([Layer(1 + i, 8) for i in range(4)], (0, 0, 0, 0)),
+        ([Layer(i, 4 if i < 1 else 8) for i in range(4)], (0, 1, 1, 1)),
+        ([Layer(i, 8, window=None if i % 2 else 16) for i in range(4)], (0, 1, 0, 1)),
+        ([Layer(i, 8, window=16 if i == 2 else None) for i in range(4)], (0, 0, 1, 0)),
+        ([Layer(i, 8, scale=0.5**i) for i in range(3)], (0, 0, 0)),
+        ([Layer(i, 8, scale=float(i > 0)) for i in range(3)], (0, 1, 1)),
+    ],
+    ids=["their numbers", "widths", "windows", "one window", "scales", "no scale"],
+)
+def test_layers_are_of_one_kind_if_their_modules_weights_and_settings_are_equal(
+    layers: list[Layer], kinds: tuple[int, ...]
+) -> None:
+    model = nn.ModuleDict({"embedding": nn.Embedding(5, 8), "layers": nn.ModuleList(layers)})
+    found = layers_of(model)
+    assert found is not None and (found.path, found.kinds) == ("layers", kinds)
+
+
+class Other(Layer):
+    """Has no __init__ of its own."""
+
+
+class Both(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList((Layer, Other)[place % 2](place, 8) for place in range(4))
+
+
+def test_layers_are_left_out_whatever_class_makes_them() -> None:
+    found = layers_of(Both())
+    assert found is not None and found.kinds == (0, 1, 0, 1)
+    with only(found, [1, 2]) as finish:
+        shallow = Both()
+        finish(shallow)
+    assert [(type(one).__name__, one.place) for one in shallow.layers] == [("Other", 1), ("Layer", 2)]
+    assert layers_of(Both()) == found and "__init__" not in vars(Other)
+
+
+def test_a_model_with_a_layer_outside_its_list_is_run_whole() -> None:
+    assert layers_of(nn.ModuleDict({"layers": nn.ModuleList([Layer(0, 8), Layer(1, 8)]), "extra": Layer(2, 8)})) is None
+    assert layers_of(nn.Linear(2, 2)) is None

@@ -70,14 +70,6 @@ def test_the_memory_of_a_compiled_model_of_ones_own_lies_between_its_weights_and
     assert "its peak is at least" in trial["reason"] and "from the step without torch.compile" in trial["reason"]
 
 
-@pytest.mark.slow
-def test_the_plan_shows_the_largest_batch_of_an_own_model(tmp_path: Path):
-    sweep = sweep_of(tmp_path, OWN)
-    command = ["plan", sweep, "--for", "2GB", "--max-batch", "--set", "context_length=512", "--store", tmp_path / "no"]
-    (found,) = json.loads(lmsweep_here(*command, "--format", "json"))["frontier"]
-    assert found["largest"] > 10 and found["reason"] is None
-
-
 def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
     shape = {"vocab_size": 64, "context_length": 16, "batch_size": 1, "warmup_steps": 1, "measure_steps": 3}
     config = TrialConfig(model="mine-tiny", model_code="zoo.py:Ours", **asdict(SIZES["tiny"]), **shape)

@@ -5,7 +5,6 @@ import os
 import re
 import resource
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -100,12 +99,6 @@ def test_results_on_one_core_are_other_results_than_on_all_cores(finished):
     assert {one["action"] for one in plan["trials"]} == {"run"}
 
 
-def test_the_first_line_of_a_table_counts_what_the_store_holds(finished):
-    _, store, _ = finished
-    assert re.match(r"sweep \S+ on .*cores\): 2 ok\n\n", lmsweep_here("table", store))
-    assert not re.search(": 2 ok", lmsweep_here("table", store, "--format", "markdown"))
-
-
 def test_help_takes_a_third_of_a_second_of_a_core():
     seconds = []
     for _ in range(3):
@@ -131,6 +124,7 @@ def test_help_takes_a_third_of_a_second_of_a_core():
         # Said before memory is predicted, and before anything is written.
         (["run", "quick", "--address", "nowhere"], "'nowhere' is not the address of a Ray cluster"),
         (["run", "quick", "--address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
+        (["run", "quick", "--address", "ray://127.0.0.1:10001"], "run lmsweep on the head node"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; add --set device=cuda"),
         (
             ["plan", "quick", "--for", "A100"],
@@ -186,19 +180,6 @@ attempt(signal.raise_signal, signal.SIGINT)
     assert done.stdout.splitlines() == ["done 1", "interrupted", "interrupted", "done 0", "interrupted"]
 
 
-def test_ctrl_c_at_the_end_is_no_traceback():
-    script = (
-        "import atexit, sys, time; from lmsweep.orchestrator.cli import main;"
-        "sys.argv[1:] = ['--version'];"
-        "atexit.register(lambda: (print('ends', flush=True), time.sleep(60))); main()"
-    )
-    with subprocess.Popen([COMMAND[0], "-c", script], stdout=-1, stderr=-1, text=True, cwd=ROOT) as process:
-        assert process.stdout.readline().startswith("lmsweep") and process.stdout.readline() == "ends\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == -signal.SIGINT
-        assert process.stderr.read() == ""
-
-
 def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -243,25 +224,6 @@ def test_a_run_whose_output_nobody_reads_continues_without_a_traceback(tmp_path)
     assert planned["counts"] == {"stored": len(planned["trials"])}
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_terminated_command_whose_output_nobody_reads_ends_by_the_signal(tmp_path, unbuffered):
-    script = (
-        "import os, signal, sys\n"
-        "import lmsweep.orchestrator.commands.app as commands, lmsweep.orchestrator.cli as cli\n"
-        "def waits():\n"
-        "    reader, writer = os.pipe()\n"
-        "    os.close(reader)\n"
-        "    os.dup2(writer, 2)\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "commands.app = waits\n"
-        "cli.main()"
-    )
-    variables = os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run([sys.executable, "-c", script], check=False, env=variables)
-    assert done.returncode == 128 + signal.SIGTERM
-    assert not list(tmp_path.iterdir()), "no file about an error in lmsweep"
-
-
 @pytest.mark.parametrize("folder", ["not writable", "a path that is " + "very " * 20 + "long"])
 def test_ray_gets_a_writable_folder_with_a_short_path(tmp_path, monkeypatch, folder):
     there = tmp_path / folder
@@ -274,28 +236,6 @@ def test_ray_gets_a_writable_folder_with_a_short_path(tmp_path, monkeypatch, fol
     monkeypatch.setattr(ray_session, "LONGEST_FOLDER", 3)
     with pytest.raises(RequestError, match="path of at most 3 bytes"):
         folder_for_sockets()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["long", "absent"])
-def test_a_run_does_not_depend_on_tmpdir(tmp_path, kind):
-    folder = tmp_path / ("d" * 100)
-    if kind == "long":
-        folder.mkdir()
-    done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", TMPDIR=str(folder))
-    own = [line for line in done.stderr.splitlines() if "another lmsweep run" not in line]
-    assert done.returncode == 0 and not own, done.stdout + done.stderr
-
-
-def test_no_folder_for_temporary_files_is_one_sentence(tmp_path):
-    script = "import tempfile; tempfile._get_default_tempdir = fail; "
-    script = "import errno, tempfile\ndef fail(): raise FileNotFoundError(errno.ENOENT, 'No usable folder')\n" + script
-    script += "from lmsweep.orchestrator.cli import main; main()"
-    words = [COMMAND[0], "-c", script, "plan", "quick"]
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "set TMPDIR to one that is" in done.stderr, done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow

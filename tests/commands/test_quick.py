@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmsweep.orchestrator.commands.text.run_summary import show_summary
+from lmsweep.orchestrator.commands.run_summary import show_summary
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, latest_end
 from lmsweep.orchestrator.planning.run_order import in_order

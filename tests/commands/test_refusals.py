@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-from lmsweep.analysis.tables.render import FORMATS
-from lmsweep.orchestrator.commands.options import TABLE_FORMATS
 from tests.support.command import ROOT
 
 SLOW = ("numpy", "pandas", "pyarrow", "scipy", "torch", "ray")
@@ -56,10 +54,6 @@ WRONG = {
     "report results --badge b.svg --where nope": "--where nope: write field=value",
     "check quick --timeout nope": "--timeout nope: write a time",
 }
-
-
-def test_the_formats_of_tables_are_those_that_are_written() -> None:
-    assert (*FORMATS,) == TABLE_FORMATS
 
 
 def test_a_value_that_is_wrong_by_itself_is_refused_before_anything_slow_is_imported() -> None:

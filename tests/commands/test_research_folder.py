@@ -84,16 +84,6 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path):
         run_there(folder, sys.executable, "script.py", path=str(ROOT))
 
 
-@pytest.mark.parametrize("path", PATHS[1:])
-@pytest.mark.slow
-def test_every_process_of_a_trial_starts_in_a_folder_of_such_files(folder: Path, path: str):
-    put(folder, *NAMES)
-    settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
-    printed = run_there(folder, *START, "trial", *settings, "--store", "results", path=path)
-    assert re.search(r"timing\s+forward\s+time", printed)
-    assert set(pd.read_parquet(folder / "results" / "measurements")["status"]) == {"ok"}
-
-
 @pytest.mark.slow
 def test_doctor_and_planning_answer_in_a_folder_of_such_files(folder: Path):
     put(folder, *NAMES)
@@ -104,9 +94,10 @@ def test_doctor_and_planning_answer_in_a_folder_of_such_files(folder: Path):
 
 
 @pytest.mark.slow
-def test_a_run_measures_in_a_folder_of_such_files(folder: Path):
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_a_run_measures_in_a_folder_of_such_files(folder: Path, path: str):
     put(folder, *NAMES)
     write_sweep(folder, context_length=[16], compile=["none", "block"])
-    out = run_there(folder, *START, "run", "sweep.yaml", path=f"{ROOT}:.")
+    out = run_there(folder, *START, "run", "sweep.yaml", path=path)
     assert "2 trials, 2 to run" in out
     assert set(pd.read_parquet(folder / "results" / "measurements")["status"]) == {"ok"}

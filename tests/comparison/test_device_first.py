@@ -15,9 +15,8 @@ from lmsweep.orchestrator.features.beside.side_by_side import beside
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H100, H200, Attempts, config, gpu, samples
 
-H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
 STEADY = 2e-3
 
 
@@ -29,10 +28,6 @@ def times(device: float | None, wall: float, count: int = 5) -> dict[str, Any]:
 def of(attempts: Attempts, key: str, baseline: Any, contrast: Any, **options: Any) -> Comparison:
     sides = select_sides(analysis.load(attempts.store, pooled=False), {key: str(baseline)}, {key: str(contrast)})
     return compare(sides.baseline, sides.contrast, between=sides.between, **options)
-
-
-def gpu(**fields: Any) -> Any:
-    return config(device="cuda", **fields)
 
 
 def test_two_runs_on_a_busy_host_differ_in_wall_time_and_in_no_verdict(attempts: Attempts) -> None:

@@ -1,6 +1,5 @@
 """Whatever a server answers under the address of a store, a command that reads it ends with one sentence."""
 
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -55,9 +54,3 @@ def test_whatever_an_address_answers_the_command_ends_with_a_sentence(address: s
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert f"{address}/{kind}/files.json" in done.stderr and "\x1b" not in done.stderr
     assert {"endless": "it has more than", "slow": "it is not whole after 1 s"}.get(kind, "") in done.stderr
-
-
-def test_a_list_of_no_files_is_no_store(address: str) -> None:
-    ANSWERS["no-files"] = b"HTTP/1.0 200 OK\r\n\r\n" + json.dumps([]).encode()
-    done = answer_here("table", f"{address}/no-files")
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr

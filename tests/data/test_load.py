@@ -1,12 +1,9 @@
 """Loading: every stored row and what follows from it."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy.special import stdtrit
@@ -15,10 +12,8 @@ from lmsweep import analysis
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.statistics.variation import PRIORS, Kind
-from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -45,12 +40,6 @@ def test_a_column_has_the_same_type_whether_or_not_it_holds_nulls(attempts: Atte
     with_nulls = analysis.load(attempts.store)
     assert with_nulls["device_memory"].isna().sum() == 1
     assert (with_nulls.dtypes == without).all()
-
-
-def test_text_is_of_type_object_so_that_rows_of_all_its_columns_are_selected_at_once(attempts: Attempts) -> None:
-    attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)})
-    texts = [column.name for column in schema_of(Record) if pa.types.is_string(column.type)]
-    assert {*analysis.load(attempts.store)[texts].dtypes} == {np.dtype(object)}
 
 
 def test_speed_is_the_work_of_the_phase_divided_by_the_median(attempts: Attempts) -> None:
@@ -200,13 +189,6 @@ def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_
     assert "1.00 [0.8" in analysis.render(table, "text")
 
 
-def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        RequestError, match=r"there is no store at .*nothing; create one with: lmsweep run quick --store .*nothing"
-    ):
-        analysis.load(str(tmp_path / "nothing"))
-
-
 @pytest.mark.parametrize(
     "words",
     [["table", "b200-devices"], ["compare", "h100-devices", "b200-devices"], ["best", "b200-devices"],
@@ -225,43 +207,3 @@ def test_a_store_without_rows_loads_as_an_empty_table_with_all_columns(attempts:
     Path(attempts.store.location, "measurements").mkdir(parents=True)
     frame = analysis.load(attempts.store)
     assert frame.empty and {"median", "mfu", "samples"} <= set(frame.columns)
-
-
-@pytest.mark.slow
-def test_ten_thousand_trials_load_and_pivot_in_a_few_times_what_reading_them_takes(tmp_path: Path) -> None:
-    """The budget is 1.5 s on two idle cores; held against reading the same file, because machines differ."""
-    store = Store(str(tmp_path / "large"))
-    _write_large(store, trials=10_000)
-    started = time.perf_counter()
-    plain = store.read()[0].to_pandas()
-    reading = time.perf_counter() - started
-    started = time.perf_counter()
-    frame = analysis.load(store)
-    rows, cols, values = analysis.default_layout(frame)
-    table = analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
-    ours = time.perf_counter() - started
-    assert len(frame) == len(plain) == 80_000 and table.cells["status"].eq("ok").sum() == 10_000
-    assert ours < max(8 * reading, 3.0)
-
-
-def _write_large(store: Store, *, trials: int) -> None:
-    """Copies one trial's eight rows, each time with another batch size and other identifiers."""
-    attempts = Attempts(Path(store.location))
-    names = ("forward.time", "backward.time", "optimizer.time", "step.time", "step.enqueue_time")
-    names += ("trial.setup_time", "trial.warmup_time", "trial.measured_time")
-    template = rows_to_table(attempts.ok(config(), {name: samples(1.0, 0.1) for name in names}), Record)
-    copies = pa.concat_tables([template] * trials)
-    number = np.repeat(np.arange(trials), template.num_rows)
-    ids = pa.array(pd.Series(number).map("{:016x}".format))
-    precisions = pa.array(np.array(["fp32", "bf16"])[number % 2])
-    for name, column in {
-        "trial_id": ids,
-        "measurement_id": ids,
-        "attempt_id": ids,
-        "batch_size": pa.array(number // 2 + 1),
-        "precision": precisions,
-    }.items():
-        copies = copies.set_column(copies.schema.get_field_index(name), name, column)
-    for fragment in Path(store.location, "measurements").iterdir():
-        fragment.unlink()
-    pq.write_table(copies.replace_schema_metadata(template.schema.metadata), fragment, compression="zstd")

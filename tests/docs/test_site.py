@@ -4,12 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from html import unescape
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from urllib.parse import quote
 
 import pytest
 import yaml
@@ -18,7 +14,6 @@ from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS
-from tests.support.browser import launch
 from tests.support.command import PYTHONPATH, ROOT
 from tools.reference import reference
 
@@ -86,34 +81,3 @@ def test_the_search_leaves_out_the_lab_notebook(site: tuple[str, Path]) -> None:
     index = json.loads((site[1] / "search" / "search_index.json").read_text("utf-8"))
     places = {entry["location"].partition("#")[0] for entry in index["docs"]}
     assert "memory/" in places and not [place for place in places if place.startswith("lab/")]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("words", "page"),
-    [
-        ("oom", "failures/"),
-        ("batch size", "memory/"),
-        ("mixed precision", "performance/"),
-        ("FSDP", "ddp/"),
-        ("LoRA", "performance/"),
-        ("W&B", "report/"),
-        ("RayJob", "clusters/"),
-    ],
-)
-def test_the_search_finds_the_words_of_a_reader(site: tuple[str, Path], words: str, page: str) -> None:
-    """By the site's own script, in a browser."""
-
-    class Silent(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-    with launch() as browser, ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(site[1]))) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        view = browser.new_page()
-        view.goto(f"http://127.0.0.1:{server.server_port}/?q={quote(words)}")
-        view.wait_for_selector(".md-search-result__item", timeout=30_000)
-        view.wait_for_timeout(500)
-        found = [str(link.get_attribute("href")) for link in view.query_selector_all(".md-search-result__link")]
-        server.shutdown()
-    assert any(f"/{page}" in link for link in found), found

@@ -1,6 +1,8 @@
 """SIGTERM and SIGHUP, by which a scheduler, a container or a closing terminal ends the command."""
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +14,14 @@ import pandas as pd
 import psutil
 import pytest
 
+from lmsweep.orchestrator.interrupt import grace_period
 from lmsweep.trials.machine.scratch import scratch_folder
 from tests.support.command import (
+    COMMAND,
+    PYTHONPATH,
     ROOT,
+    interrupt,
+    lmsweep,
     start,
     started_by,
     trial_children,
@@ -22,15 +29,16 @@ from tests.support.command import (
     write_noops,
     write_sweep,
 )
+from tests.support.waiting import assert_nothing_left, wait_until
+
+pytestmark = pytest.mark.usefixtures("one_core")  # threads of a trial that wait for one another's core take minutes
 
 
 def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A run of a short trial, which has ended, and a long one, which runs; and all that it has started."""
     sweep = write_sweep(folder, context_length=[16, 1024], batch_size=4, measure_steps=200, mode="forward")
     process = start("run", sweep, "--store", folder / "store", *options)
-    until = time.monotonic() + 200
-    while not list(folder.glob("store/measurements/*.parquet")) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: list(folder.glob("store/measurements/*.parquet")), 200)
     wait_for_child(process)
     assert trial_children(process), "nothing runs"
     return process, started_by(process)
@@ -50,18 +58,9 @@ def assert_ended(
     assert sentence.startswith(f"ended by {name}; results of finished trials are in {store}. To resume: lmsweep run"), (
         err
     )
-    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
+    assert_nothing_left(started)
     kept = pd.read_parquet(store / "measurements")
     assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("to_all", [False, True])  # as scancel does: Ray's own processes get the signal too
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_sigterm_and_sighup_end_a_run_cleanly(tmp_path: Path, number: signal.Signals, to_all: bool):
-    process, started = run_until_one_is_stored(tmp_path)
-    (os.killpg if to_all else os.kill)(process.pid, number)
-    assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
 
 
 @pytest.mark.slow
@@ -78,12 +77,41 @@ def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bo
 
 
 @pytest.mark.slow
-def test_a_trial_that_does_not_end_within_the_grace_period_is_ended(tmp_path: Path):
-    process, started = run_until_one_is_stored(tmp_path, "--grace", "2s")
+def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
+    process = start(
+        "run", write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50), "--store", tmp_path / "s"
+    )
+    wait_for_child(process)
+    out, err = interrupt(process)
+    assert process.returncode == 130 and "press it again to stop at once" in out, out + err
+    assert "Supervisor" not in out and "[1/3]" in out and "[2/3]" not in out
+    rows = pd.read_parquet(tmp_path / "s" / "measurements")
+    assert rows["trial_id"].nunique() == 1 and set(rows["status"]) == {"ok"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "grace", "repeated"),
+    [
+        (signal.SIGTERM, "0s", False),
+        (signal.SIGHUP, "0s", False),
+        (signal.SIGUSR1, "2s", False),
+        (signal.SIGUSR1, "5m", True),
+    ],
+)
+def test_a_trial_is_ended_at_once_or_after_the_grace_period_or_by_a_second_signal(
+    tmp_path: Path, number: signal.Signals, grace: str, repeated: bool
+):
+    process, started = run_until_one_is_stored(tmp_path, *(() if grace == "0s" else ("--grace", grace)))
     begin = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    assert_ended(process, started, "SIGTERM", 143, tmp_path / "store")
-    assert 2 <= time.monotonic() - begin < 20
+    # As scancel does: Ray's own processes get the signal too.
+    (os.killpg if number == signal.SIGTERM else os.kill)(process.pid, number)
+    if repeated:
+        time.sleep(2)
+        assert process.poll() is None
+        process.send_signal(number)
+    assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
+    assert int(grace == "2s" or repeated) * 2 <= time.monotonic() - begin < 20
 
 
 @pytest.mark.slow
@@ -100,15 +128,13 @@ def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
         # Before the first line of the command has run, the signal has its usual effect.
         assert process.returncode in (143, -signal.SIGTERM, 0), f"after {tenths / 10} s: {out + err}"
         assert len(words_of(err)) <= 1, f"after {tenths / 10} s: {err}"
-        assert not psutil.wait_procs(started, timeout=10)[1], f"after {tenths / 10} s it left processes running"
+        assert_nothing_left(started)
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_while_a_plan_is_made_is_one_sentence(tmp_path: Path, number: signal.Signals):
     with start("plan", "quick", "--store", tmp_path, XDG_CACHE_HOME=str(tmp_path)) as process:
-        until = time.monotonic() + 30
-        while not started_by(process) and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: started_by(process))
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (128 + number, "", f"lmsweep: ended by {number.name}\n")
@@ -118,9 +144,7 @@ def test_ctrl_c_in_the_first_moments_is_silent():
     # Seconds of a core: on a busy machine the command comes less far in a moment.
     for seconds in (0.05, 0.07, 0.1, 0.2):
         with start("plan", "quick") as process:
-            until = time.monotonic() + 30
-            while sum(psutil.Process(process.pid).cpu_times()[:2]) < seconds and time.monotonic() < until:
-                time.sleep(0.005)
+            wait_until(lambda used=seconds: sum(psutil.Process(process.pid).cpu_times()[:2]) >= used)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
         if "Fatal Python error" in err or ("Traceback" in err and ", in main\n" not in err):
@@ -152,3 +176,134 @@ def test_scratch_of_a_killed_process_is_deleted_by_the_next(tmp_path: Path, monk
             assert sorted(tmp_path.iterdir()) == sorted([first, second]), "one that is in use is kept"
         assert list(tmp_path.iterdir()) == [first]
     assert list(tmp_path.iterdir()) == []
+
+
+ANNOUNCING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ANNOUNCING)
+def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twice(
+    tmp_path: Path, number: signal.Signals
+):
+    sweep = write_sweep(tmp_path, context_length=[128, 160, 192], measure_steps=200)
+    process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "1m")
+    child = wait_for_child(process)
+    time.sleep(1)  # the child must have come to its first line
+    started = started_by(process)
+    assert child in started
+    for _ in range(2):
+        for one in (psutil.Process(process.pid), *started):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, out + err
+    assert f"ended by {number.name}; results of finished trials are in" in err and "To resume: lmsweep run" in err
+    assert f"{number.name}: 1 trial may finish within 60 s" in out
+    assert_nothing_left(started)
+    kept = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert set(kept["status"]) == {"ok"} and 1 <= kept["trial_id"].nunique() <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("earlier", [None, signal.SIGTERM])
+def test_sigquit_ends_a_run_at_once_with_the_stacks_of_its_threads(tmp_path: Path, earlier: signal.Signals | None):
+    sweep = write_sweep(tmp_path, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
+    process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "5m")
+    wait_for_child(process)
+    started = started_by(process)
+    if earlier:
+        process.send_signal(earlier)
+        time.sleep(1)
+    began = time.monotonic()
+    for one in (psutil.Process(process.pid), *started):  # a terminal signals the whole group
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.send_signal(signal.SIGQUIT)
+    out, err = process.communicate(timeout=60)
+    first = earlier or signal.SIGQUIT
+    assert process.returncode == 128 + first, out + err
+    assert time.monotonic() - began < 20
+    assert "Current thread" in err and "tune_runner.py" in err, err
+    assert f"ended by {first.name}; results of finished trials are in" in err and "Traceback" not in err
+    assert_nothing_left(started)
+
+
+def test_a_signal_that_is_ignored_as_under_nohup_stays_ignored_in_the_grace_period():
+    begun: list[str] = []
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with grace_period(60, begun.append):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert begun == []
+
+
+def script() -> str:
+    text = (ROOT / "docs/clusters.md").read_text()
+    found = re.search(r"```bash\n(#!/bin/bash\n#SBATCH --array.*?)```", text, flags=re.DOTALL)
+    assert found, "docs/clusters.md has the script of a job array"
+    return found[1]
+
+
+def job(folder: Path, task: int) -> subprocess.Popen[str]:
+    """Starts the script as Slurm would start this task of two, with stand-ins for Slurm's commands."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    stand_ins = {
+        "srun": 'exec "$@"',
+        "squeue": "date -d '1 hour' +%Y-%m-%dT%H:%M:%S",
+        "lmsweep": f'exec {" ".join(COMMAND)} "$@"',
+    }
+    for name, words in stand_ins.items():
+        (programs / name).write_text(f"#!/bin/bash\n{words}\n")
+        (programs / name).chmod(0o755)
+    path = folder / "job.sh"
+    path.write_text(script().replace("run full", f"run {folder / 'sweep.yaml'} --no-predict"))
+    slurm = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_JOB_ID": "7"}
+    return subprocess.Popen(
+        ["bash", str(path)],
+        cwd=folder,
+        env=os.environ | slurm | {"PYTHONPATH": PYTHONPATH, "PATH": f"{programs}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def stored(folder: Path) -> int:
+    return int(pd.read_parquet(folder / "results" / "measurements")["trial_id"].nunique())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Path) -> None:
+    write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=30)
+    first = job(tmp_path, 1)
+    wait_until(lambda: any(tmp_path.glob("results/measurements/*.parquet")), 120)
+    for number in (signal.SIGCONT, signal.SIGTERM):  # Slurm signals every process of the job's steps
+        os.killpg(first.pid, number)
+    out, err = first.communicate(timeout=120)
+    assert first.returncode in (143, -signal.SIGTERM), out + err
+    before = stored(tmp_path)
+    assert 1 <= before <= 2 and "2 trials, 2 to run" in out
+    again = job(tmp_path, 1)  # requeued
+    out, err = again.communicate(timeout=240)
+    assert again.returncode == 0 and f"2 trials, {2 - before} to run" in out, out + err
+    assert stored(tmp_path) == 2
+
+
+@pytest.mark.slow
+def test_stores_of_several_jobs_are_merged_by_copying(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path)
+    for number in (1, 2):
+        shard = ("--shard", f"{number}/2", "--no-predict", "--store", tmp_path / f"results-{number}")
+        assert lmsweep("run", sweep, *shard).returncode == 0
+    (tmp_path / "results").mkdir()
+    words = re.search(
+        r"```bash\n(for part in results-.*?)```", (ROOT / "docs/clusters.md").read_text(), flags=re.DOTALL
+    )
+    assert words
+    subprocess.run(["bash", "-c", words[1]], cwd=tmp_path, check=True)
+    assert "2 trials, 0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", tmp_path / "results").stdout

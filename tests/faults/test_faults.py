@@ -18,7 +18,6 @@ import pytest
 
 from lmsweep.trials.machine.processes import await_end, has_ended
 from lmsweep.trials.store.store import Store
-from tests.store.test_store import rows as made_up_rows
 from tests.support.command import (
     lmsweep,
     start,
@@ -169,25 +168,3 @@ def test_two_drivers_on_one_store_that_a_third_process_merges_lose_nothing(tmp_p
     assert table["trial_id"].nunique() == 40
     assert not table.duplicated(["attempt_id", "phase", "metric"]).any()
     assert "0 to run" in lmsweep("plan", sweeps[1], "--store", tmp_path / "store").stdout
-
-
-@pytest.mark.parametrize("harm", ["empty", "zeros", "half", "no end", "text"])
-def test_a_fragment_that_is_damaged_in_any_way_is_named_and_set_aside_and_the_rest_is_read(tmp_path, harm):
-    store = Store(str(tmp_path))
-    for context in (16, 32):
-        store.append(made_up_rows(context))
-    broken = sorted((tmp_path / "measurements").iterdir())[0]
-    content = broken.read_bytes()
-    harmed = {
-        "empty": b"",
-        "zeros": bytes(len(content)),
-        "half": content[: len(content) // 2],
-        "no end": content[:-1],
-        "text": b"status,ok\n" * 40,
-    }
-    broken.write_bytes(harmed[harm])
-    assert [item.path for item in store.read()[1]] == [f"measurements/{broken.name}"]
-    assert [item.path for item in store.set_aside_damage()] == [f"measurements/{broken.name}"]
-    assert (tmp_path / "damaged" / broken.name).read_bytes() == harmed[harm]
-    table, damage = store.read()
-    assert (table.num_rows, damage) == (2, [])

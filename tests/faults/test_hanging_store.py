@@ -13,10 +13,10 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store import directory
 from lmsweep.trials.store.store import Store
 from tests.faults.test_faults import assert_each_once, read
-from tests.faults.test_stopped import assert_nothing_left
 from tests.store.test_store import rows
 from tests.support.command import ROOT, interrupt, lmsweep, start, started_by, write_noops
 from tests.support.hanging_folder import hangs
+from tests.support.waiting import assert_nothing_left, wait_until
 
 READS = "import sys; from lmsweep.orchestrator.cli import main; sys.argv[1:] = ['table', sys.argv[1]]; main()"
 
@@ -52,9 +52,7 @@ def test_ctrl_c_ends_a_command_that_reads_a_store_that_hangs(tmp_path: Path):
         script = f"from lmsweep.orchestrator import interrupt; interrupt.END_SECONDS = 0.5\n{READS}"
         command = [sys.executable, "-c", script, str(tmp_path)]
         with subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) as process:
-            until = time.monotonic() + 60
-            while not waits_for_a_disk(process.pid) and time.monotonic() < until:
-                time.sleep(0.05)
+            wait_until(lambda: waits_for_a_disk(process.pid))
             process.send_signal(signal.SIGINT)
             assert process.wait(15) == 130
             assert "Traceback" not in process.stderr.read()

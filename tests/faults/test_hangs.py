@@ -20,9 +20,9 @@ from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
-from tests.machine.test_cuda_keepalive import wait_until
 from tests.support.command import PYTHONPATH, ROOT
 from tests.support.made_up_results import LAPTOP, TINY
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_servers")
 

@@ -5,6 +5,7 @@ Each row of "Hostile machines" in docs/failures.md names its test.
 
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.faults.test_faults import assert_each_once
 from tests.support.command import COMMAND, PYTHONPATH, program, start, write_sweep
 
 
@@ -96,18 +98,17 @@ def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str 
 
 
 @pytest.mark.slow
-def test_a_run_in_which_warnings_are_errors_measures_all_the_same(tmp_path: Path) -> None:
-    assert_measured(run(tmp_path, PYTHONWARNINGS="error"), tmp_path / "store")
+def test_a_run_needs_at_most_64_file_descriptors_and_in_the_c_locale_a_store_has_any_name_if_warnings_are_errors_too(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    assert_measured(run(folder, descriptors=64, LC_ALL="C", LANG="C", PYTHONWARNINGS="error"), folder / "store")
 
 
 def test_without_docstrings_a_run_is_refused_with_what_to_set(tmp_path: Path) -> None:
     done = run(tmp_path, PYTHONOPTIMIZE="2")
     assert done.returncode == 2 and "unset PYTHONOPTIMIZE" in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-def test_a_run_needs_at_most_64_file_descriptors(tmp_path: Path) -> None:
-    assert_measured(run(tmp_path, descriptors=64), tmp_path / "store")
 
 
 @pytest.mark.parametrize(
@@ -124,13 +125,6 @@ def test_a_store_whose_name_python_reads_otherwise_than_arrow_is_refused_with_ad
     done = program(*COMMAND, "table", os.path.join(os.fsencode(tmp_path), os.fsencode(name)), **locale)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     assert "unexpected" not in done.stderr
-
-
-@pytest.mark.slow
-def test_in_the_c_locale_a_store_may_have_any_name(tmp_path: Path) -> None:
-    folder = tmp_path / "größe"
-    folder.mkdir()
-    assert_measured(run(folder, LC_ALL="C", LANG="C"), folder / "store")
 
 
 @pytest.fixture(scope="session")
@@ -168,3 +162,25 @@ def test_a_clock_that_jumps_a_day_ahead_and_two_days_back_under_a_run_changes_no
     assert table["started_at"].max() - table["started_at"].min() > pd.Timedelta(hours=23), "the clock did not jump"
     seconds = table[table["unit"] == "s"]["samples"].explode().astype(float)
     assert seconds.between(0, 240).all() and " h " not in out, out
+
+
+DEVICES = "null zero random urandom full tty"
+PREPARE = {
+    "64 MB": "mount -t tmpfs -o size=64m tmpfs /dev/shm",
+    "none": (
+        f"mount -t tmpfs tmpfs /mnt && for name in {DEVICES}; do touch /mnt/$name && mount --bind /dev/$name /mnt/$name"
+        "; done && ln -s /proc/self/fd /mnt/fd && mount --rbind /mnt /dev && ! ls /dev/shm"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", PREPARE)
+def test_a_run_needs_no_shared_memory(tmp_path: Path, shared: str):
+    unshare = ["unshare", "--mount", "--propagation", "private", "bash", "-c"]
+    if program(*unshare, PREPARE[shared]).returncode:
+        pytest.skip("nothing can be mounted here")
+    run = shlex.join([*COMMAND, "run", str(write_sweep(tmp_path)), "--store", str(tmp_path / "store"), "--no-predict"])
+    done = program(*unshare, f"{PREPARE[shared]} 2> /dev/null; {run}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_each_once(tmp_path / "store", 2)

@@ -251,5 +251,5 @@ def test_failing_to_merge_files_prints_a_sentence(object_store, tmp_path, capsys
     store = Store(server.uri)
     server.process.kill()
     server.process.wait()
-    compact(store, RunProgress([], Eta([], {}), Console(width=1000)))
+    compact(store, RunProgress([], Eta([], {}), Console(width=1000), names={}))
     assert "could not merge the files of" in capsys.readouterr().out

@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.test_hostile_machines import assert_measured
 from tests.support.command import ROOT, write_sweep
+from tests.support.waiting import assert_nothing_left, wait_until
 
 COMMAND = """
 import sys
@@ -67,23 +68,12 @@ def when_started(process: "subprocess.Popen[str]", name: str, number: int) -> It
         thread.join()
 
 
-def wait_for(found: list[psutil.Process], count: int = 1) -> None:
-    deadline = time.monotonic() + 90
-    while len(found) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def assert_nothing_left(found: list[psutil.Process]) -> None:
-    assert not psutil.wait_procs(found, timeout=10)[1], found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
 def test_a_process_of_ray_may_take_longer_to_start_than_ray_itself_waits(tmp_path: Path, name: str) -> None:
     process = run(tmp_path)
     with when_started(process, name, signal.SIGSTOP) as found:
-        wait_for(found)
+        wait_until(lambda: found)
         time.sleep(35)  # Ray waits for 30
         found[0].resume()
         out, err = process.communicate(timeout=200)
@@ -109,7 +99,7 @@ def test_a_ray_that_does_not_start_in_two_attempts_ends_the_run_with_a_sentence(
 def test_a_ray_whose_first_attempt_fails_is_started_again(tmp_path: Path) -> None:
     process = run(tmp_path)
     with when_started(process, "raylet", signal.SIGKILL) as found:
-        wait_for(found)
+        wait_until(lambda: found)
     out, err = process.communicate(timeout=200)
     assert_measured(subprocess.CompletedProcess([], process.returncode, out, err), tmp_path / "store")
 
@@ -119,7 +109,7 @@ def test_a_ray_whose_first_attempt_fails_is_started_again(tmp_path: Path) -> Non
 def test_ctrl_c_ends_a_run_within_five_seconds_while_ray_starts(tmp_path: Path, name: str) -> None:
     process = run(tmp_path)
     with when_started(process, name, signal.SIGSTOP) as found:
-        wait_for(found)
+        wait_until(lambda: found)
         time.sleep(3)
         os.killpg(process.pid, signal.SIGINT)
         began = time.monotonic()

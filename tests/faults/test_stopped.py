@@ -13,15 +13,9 @@ import pytest
 
 from tests.faults.test_faults import assert_each_once, read
 from tests.support.command import ROOT, start, started_by, wait_for_actor, wait_for_child, write_sweep
-
-GONE_SECONDS = 10
+from tests.support.waiting import assert_nothing_left
 
 pytestmark = pytest.mark.usefixtures("one_core")  # threads of a trial that wait for one another's core take minutes
-
-
-def assert_nothing_left(processes: list[psutil.Process]) -> None:
-    alive = psutil.wait_procs(processes, timeout=GONE_SECONDS)[1]
-    assert not alive, [(one, " ".join(one.cmdline())[:80]) for one in alive]
 
 
 def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
@@ -45,14 +39,20 @@ def run_long(folder: Path, **fields: float) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_stopped_process_of_ray_ends_the_run_with_a_sentence_that_names_it(tmp_path: Path, name: str):
+@pytest.mark.parametrize(
+    ("how", "words", "seconds"),
+    [("suspend", "is stopped and does not answer", 60), ("kill", "has ended", 10)],
+)
+def test_a_stopped_or_killed_process_of_ray_ends_the_run_with_a_sentence_that_names_it(
+    tmp_path: Path, name: str, how: str, words: str, seconds: int
+):
     process = run_long(tmp_path)
-    stopped = named(process, name)
+    lost = named(process, name)
     started = started_by(process)
-    stopped.suspend()
-    out, err = process.communicate(timeout=60)
+    getattr(lost, how)()
+    out, err = process.communicate(timeout=seconds)
     assert process.returncode == 1, out + err
-    assert f"({name}), process {stopped.pid}, is stopped and does not answer; results of finished trials" in err
+    assert f"({name}), process {lost.pid}, {words}; results of finished trials" in err
     assert "To resume: lmsweep run" in err and "Traceback" not in err
     assert_nothing_left(started)
 
@@ -90,32 +90,6 @@ def test_ctrl_c_ends_a_run_whose_processes_are_stopped(tmp_path: Path, name: str
     assert_nothing_left(started)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_killed_process_of_ray_ends_the_run_with_a_sentence_and_leaves_nothing(tmp_path: Path, name: str):
-    process = run_long(tmp_path)
-    killed = named(process, name)
-    started = started_by(process)
-    killed.kill()
-    began = time.monotonic()
-    out, err = process.communicate(timeout=60)
-    assert_nothing_left(started)
-    assert time.monotonic() - began < GONE_SECONDS
-    assert process.returncode == 1, out + err
-    assert f"({name}), process {killed.pid}, has ended; results of finished trials" in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.slow
-def test_a_killed_command_leaves_nothing_of_ours_or_of_rays(tmp_path: Path):
-    process = run_long(tmp_path)
-    wait_for_child(process)
-    started = started_by(process)
-    process.kill()
-    process.communicate()
-    assert_nothing_left(started)
-
-
 def run_here(script: str) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=-1, stderr=-1, text=True)
 
@@ -145,11 +119,11 @@ for number in (signal.SIGINT, *interrupt.TERMINATION_SIGNALS):
     signal.signal(number, signal.SIG_DFL)  # what starts the tests may ignore some
 interrupt.handle_termination()
 interrupt.handle(signal.SIGINT, signal.default_int_handler)
-with interrupt.last_words("results are in store"):
-    # No signal interrupts the call.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *interrupt.TERMINATION_SIGNALS])
-    print("hangs", flush=True)
-    ctypes.CDLL(None).sleep(60)
+interrupt.LastResort.words = "results are in store"
+# No signal interrupts the call.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *interrupt.TERMINATION_SIGNALS])
+print("hangs", flush=True)
+ctypes.CDLL(None).sleep(60)
 """
 
 

@@ -73,16 +73,6 @@ def test_a_feature_of_another_package_adds_a_function_and_a_page_of_its_json(tmp
     assert done.returncode == 2 and re.search(r"not what `lmsweep .*\bdouble\b.* --format json", done.stderr)
 
 
-def test_a_feature_says_where_help_lists_its_verb(tmp_path: Path) -> None:
-    paths = []
-    for verb, place in (("cook", ", place=-9"), ("fry", ", place=-0.5"), ("serve", "")):
-        module = RECORD.format(verb, f"verbs=({verb},){place}").replace("'mine'", f"'{verb}'")
-        paths.append(install(tmp_path / verb, GROUP, f"mine_{verb}", module))
-    listed = lmsweep("--help", PYTHONPATH=os.pathsep.join(paths)).stdout
-    verbs = " ".join(re.findall(VERB, listed, flags=re.MULTILINE))
-    assert verbs.startswith("cook init ") and " sweeps fry plan " in verbs and verbs.endswith(" export serve")
-
-
 def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
     verbs = re.findall(VERB, lmsweep("--help").stdout, flags=re.MULTILINE)
     assert " ".join(verbs) == (

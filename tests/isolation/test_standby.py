@@ -1,9 +1,7 @@
 """Trial servers that start before their workers."""
 
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -24,29 +22,10 @@ from lmsweep.trials.machine.cpu_affinity import Gpu
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
-from tests.support.command import PYTHONPATH, program, write_sweep
+from tests.support.command import program, write_sweep
 from tests.support.made_up_results import TINY, config
 
 pytestmark = pytest.mark.usefixtures("no_servers")  # tests count processes
-
-ON_STANDBY = """
-import time
-from lmsweep.trials.isolation.standby import Standby
-standby = Standby.start(gpus=False, cpu=True, compiles=False)
-print(flush=True)
-time.sleep(600)
-"""
-INTERRUPTED = """
-import sys
-import psutil
-from lmsweep.orchestrator.api import make_planned
-from lmsweep.orchestrator.plan_request import How, What, Where
-from lmsweep.trials.isolation.server_process import MODULE
-try:
-    make_planned(What(sys.argv[1]), Where(store=sys.argv[2]), How(), will_run=True)
-except KeyboardInterrupt:
-    print("interrupted", [one.pid for one in psutil.Process().children() if MODULE in one.cmdline()])
-"""
 
 
 @pytest.fixture
@@ -140,18 +119,6 @@ def test_children_can_use_cuda_because_nvml_is_asked_while_the_compiler_is_impor
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_software_is_installed_ends_them_too(tmp_path: Path):
-    (tmp_path / "bin").mkdir()
-    uv = tmp_path / "bin" / "uv"
-    uv.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getppid(), signal.SIGINT)\n")
-    uv.chmod(0o755)
-    sweep = write_sweep(tmp_path, device="cpu", software=["installed", "torch==9.9.9"])
-    more = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    done = program(sys.executable, "-c", INTERRUPTED, sweep, tmp_path / "store", **more)
-    assert done.stdout.strip() == "interrupted []", done.stdout + done.stderr
-
-
-@pytest.mark.slow
 def test_a_server_imports_torch_before_a_worker_connects_and_then_runs_its_trials(standby):
     (process,) = servers(os.getpid())
     wait_until_it_has_imported_torch(process)
@@ -167,30 +134,7 @@ def test_a_server_imports_torch_before_a_worker_connects_and_then_runs_its_trial
         process.wait()
         again = [row for row in runner.run(trial, fallback=fingerprint("cpu")) if isinstance(row, Record)]
         assert {row.status for row in again} == {Status.OK}, "the runner starts another after it has died"
-
-
-@pytest.mark.slow
-def test_a_server_ends_with_its_client(standby):
-    (process,) = servers(os.getpid())
-    server = ServerProcess.take(standby.folder, "cpu")
-    assert server
-    server.end()
-    process.wait(5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.5, 8.0])
-def test_a_server_that_nobody_has_taken_dies_with_the_command(seconds: float):
-    """Also if the command is killed while the server imports torch."""
-    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
-    with subprocess.Popen([sys.executable, "-c", ON_STANDBY], stdout=subprocess.PIPE, env=environment) as command:
-        assert command.stdout
-        command.stdout.readline()
-        found = servers(command.pid)
-        time.sleep(seconds)
-        command.send_signal(signal.SIGKILL)
-    assert len(found) == 1
-    assert not psutil.wait_procs(found, timeout=30)[1]
+    assert not servers(os.getpid()), "a server ends with its client"
 
 
 def test_where_the_path_is_too_long_for_a_socket_none_is_started(monkeypatch, tmp_path):

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,6 +19,7 @@ import yaml
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
 from lmsweep.trials.results.outcome import Status
 from tests.support.command import PYTHONPATH, lmsweep
+from tests.support.waiting import wait_until
 from tests.support.wheels import write_torch, write_wheel
 
 MAKE = """
@@ -46,32 +46,24 @@ sys.exit({says!r})
     return folder / "called.json"
 
 
-def test_what_cannot_be_installed_is_unsupported_with_the_installers_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("software", "says", "words", "status"),
+    [
+        (UNSUPPORTED, "  × No solution found:\n  ╰─▶ Because there is no version", "No sol.* no ver", "unsupported"),
+        ("torch==2.12.0+cu126", "no version of torch==2.12.0+cu126", r"at https://download.pytorch.org/whl/cu126: set",
+         "unsupported"),
+        (UNSUPPORTED, "error: Request failed after 3 retries: dns error", "dns error", "error"),  # is tried again
+    ],
+    ids=["no version", "a build of another index", "no answer"],
+)  # fmt: skip
+def test_what_cannot_be_installed_is_unsupported_with_the_installers_reason_unless_the_index_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, software: str, says: str, words: str, status: str
 ) -> None:
-    words = "  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no version of torch==9.9.9"
-    stand_in_uv(tmp_path / "bin", monkeypatch, says=words)
-    with pytest.raises(SoftwareError, match=r"torch==9\.9\.9 cannot be made: No solution found.* no version of") as end:
-        interpreter_with(UNSUPPORTED)
-    assert end.value.status == Status.UNSUPPORTED and "\n" not in str(end.value)
-    assert not is_made(UNSUPPORTED) and not folder_of(UNSUPPORTED).exists()
-
-
-def test_a_build_that_the_index_lacks_is_named_with_the_index_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in_uv(tmp_path / "bin", monkeypatch, says="there is no version of torch==2.12.0+cu126")
-    with pytest.raises(SoftwareError, match=r"cu126 of torch are at https://download\.pytorch\.org/whl/cu126: set"):
-        interpreter_with("torch==2.12.0+cu126")
-
-
-def test_an_index_that_does_not_answer_is_an_error_that_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in_uv(tmp_path / "bin", monkeypatch, says="error: Request failed after 3 retries: dns error")
-    with pytest.raises(SoftwareError) as end:
-        interpreter_with(UNSUPPORTED)
-    assert end.value.status == Status.ERROR and not Status.ERROR.is_final
+    stand_in_uv(tmp_path / "bin", monkeypatch, says=says)
+    with pytest.raises(SoftwareError, match=words) as end:
+        interpreter_with(software)
+    assert end.value.status == status and "\n" not in str(end.value)
+    assert not is_made(software) and not folder_of(software).exists()
 
 
 def test_only_wheels_are_installed_and_nothing_is_looked_for_in_the_current_folder(
@@ -106,10 +98,7 @@ def test_an_environment_holds_only_what_differs_and_finds_the_rest_behind_it(whe
 def test_two_processes_make_one_environment_and_a_killed_one_leaves_none_that_is_used(wheels: Path) -> None:
     words = [sys.executable, "-c", MAKE, "speedy==2.0"]
     killed = subprocess.Popen(words)
-    deadline = time.monotonic() + 60
-    while not list(folder_of("speedy==2.0").glob("lib/*/site-packages/lmsweep-shared.pth")):
-        assert time.monotonic() < deadline and killed.poll() is None
-        time.sleep(0.01)
+    wait_until(lambda: list(folder_of("speedy==2.0").glob("lib/*/site-packages/lmsweep-shared.pth")))
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert not is_made("speedy==2.0")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.store_answers import answers_of
 from lmsweep.orchestrator.features.best.cells.cells import cells_of
 from lmsweep.orchestrator.features.best.cells.goal import parse_aim
+from lmsweep.orchestrator.features.report.answers.headline import headline_of
+from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import lmsweep_here

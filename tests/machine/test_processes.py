@@ -3,11 +3,16 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 import threading
 import time
+from multiprocessing.connection import Pipe
+from pathlib import Path
 
 import psutil
+import pytest
 
+from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.machine.processes import await_end, kill_group, processes_in_group
 
 
@@ -63,3 +68,34 @@ def test_waiting_for_a_process_that_lives_on_ends_in_time():
     began = time.monotonic()
     await_end([psutil.Process()], 0.2)
     assert 0.2 <= time.monotonic() - began < 1
+
+
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+
+
+def sleeper(pid: int) -> subprocess.Popen[bytes]:
+    """A process that the kernel gives this identifier."""
+    for _ in range(50):
+        try:
+            LAST_PID.write_text(str(pid - 1))
+        except OSError:
+            pytest.skip("this user may not choose the identifier of a process")
+        found = subprocess.Popen(["sleep", "60"])
+        if found.pid == pid:
+            return found
+        found.kill()
+        found.wait()
+    pytest.skip("other processes take the identifier")
+
+
+def test_a_server_that_has_died_is_not_killed_again_by_its_identifier() -> None:
+    first = subprocess.Popen(["sleep", "60"])
+    server = ServerProcess(connection=Pipe()[0], process=psutil.Process(first.pid), child=None)
+    first.kill()
+    first.wait()
+    time.sleep(0.05)  # the kernel reports when a process began in hundredths of a second
+    stranger = sleeper(first.pid)
+    server.kill()
+    assert psutil.wait_procs([psutil.Process(stranger.pid)], timeout=0.2)[1], "a stranger was killed"
+    stranger.kill()
+    stranger.wait()

@@ -10,21 +10,15 @@ from lmsweep.analysis.metrics.kernels import short_name
     [
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MaxOps<float>, 4> >(int)",
          "reduce MaxOps"),
-        ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<"
-         "float, float, float, at::native::binary_internal::DivFunctor<float> > >(int)", "elementwise DivFunctor"),
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
          "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4> >()",
          "multi_tensor_apply FusedAdamMathFunctor"),
         ("nvjet_sm90_tst_96x128_64x6_2x1_v_bz_NNN", "nvjet_sm90_tst_96x128_64x6_2x1_v_bz_NNN"),
-        ("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT", "nvjet_sm90_tst_320x...1x2_h_bz_coopB_TNT"),
         ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k_off_kernel",
          "sm90_xmma_gemm_f32f...32_tn_n_128x128x32"),
         ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_16x6_nt_align4>(Params)",
          "cutlass_80_tensorop...x64_16x6_nt_align4"),
-        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float>(int)",
-         "cublasLt::splitKreduce_kernel"),
         ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
-        ("aten::mm", "aten::mm"),
         ("(x)", "(x)"),
     ],
 )  # fmt: skip

@@ -1,7 +1,6 @@
 """Counts of results by status and by flag."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -35,12 +34,6 @@ def test_results_are_counted_by_sweep_and_device_as_a_plan_counts_them(attempts:
     assert table.sum().to_dict() == Counter(one.status for one in attempts.store.outcomes().values())
 
 
-def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
-    Path(attempts.store.location, "measurements").mkdir(parents=True)
-    frame = analysis.load(attempts.store)
-    assert counts(frame).empty and count_words(frame) == ""
-
-
 @pytest.fixture
 def flagged(attempts: Attempts) -> Attempts:
     """Three results: one without flags, one with an outlier, one with an outlier on a throttled GPU."""
@@ -58,13 +51,6 @@ def test_a_line_of_each_flag_counts_its_results(flagged: Attempts):
         "outliers (2): Some samples lie far from the others.",
         "throttled (1): The GPU lowered its clocks because of heat or its power supply.",
     ]
-
-
-def test_flags_that_are_as_frequent_are_sorted_by_name(attempts: Attempts):
-    flags = (Flag.UNSTEADY, Flag.OUTLIERS, Flag.BUSY_HOST)
-    for first in range(3):
-        attempts.ok(config(context_length=2**first), {"step.time": (1.0, 1.1)}, flags=flags[first:] + flags[:first])
-    assert list(flag_counts(analysis.load(attempts.store))) == ["busy_host", "outliers", "unsteady"]
 
 
 @pytest.mark.parametrize("flag", list(Flag))

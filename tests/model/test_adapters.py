@@ -1,21 +1,33 @@
 """Adapters: what is trained, and its gradients against those of merged weights in float64."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
 
+from lmsweep import analysis
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE
+from lmsweep.trials.model import adapted_layers
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.without_device.allocation_trace import held
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.without_device.step_run import step_run
+from lmsweep.trials.prediction.without_device.step_run import record, step_run
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from tests.support.command import ROOT, lmsweep_here
+from tests.support.made_up_results import Attempts, config, samples
 
 pytest.importorskip("peft")
 TINY = {"d_model": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 11, "context_length": 8}
@@ -125,19 +137,6 @@ def test_a_target_that_no_layer_has_is_refused_with_those_that_there_are():
         step_of(adapter="lora", adapter_args='{"rank": 4, "targets": "q_proj"}')
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"adapter": "lora", "adapter_args": '{"rank": 64}'}, "rank is 64, above the width of the model, 16"),
-        ({"adapter": "lora", "adapter_args": '{"rank": 0}'}, "it must be a whole number from 1"),
-        ({"adapter": "lora", "adapter_args": '{"ranks": 4}'}, "adapter_args has no ranks; it has rank, alpha"),
-    ],
-)
-def test_wrong_arguments_are_refused(fields, words):
-    with pytest.raises(RequestError, match=words):
-        TrialConfig(**(TINY | fields))
-
-
 def test_the_peak_at_any_batch_is_that_of_the_whole_model_run():
     asked = {"precision": "bf16", "device": "cuda", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
     size = TINY | {"d_model": 64, "num_layers": 5, "context_length": 256}
@@ -174,3 +173,78 @@ def test_the_peak_of_qlora_is_below_that_of_lora_by_the_bits_saved():
     peaks = [one.peak for one in predicted]
     assert peaks[0] - peaks[1] <= saved + 2**20
     assert peaks[0] - peaks[1] >= saved - 4 * once
+
+
+@pytest.mark.parametrize("adapter", ["lora", "qlora"])
+@pytest.mark.parametrize("fields", [{}, {"checkpointing": "block", "precision": "bf16", "dropout": 0.5}])
+def test_what_stands_for_pefts_layer_on_fake_tensors_allocates_and_computes_as_it_does(adapter, fields, monkeypatch):
+    arguments = json.dumps({"rank": 4, "dropout": fields.get("dropout", 0.0)})
+    fields = {name: value for name, value in fields.items() if name != "dropout"}
+    config = TrialConfig(**TINY, batch_size=2, device="cuda", adapter=adapter, adapter_args=arguments, **fields)
+    runs = [record(config)]
+    monkeypatch.setattr(adapted_layers, "FakeTensor", ())  # so nothing stands for PEFT's layers
+    monkeypatch.setattr(adapted_layers, "_stored", adapted_layers.FourBitLinear)
+    for _ in range(2):  # the first time, PEFT imports more
+        runs.append(record(config))
+    ours, theirs = runs[0], runs[2]
+    assert ours.trace == theirs.trace
+    assert ours.log.operators() == theirs.log.operators() and ours.log.operators()
+
+
+def test_predicting_lora_imports_no_peft():
+    config = TrialConfig(**TINY, batch_size=2, device="cuda", adapter="lora", adapter_args=ARGUMENTS)
+    program = (
+        "import sys; from lmsweep.trials.prediction.step_family import step_family; "
+        "from lmsweep.trials.prediction import predict; from lmsweep.trials.spec.config import TrialConfig; "
+        f"step_family({config!r}); assert not {{'peft', 'scipy', 'transformers'}} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+SIZE = {"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 512}
+SHAPE = {"context_length": 32, "batch_size": 2}
+ADAPTERS: list[tuple[str, dict[str, Any]]] = [
+    ("lora", {"rank": 8, "targets": ["query", "value"]}),
+    ("dora", {"rank": 8, "dropout": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("adapter", "arguments"), ADAPTERS, ids=str)
+@pytest.mark.parametrize("mode", ["train_step", "forward"])
+def test_they_are_those_that_pytorch_counts_on_real_tensors(adapter: str, arguments: dict[str, Any], mode: str) -> None:
+    one = TrialConfig(
+        **SIZE, **SHAPE, mode=mode, adapter=adapter, adapter_args=json.dumps(arguments), attention="sdpa_math"
+    )
+    torch.manual_seed(0)
+    step = TrainingStep(one, MATH_MODES["fp32"])
+    counts = []
+    for phase in step.phases():
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            phase.run()
+        counts.append(counter.get_total_flops())
+    found = count_flops(one)
+    assert found.forward == counts[0]
+    assert found.backward == (counts[1] if mode == "train_step" else None)
+
+
+def test_four_bits_have_the_products_of_sixteen() -> None:
+    of = {name: count_flops(TrialConfig(**SIZE, **SHAPE, adapter=name)) for name in ("lora", "qlora")}
+    assert of["qlora"] == of["lora"] and of["lora"].forward
+
+
+def test_a_measured_step_with_adapters_has_fewer_than_one_that_trains_in_full(tmp_path: Path) -> None:
+    size = [f"{name}={value}" for name, value in (SIZE | SHAPE).items()]
+    for adapter in ([], ["adapter=lora", "adapter_args.rank=1"]):
+        lmsweep_here("trial", *size, *adapter, "measure_steps=3", "--store", str(tmp_path))
+    frame = analysis.load(tmp_path).query("metric == 'time' and phase == 'step'").set_index("adapter")
+    counted = count_flops(TrialConfig(**SIZE, **SHAPE, adapter="lora", adapter_args='{"rank": 1}'))
+    assert counted.forward and counted.backward
+    assert frame["flops"]["lora"] == counted.forward + counted.backward
+    assert frame["flops"]["lora"] < 0.8 * frame["flops"]["none"]
+
+
+def test_they_are_unknown_where_no_trial_has_counted_them(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.ok(config(device="cuda", adapter="lora", **SHAPE), {"step.time": samples(0.01, 1e-5)})
+    row = analysis.load(attempts.store).iloc[0]
+    assert row[["flops", "mfu", "hfu", "tflops"]].isna().all() and row["tokens_per_second"] > 0

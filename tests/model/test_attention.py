@@ -13,11 +13,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
 from torch._inductor.utils import fresh_cache
 
 from lmsweep import analysis
-from lmsweep.orchestrator.features.alone.attention_alone import flags_of_phase
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.formulas import attention_flops
 from lmsweep.trials.isolation.precompile import graphs_of, precompile
@@ -31,7 +29,6 @@ from lmsweep.trials.model.transformer.attention_functions import ATTENTION, kern
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
-from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
@@ -157,21 +154,7 @@ def test_precision_is_the_type_of_the_tensors_and_autocast_is_off(precision: Any
     assert (met.autocast_dtype, met.parameter_dtype) == (None, str(dtype).removeprefix("torch."))
 
 
-def test_heads_are_a_dimension_of_the_tensors_and_absent_where_there_are_none() -> None:
-    math_mode = MATH_MODES["fp32"]
-    assert AttentionStep(alone(), math_mode).shape == (2, 32, 16)
-    assert AttentionStep(in_a_model(), math_mode).shape == (2, 4, 32, 32)
-
-
 # The workload
-
-
-def test_causal_is_part_of_what_is_measured_and_left_out_of_the_identifier_where_it_is_true() -> None:
-    config = alone()
-    assert trial_id(config) != trial_id(replace(config, causal=False))
-    assert measurement_id(config, "attention") != measurement_id(replace(config, mode="forward"), "attention")
-    assert measurement_id(config, "attention") != measurement_id(replace(config, cold_l2=True), "attention")
-    assert measurement_id(config, "timing") == measurement_id(replace(config, cold_l2=True), "timing")
 
 
 def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says_why_it_is_not_known() -> None:
@@ -184,24 +167,6 @@ def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says
     for name in MEMORY:
         assert values[name] is None
     assert {row.reason for row in rows if row.unit == "B"} == {"PyTorch does not count what it allocates on device cpu"}
-
-
-def test_forward_and_backward_of_known_length_are_measured_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            time.sleep(0.02)
-            return q + k + v
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            time.sleep(0.05)
-            return gradients[0], gradients[0], gradients[0]
-
-    monkeypatch.setitem(ATTENTION, "naive", lambda q, k, v, causal: Slow.apply(q, k, v))
-    values = samples(run(alone(measure_steps=5)))
-    assert 0.02 <= min(values["forward.time"] or ()) < 0.035
-    assert 0.05 <= min(values["backward.time"] or ()) < 0.075
 
 
 @pytest.mark.parametrize("name", ["sdpa_flash", pytest.param("naive", marks=pytest.mark.slow)])
@@ -373,12 +338,6 @@ def test_speed_of_attention_alone_follows_from_its_own_work(tmp_path: Path) -> N
         assert row["mfu"] == pytest.approx(flops / row["median"] / 989.4e12)
         assert row["tokens_per_second"] == pytest.approx(8192 / row["median"])
     assert pd.isna(frame.loc[("forward", "enqueue_time"), "tflops"])
-
-
-def test_outliers_are_flagged_by_phase() -> None:
-    taken = [1.0 + i / 1000 for i in range(9)]
-    assert flags_of_phase(alone(), "forward", taken, None) == ()
-    assert flags_of_phase(alone(), "forward", [*taken, 100.0], None) == (Flag.OUTLIERS,)
 
 
 @pytest.mark.slow

@@ -70,14 +70,6 @@ def test_compiled_blocks_share_one_graph_without_a_break(recipe: str) -> None:
     reset_compiler()
 
 
-@pytest.mark.parametrize("precision", FLOAT8_PRECISIONS)
-def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("a GPU may have them")
-    with pytest.raises(UnsupportedError, match=f"{precision} needs the .*tensor cores .* compute capability"):
-        set_math_mode(precision, "cpu")
-
-
 def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA A100-SXM4-80GB")

@@ -75,7 +75,7 @@ QUESTIONS = {
     "05-sql": None,
 }
 """Notebook -> what it says over a store without results of its question; None if every store has them."""
-DIFFERENT = ("h200-attention", "h200-memory", "h200-x2-fsdp", "h100-accept")
+DIFFERENT = ("h200-attention", "h100-accept")
 
 
 def over(name: str, store: str, folder: Path) -> None:

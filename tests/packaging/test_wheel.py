@@ -1,6 +1,5 @@
 """The wheel: what it installs, and that it works beside a user's own files of any name."""
 
-import json
 import os
 import subprocess
 import sys
@@ -131,41 +130,6 @@ def test_the_command_and_load_work_in_a_folder_with_modules_of_our_names(python:
         "assert not {'trials', 'orchestrator', 'analysis'} & sys.modules.keys()\n"
     )
     run_there(research, python, "-P", "-c", script)
-
-
-def test_a_notebook_in_such_a_folder_loads_results(python: Path, research: Path) -> None:
-    """A kernel has the folder of the notebook first on its search path."""
-    (research / "kernel.py").write_text(
-        "import sys; sys.path[0] = ''\n"
-        "import lmsweep\n"
-        "from lmsweep.analysis import load, pivot, render\n"
-        f"print(len(load({str(STORE)!r})), len(lmsweep.load({str(STORE)!r})))\n"
-    )
-    one, other = run_there(research, python, "kernel.py").split()
-    assert one == other and int(one) > 100
-
-
-@pytest.mark.slow
-def test_a_trial_and_a_run_measure_in_such_a_folder(python: Path, research: Path) -> None:
-    settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
-    assert "timing" in run_there(research, python, "-m", "lmsweep", "trial", *settings)
-    (research / "sweep.yaml").write_text(
-        "name: sweep\n"
-        "grids: [{workloads: [timing], axes: {context_length: [16]}, fixed: "
-        "{model: tiny, vocab_size: 100, batch_size: 1, warmup_steps: 1, measure_steps: 3}}]\n"
-    )
-    assert "1 to run" in run_there(research, python, "-m", "lmsweep", "run", "sweep.yaml")
-    assert "1 trial, 0 to run" in run_there(research, python, "-m", "lmsweep", "plan", "sweep.yaml")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_our_notebooks_run_in_such_a_folder(python: Path, research: Path, path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
-    start = "import sys; sys.path[0] = ''\nimport matplotlib; matplotlib.use('agg')\n"
-    (research / "kernel.py").write_text(start + "\n".join("".join(cell["source"]) for cell in cells))
-    run_there(research, python, "kernel.py")
 
 
 @pytest.mark.slow

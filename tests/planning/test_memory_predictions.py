@@ -5,7 +5,6 @@ what they have found by then is kept.
 import json
 import os
 import signal
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from lmsweep.trials.prediction.predict import answer_to
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.command import lmsweep_here, start
+from tests.support.waiting import assert_nothing_left, wait_until
 
 SIDE_BY_SIDE = min(2, len(usable_cores()))
 """Processes that predict at the same time, at least."""
@@ -39,17 +39,13 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def predicting(pid: int) -> list[psutil.Process]:
     """The processes at it, once all are."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        found = [
-            one
-            for one in psutil.Process(pid).children(recursive=True)
-            if "lmsweep.trials.prediction.predict" in one.cmdline()
-        ]
-        if len(found) > SIDE_BY_SIDE or (found and SIDE_BY_SIDE == 1):
-            return found
-        time.sleep(0.05)
-    raise AssertionError("nothing predicts")
+
+    def at_it() -> list[psutil.Process]:
+        children = psutil.Process(pid).children(recursive=True)
+        return [one for one in children if "lmsweep.trials.prediction.predict" in one.cmdline()]
+
+    wait_until(lambda: len(at_it()) > (SIDE_BY_SIDE if SIDE_BY_SIDE > 1 else 0))
+    return at_it()
 
 
 def kept(folder: Path) -> list[str]:
@@ -58,23 +54,11 @@ def kept(folder: Path) -> list[str]:
     return [line for line in lines if not json.loads(line)[0].endswith(memory_predictions.OPERATORS)]
 
 
-@pytest.mark.slow
-def test_predictions_that_nobody_wants_are_given_up_at_once():
-    begun = Predictions(load_sweep("local-gpu").trials)
-    found = predicting(os.getpid())
-    began = time.monotonic()
-    begun.close()
-    assert time.monotonic() - began < 10
-    assert not psutil.wait_procs(found, timeout=10)[1], "they still run"
-
-
 def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
     trials = load_sweep("local-gpu", {"compile": ["none"]}).trials
     first = Predictions(trials)
     count = first.asked
-    until = time.monotonic() + 120
-    while time.monotonic() < until and not kept(tmp_path):
-        time.sleep(0.05)
+    wait_until(lambda: kept(tmp_path), 120)
     first.close()
     lines = kept(tmp_path)
     assert 0 < len(lines) < count, "nothing is kept before all is known"
@@ -106,7 +90,7 @@ def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp
         found = predicting(process.pid)
         os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()  # Ctrl-C reaches the whole group
         _, err = process.communicate(timeout=60)
-    assert not psutil.wait_procs(found, timeout=10)[1], "they still run"
+    assert_nothing_left(found)
     assert process.returncode == (130 if how == signal.SIGINT else -how)
     assert "Traceback" not in err
 

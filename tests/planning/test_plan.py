@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import Node, Refusal
+from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.planning.plan import (
     Plan,
     Promise,
     Question,
     decide,
     make_plan,
-    nowhere,
     run,
     shared,
     stored,
@@ -29,7 +28,7 @@ from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Outcome, Store
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import H200, Attempts, config
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config
 
 A100 = replace(H200, device_name="NVIDIA A100-SXM4-80GB", device_memory=85_000_000_000)
 NODES = [
@@ -45,7 +44,6 @@ def asked(*workloads: str, nodes: list[Node] = NODES, done: Any = None, **fields
     environments = {environment_id(node.environments["cuda"]): node.environments["cuda"] for node in nodes}
     return Question(
         trial=trial,
-        index=5,
         able=nodes,
         environments=environments,
         of_nodes=tuple(environments),
@@ -76,29 +74,6 @@ def test_a_stored_trial_names_where_it_was_measured_and_a_part_of_one_is_not_sho
     both = asked("timing", "memory")
     part = stored(replace(both, done=ok(both, "timing", ON_A100)))
     assert part and part.workloads == ("timing",) and not part.planned
-
-
-@pytest.mark.parametrize("status", ["oom", "predicted_oom", "unsupported"])
-def test_what_is_stored_without_a_measurement_is_not_called_measured(status: str) -> None:
-    question = asked("timing")
-    done = {(ON_H200, question.measurement("timing")): Outcome(status=status, processes=0)}
-    decision = stored(replace(question, done=done))
-    assert decision and decision.planned[0].reason == f"{status} on {H200.device_name}"
-
-
-def test_a_trial_that_no_node_can_hold_is_unsupported_for_that_reason() -> None:
-    decision = nowhere(replace(asked("timing"), able=Refusal("no L4 here")))
-    assert decision and [(one.action, one.reason) for one in decision.planned] == [("unsupported", "no L4 here")]
-    assert nowhere(asked("timing")) is None
-
-
-def test_what_a_rule_excludes_is_unsupported_one_trial_for_each_reason() -> None:
-    decision = unsupported(asked("timing", "profile", "memory", accumulate=2))
-    assert decision and decision.workloads == ("profile", "memory")
-    assert [(one.index, one.action, one.trial.workloads) for one in decision.planned] == [
-        (5, "unsupported", ("profile",)),
-        (6, "unsupported", ("memory",)),
-    ]
 
 
 def test_a_format_that_one_of_two_devices_lacks_runs_on_the_other() -> None:
@@ -156,23 +131,22 @@ def test_a_trial_runs_once_for_each_process_that_the_store_lacks() -> None:
     question = asked("timing", "memory", processes=3)
     done = ok(question, "timing", ON_A100, processes=2) | ok(question, "memory", ON_A100)
     planned = run(replace(question, done=done)).planned
-    assert [(one.index, one.process, one.trial.workloads) for one in planned] == [
-        (5, 2, ("memory",)),
-        (6, 3, ("timing", "memory")),
-    ]
+    assert [(one.process, one.trial.workloads) for one in planned] == [(2, ("memory",)), (3, ("timing", "memory"))]
     assert {one.environment.device_name for one in planned} == {A100.device_name}
-
-
-def test_the_workloads_of_a_trial_are_decided_one_by_one_and_numbered_in_a_row() -> None:
-    found = [planned for decision in decide(asked("timing", "profile", accumulate=2)) for planned in decision.planned]
-    assert [(one.index, one.action, one.trial.workloads) for one in found] == [
-        (5, "unsupported", ("profile",)),
-        (6, "run", ("timing",)),
-    ]
 
 
 def plan_of(store: Path, *trials: Trial) -> Plan:
     return make_plan(Sweep(name="s", description="", trials=trials), NODES, Store(str(store)))
+
+
+def test_the_workloads_of_a_trial_are_decided_one_by_one_and_numbered_in_a_row(tmp_path: Path) -> None:
+    question = asked("timing", "profile", accumulate=2)
+    found = [planned for decision in decide(question) for planned in decision.planned]
+    assert [(one.action, one.trial.workloads) for one in found] == [
+        ("unsupported", ("profile",)),
+        ("run", ("timing",)),
+    ]
+    assert [one.index for one in plan_of(tmp_path, question.trial).trials] == [0, 1]
 
 
 def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stored(tmp_path: Path) -> None:
@@ -188,10 +162,7 @@ def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stor
 
 @pytest.mark.parametrize(
     ("device", "precision", "reason"),
-    [
-        ("T4", "bf16", "T4 has no bfloat16 arithmetic"),
-        ("H100", "fp8_rowwise", None),
-    ],
+    [("T4", "bf16", "T4 has no bfloat16 arithmetic"), ("H100", "fp8_rowwise", None)],
 )
 def test_a_plan_for_a_device_that_lacks_a_format_runs_and_prices_nothing(
     device: str, precision: str, reason: str | None, tmp_path: Path
@@ -206,3 +177,42 @@ def test_a_plan_for_a_device_that_lacks_a_format_runs_and_prices_nothing(
     assert (reason or "") in (trial["reason"] or "") and plan["counts"] == {trial["action"]: 1}
     if reason:
         assert trial["expected_seconds"] is None and plan["expected_seconds"] == plan["expected_dollars"] == 0
+
+
+LAPTOP_NODE = Node(cpus=8, gpus=1, accelerator_type="H200", environments={"cpu": LAPTOP, "cuda": H200})
+OLDER = config("tiny", device="cuda", software="torch==2.10.0")
+MEASURED = replace(H200, torch_version="2.10.0+cu126", cuda_version="12.6", triton_version="3.5.0")
+"""What an environment with torch 2.10.0 turns out to have."""
+
+
+def releases_planned(*configs: object, store: Path, node: Node = LAPTOP_NODE) -> Plan:
+    trials = tuple(Trial(config=one, workloads=("timing",), sweep="releases") for one in configs)  # type: ignore[arg-type]
+    return make_plan(Sweep(name="releases", description="", trials=trials), [node], Attempts(store).store)
+
+
+def test_what_was_measured_with_a_release_is_stored_whatever_is_installed_later(tmp_path: Path) -> None:
+    Attempts(tmp_path).ok(OLDER, {"step.time": (1.0, 1.0)}, fingerprint=MEASURED)
+    assert [one.action for one in releases_planned(OLDER, store=tmp_path).trials] == ["stored"]
+    upgraded = replace(H200, torch_version="2.14.0", cuda_version="13.2", triton_version="3.9.0")
+    node = replace(LAPTOP_NODE, environments={"cuda": upgraded})
+    assert [one.action for one in releases_planned(OLDER, store=tmp_path, node=node).trials] == ["stored"]
+    driver = replace(LAPTOP_NODE, environments={"cuda": replace(H200, driver_version="580.2")})
+    assert [one.action for one in releases_planned(OLDER, store=tmp_path, node=driver).trials] == ["run"]
+
+
+def test_two_softwares_are_two_trials_and_the_installed_one_is_a_third(tmp_path: Path) -> None:
+    Attempts(tmp_path).ok(OLDER, {"step.time": (1.0, 1.0)}, fingerprint=MEASURED)
+    others = replace(OLDER, software="torch==2.12.0"), replace(OLDER, software=None)
+    plan = releases_planned(OLDER, *others, store=tmp_path)
+    assert [one.action for one in plan.trials] == ["stored", "run", "run"]
+    assert len({one.trial_id for one in plan.trials}) == 3
+    expected = [(one.environment.torch_version, one.environment.triton_version) for one in plan.trials[1:]]
+    assert expected == [("2.12.0", None), (H200.torch_version, H200.triton_version)]
+
+
+def test_only_the_versions_that_the_software_decides_leave_the_environment_identifier() -> None:
+    assert environment_id(H200, "torch==2.10.0") == environment_id(MEASURED, "torch==2.10.0")
+    other_triton = replace(H200, triton_version="3.9.0")
+    assert environment_id(H200, "triton==3.9.0") == environment_id(other_triton, "triton==3.9.0")
+    assert environment_id(H200, "triton==3.9.0") != environment_id(MEASURED, "triton==3.9.0")
+    assert environment_id(H200, "liger-kernel==0.5") == environment_id(H200)

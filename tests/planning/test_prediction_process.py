@@ -1,9 +1,9 @@
 """The process that predicts: its answers arrive whole, and no failure leaves the plan waiting."""
 
-import subprocess
+import os
 import sys
 from dataclasses import replace
-from pathlib import Path
+from multiprocessing import get_context
 
 import pytest
 
@@ -11,6 +11,7 @@ from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.predict import print_answer
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
@@ -19,21 +20,24 @@ pytestmark = pytest.mark.usefixtures("warm")
 TINY = TrialConfig(model="tiny", d_model=32, d_ff=64, num_layers=1, num_heads=2, vocab_size=64, context_length=8)
 
 
-def test_long_answers_of_several_processes_arrive_whole(tmp_path: Path) -> None:
+def print_answers_to(pipe: int) -> None:
+    sys.stdout = os.fdopen(pipe, "w")
+    for _ in range(100):
+        print_answer(2, Answer(reason="unknown" * 5000))
+
+
+def test_long_answers_of_several_processes_arrive_whole() -> None:
     """A pipe keeps writes of two processes apart up to 4096 bytes; the operators of a step take more."""
-    program = tmp_path / "write.py"
-    program.write_text(
-        "import os\n"
-        "from lmsweep.trials.analytic.prediction_question import Answer\n"
-        "from lmsweep.trials.prediction.predict import print_answer\n"
-        "children = [os.fork() for _ in range(2)]\n"
-        "for _ in range(100):\n"
-        "    print_answer(len(children), Answer(reason='unknown' * 5000))\n"
-        "if all(children):\n"
-        "    [os.waitpid(child, 0) for child in children]\n"
-    )
-    lines = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, check=True).stdout
-    assert lines.splitlines() == [b'[2, {"is_of_plan": false, "reason": "' + b"unknown" * 5000 + b'"}]'] * 400
+    read, write = os.pipe()
+    children = [get_context("fork").Process(target=print_answers_to, args=(write,)) for _ in range(4)]
+    for one in children:
+        one.start()
+    os.close(write)
+    with os.fdopen(read, "rb") as answers:
+        lines = answers.read().splitlines()
+    for one in children:
+        one.join()
+    assert lines == [b'[2, {"is_of_plan": false, "reason": "' + b"unknown" * 5000 + b'"}]'] * 400
 
 
 def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:

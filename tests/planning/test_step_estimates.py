@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lmsweep.orchestrator.api import make_planned
+from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.predicting.device_rates import measured_rates
+from lmsweep.orchestrator.running.run_plan import prepare
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.collective_rates import Point
 from lmsweep.trials.analytic.rates.rate_data import DATA
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.code.digest import code_digest
-from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep_here
+from tests.support.made_up_results import H200
 
 SWEEP = """
 name: steps
@@ -116,16 +120,14 @@ def test_explaining_a_trial_that_is_not_there_ends_with_a_sentence(sweep: Path) 
 
 def test_launches_and_collectives_that_a_store_has_are_known_by_their_gpu(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
-                          python_version="3.12")  # fmt: skip
     for slowness in (3, 2):
         rows = [Measurement(phase=name, metric="time", unit="s", samples=(slowness * seconds,))
                 for name, seconds in LAUNCHES.items()]  # fmt: skip
         trial = single_trial(["workloads=operators", "device=cuda", f"d_model={64 * slowness}"])
-        store.append(Attempt.begin(trial).rows("operators", rows, machine))
+        store.append(Attempt.begin(trial).rows("operators", rows, H200))
     message = single_trial(["workloads=collectives", "device=cuda", "world_size=2", "message_bytes=4096"])
     row = Measurement(phase="collective", metric="time", unit="s", samples=(1e-3,))
-    store.append(Attempt.begin(message).rows("collectives", [row], machine))
+    store.append(Attempt.begin(message).rows("collectives", [row], H200))
     found = measured_rates(store)
     assert found.hosts == {"H200 SXM": pytest.approx(2)}, "a trial beside it slows launches, so the fastest count"
     assert found.collectives == {("H200 SXM", 2): {"all_reduce": [Point(4096, 1e-3)]}}
@@ -190,9 +192,7 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     alone = single_trial(
         [*settings, "workloads=attention", "batch_size=4", f"attention={reference}"], code=str(tmp_path)
     )
-    digest = code_digest(alone.config.references, alone.code)
-    machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
-                          python_version="3.12", code_digest=digest)  # fmt: skip
+    machine = replace(H200, code_digest=code_digest(alone.config.references, alone.code))
     rows = [Measurement(phase=phase, metric="time", unit="s", samples=(seconds,))
             for phase, seconds in (("forward", 1.0), ("backward", 2.0))]  # fmt: skip
     store.append(Attempt.begin(alone).rows("attention", rows, machine))
@@ -203,3 +203,71 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     assert other is None if name == "that_needs_values" else other < 1, "of other shapes nothing is measured"
     (tmp_path / "own.py").write_text(OWN + "\n\nCHANGED = True\n")
     assert planned()["expected_step_seconds"] == before["expected_step_seconds"], "of other code nothing is measured"
+
+
+MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 512,
+           "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "max_position_embeddings": 512}  # fmt: skip
+OUTSIDE_AUTOCAST = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(10_000, 512)
+        self.wide = nn.Linear(512, 4096)
+        self.narrow = nn.Linear(4096, 10_000)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        with torch.autocast(x.device.type, enabled=False):
+            hidden = self.wide(x)
+        return self.narrow(hidden)
+"""
+
+
+def sweep_outside_autocast(folder: Path, model: str, precisions: list[str]) -> Path:
+    (folder / "mixtral.json").write_text(json.dumps(MIXTRAL))
+    (folder / "mine.py").write_text(OUTSIDE_AUTOCAST)
+    fixed = {"model": model, "device": "cuda", "batch_size": 8, "context_length": 512, "loss": "cross_entropy"}
+    grid = {"workloads": ["timing"], "axes": {"precision": precisions}, "fixed": fixed}
+    (folder / "mine.yaml").write_text(json.dumps({"name": "mine", "grids": [grid]}))
+    return folder / "mine.yaml"
+
+
+def planned_for_h100(sweep: Path, *words: str) -> Any:
+    return lmsweep_here("plan", sweep, "--code", sweep.parent, "--for", "H100", *words)
+
+
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [("mine.py:Model", "wide"), pytest.param("hf:mixtral.json", "model.layers.*.mlp.experts", marks=pytest.mark.slow)],
+)
+def test_a_plan_names_what_computes_in_float32_all_the_same_and_what_16_bits_would_save(
+    model: str, part: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    sweep = sweep_outside_autocast(tmp_path, model, ["bf16", "bf16_pure"])
+    trials = json.loads(planned_for_h100(sweep, "--format", "json"))["trials"]
+    wide, narrow = (
+        json.loads(planned_for_h100(sweep, "--explain", one["trial_id"], "--format", "json"))
+        for one in sorted(trials, key=lambda one: str(one["config"]["precision"]))
+    )
+    saved = wide["beyond_autocast"][part]
+    assert wide["beyond_autocast"].keys() == {part} and not narrow["beyond_autocast"]
+    products = [one["measured_per_predicted"] * one["parts"][part]["products"] for one in (wide, narrow)]
+    assert saved == pytest.approx(products[0] - products[1], rel=0.1) and saved > 0.1 * products[0]
+    words = f"{part} computes in float32, which autocast does not reach; precision: bf16_pure would save"
+    sentence = f"{words} {1e3 * saved:.3g} of {1e3 * wide['expected_step_seconds']:.3g} ms"
+    assert sentence in planned_for_h100(sweep, "--explain", wide["trial_id"])
+    assert planned_for_h100(sweep).count(sentence) == 1
+
+
+def test_a_run_says_it_before_its_first_trial(tmp_path: Path) -> None:
+    sweep = sweep_outside_autocast(tmp_path, "mine.py:Model", ["bf16"])
+    where = Where(store=str(tmp_path / "store"), device="H100")
+    what = What(sweep=str(sweep), code=str(tmp_path))
+    found = prepare(make_planned(what, where, How()), began=0.0, address=None)
+    assert len(found.advice) == 1 and found.advice[0].startswith("wide computes in float32")

@@ -28,34 +28,6 @@ def test_a_request_is_rounded_up_and_takes_a_block_of_a_segment_of_its_pool(
     assert (allocator.allocated, allocator.reserved) == (block, segment)
 
 
-def test_what_a_large_block_has_beyond_the_request_is_split_off_if_it_is_more_than_a_mebibyte() -> None:
-    allocator = CachingAllocator()
-    allocator.free(allocator.allocate(16 * MIB))
-    whole = allocator.allocate(15 * MIB)
-    assert allocator.bytes_at(whole) == allocator.allocated == 16 * MIB
-    allocator.free(whole)
-    assert allocator.bytes_at(allocator.allocate(15 * MIB - 512)) == 15 * MIB - 512
-    assert allocator.reserved == 16 * MIB
-
-
-def test_the_smallest_free_block_that_is_large_enough_is_handed_out() -> None:
-    allocator = CachingAllocator()
-    blocks = [allocator.allocate(size * MIB) for size in (40, 20, 30)]
-    for block in blocks:
-        allocator.free(block)
-    assert allocator.allocate(19 * MIB + 512) == blocks[1]
-    assert allocator.allocate(19 * MIB + 512) == blocks[2]
-
-
-def test_of_free_blocks_of_one_size_that_of_the_lowest_address_is_handed_out_which_was_reserved_last() -> None:
-    allocator = CachingAllocator()
-    first, second = allocator.allocate(20 * MIB), allocator.allocate(20 * MIB)
-    allocator.free(second)
-    allocator.free(first)
-    assert second < first
-    assert allocator.allocate(20 * MIB) == second
-
-
 def test_what_is_wholly_free_goes_back_to_the_device_when_there_is_no_room_for_another_segment() -> None:
     allocator = CachingAllocator(limit=62 * MIB)
     allocator.free(allocator.allocate(30 * MIB))
@@ -147,3 +119,14 @@ def test_blocks_of_max_split_size_go_back_first_when_there_is_no_room() -> None:
     allocator.free(large)
     allocator.allocate(150 * MIB)
     assert (allocator.reserved, allocator.retries) == (250 * MIB, 0)  # the block of 100 stays
+
+
+def test_memory_that_the_allocator_would_release_for_others_is_not_needed() -> None:
+    """Two blocks of 64 and 192 MiB that are never split: the free one is released for the other where room is short."""
+    large, larger = 64 * 2**20, 192 * 2**20
+    for limit in (2**30, larger):
+        allocator = CachingAllocator(limit, "max_split_size_mb:32")
+        allocator.free(allocator.allocate(large))
+        allocator.free(allocator.allocate(larger))
+        assert allocator.peak_reserved == (large + larger if limit == 2**30 else larger)
+        assert allocator.peak_needed == larger

@@ -13,7 +13,6 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.many_steps import lasting_memory
 from lmsweep.trials.prediction.many_steps.simulated_run import simulate
 from lmsweep.trials.prediction.many_steps.step_program import StepProgram
-from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import small
 
@@ -103,17 +102,6 @@ def test_allocations_that_found_room_before_are_not_simulated_and_answers_stay_t
     limit = found[1].peak_allocated * 9 // 10
     failed = [simulate(programs, shapes, limit, allocator, each=each).failed_at for each in (False, True)]
     assert failed[0] == failed[1] is not None
-
-
-def test_memory_that_the_allocator_would_release_for_others_is_not_needed() -> None:
-    """Two blocks of 64 and 192 MiB that are never split: the free one is released for the other where room is short."""
-    large, larger = 64 * 2**20, 192 * 2**20
-    for limit in (2**30, larger):
-        allocator = CachingAllocator(limit, "max_split_size_mb:32")
-        allocator.free(allocator.allocate(large))
-        allocator.free(allocator.allocate(larger))
-        assert allocator.peak_reserved == (large + larger if limit == 2**30 else larger)
-        assert allocator.peak_needed == larger
 
 
 @pytest.mark.parametrize("batching", ["padded", "token_budget"])

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -17,7 +16,6 @@ from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import (
     depths_run,
-    run_as_predicted,
     small,
     totals,
     whole_memory,
@@ -42,15 +40,6 @@ EXPERTS: dict[str, Any] = {
     "n_group": 1,
     "topk_group": 1,
 }
-LATENT: dict[str, Any] = {
-    **{name: value for name, value in WIDTHS.items() if name != "head_dim"},
-    "num_key_value_heads": 4,
-    "q_lora_rank": 32,
-    "kv_lora_rank": 16,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 16,
-}
 SLIDING = {**WIDTHS, "model_type": "gemma3_text", "sliding_window": 32}
 QWEN3_MOE = {
     **WIDTHS,
@@ -62,22 +51,12 @@ QWEN3_MOE = {
 GLM = {**WIDTHS, **EXPERTS, "model_type": "glm4_moe", "num_hidden_layers": 8, "first_k_dense_replace": 2}
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "dense first": ("AABBBBBB", GLM),
-    "dense first, latent": (
-        "ABBBBBBBB",
-        {**LATENT, **EXPERTS, "model_type": "deepseek_v3", "num_hidden_layers": 9, "first_k_dense_replace": 1},
-    ),
     "dense first and last": ("AABBBBBBBBA", {**QWEN3_MOE, "num_hidden_layers": 11, "mlp_only_layers": [0, 1, 10]}),
     "every other sparse": ("ABABABABABAB", {**QWEN3_MOE, "num_hidden_layers": 12, "decoder_sparse_step": 2}),
     "sliding and full": (
         "AAABAAABAAABAAABAA",
         {**SLIDING, "num_hidden_layers": 18}
         | {"layer_types": [("sliding", "full")[place % 4 == 3] + "_attention" for place in range(18)]},
-    ),
-    "linear and full": (
-        "AAABAAABAAABAAAB",
-        {**WIDTHS, "model_type": "qwen3_next", "num_hidden_layers": 16, "num_experts": 4, "num_experts_per_tok": 2}
-        | {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16}
-        | {"linear_value_head_dim": 16, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
     ),
     "interleaved experts, chunks": (
         "ABACABACABACABAC",
@@ -169,26 +148,6 @@ def test_a_sequence_of_layers_is_a_beginning_periods_and_an_end(kinds: str, foun
         assert found.kept(1)[found.before : found.before + found.period] == [
             *range(found.before, found.before + found.period)
         ]
-
-
-@pytest.mark.parametrize(("keeps", "iterations"), [(False, 1), (True, 3)])
-def test_one_iteration_runs_of_a_model_that_leaves_only_its_optimizers_state_and_each_of_one_that_keeps_its_logits(
-    keeps: bool, iterations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from transformers import MixtralForCausalLM
-
-    forward, ran = MixtralForCausalLM.forward, []
-
-    @wraps(forward)
-    def counted(model: Any, *inputs: Any, **named: Any) -> Any:
-        ran.append(model)
-        found = forward(model, *inputs, **named)
-        model.kept = found.logits.detach().clone() if keeps else None
-        return found
-
-    monkeypatch.setattr(MixtralForCausalLM, "forward", counted)
-    run_as_predicted(config(tmp_path, MIXTURES["experts alone"][1]))
-    assert len(ran) == iterations
 
 
 def test_weights_that_do_not_add_up_are_not_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lmsweep.trials.machine.torch_private import storage_key_of
-from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.prediction.without_device.operator_log import OperatorLog, layout_of
 from tests.support.whole_steps import five_layers as small
 
@@ -46,12 +45,6 @@ def test_a_sum_of_few_columns_has_a_layout_and_those_of_rows_and_of_many_columns
     of_heads = torch.zeros(64, 16)
     for operand, dimension, layout in ((of_heads, 0, "columns"), (of_heads, 1, ""), (X, 0, ""), (X, 1, "")):
         assert layout_of("sum", (operand, dimension), operand.sum(dimension, keepdim=True)) == layout
-
-
-def test_what_rotary_positions_multiply_is_strided_and_compiled_code_has_no_layout_of_it() -> None:
-    eager, compiled = (step_operators(small(attention="sdpa", compile=one)) for one in ("none", "block"))
-    assert any(one.layout == "strided" and "attention" in one.module for one in eager)
-    assert {one.layout for one in compiled if one.name == "fused"} == {""}
 
 
 def test_the_number_of_a_freed_storage_means_another_one_afterwards() -> None:

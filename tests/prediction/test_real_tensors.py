@@ -93,14 +93,7 @@ def profiled_peak(config: TrialConfig) -> int:
     [
         {"vocab_size": 20_011, "batch_size": 1},  # the embedding's gradient is made when the most is held
         {"vocab_size": 30_001, "d_model": 34, "num_heads": 17, "num_layers": 3, "context_length": 7},
-        pytest.param(
-            {"vocab_size": 5_003, "d_model": 42, "d_ff": 13, "num_heads": 3, "optimizer": "adamw_foreach"},
-            marks=pytest.mark.slow,
-        ),
         {"vocab_size": 10_007, "d_model": 30, "num_heads": 5, "attention": "naive_softmax", "checkpointing": "block"},
-        pytest.param(
-            {"vocab_size": 101, "context_length": 131, "num_heads": 3}, marks=pytest.mark.slow
-        ),  # the scores are the most
     ],
     ids=str,
 )

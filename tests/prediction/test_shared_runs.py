@@ -17,21 +17,11 @@ pytestmark = pytest.mark.usefixtures("one_core")
     ("fields", "tried"),
     [
         ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
-        pytest.param(
-            {"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1, "d_model": 32},
-            True,
-            marks=pytest.mark.slow,
-        ),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
         # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
         ({"compile": "block", "num_layers": 1, "attention": "sdpa", "d_model": 32}, True),
         # A GPU's kernel depends on whether the width of a head, 12, is a multiple of 8.
         ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, False),
-        pytest.param(
-            {"compile": "model", "num_layers": 1, "feed_forward": "gelu", "tied_head": True, "qk_norm": True},
-            True,
-            marks=pytest.mark.slow,
-        ),
     ],
     ids=str,
 )

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.usefixtures("one_core")
 RANKS: dict[str, Any] = {"world_size": 2, "ddp": "fsdp", "d_model": 32, "d_ff": 64, "num_layers": 6, "num_heads": 4}
 RANKS |= {"context_length": 8, "batch_size": 3, "precision": "bf16", "attention": "sdpa"}
 DEEP: list[dict[str, Any]] = [
+    {"window": 8, "accumulate": 2, "batch_size": 6, "optimizer": "adamw_loop"},
+    {"ddp": "flat", "world_size": 2},
     {"checkpointing": "sqrt", "num_layers": 9, "precision": "fp16_pure"},
     {"checkpointing": "nested", "compile": "block", "num_layers": 8},
     {"checkpointing": "selective", "compile": "block"},
@@ -38,10 +40,8 @@ DEEP: list[dict[str, Any]] = [
     "fields",
     [
         {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach"},
-        {"window": 8, "accumulate": 2, "batch_size": 6, "optimizer": "adamw_loop"},
         {"batch_size": 2, "checkpointing": "block", "mode": "forward_backward", "precision": "bf16_pure"},
         {"checkpointing": "2", "compile": "block", "precision": "bf16"},
-        {"ddp": "flat", "world_size": 2},
         *(pytest.param(fields, marks=pytest.mark.slow) for fields in DEEP),
     ],
     ids=str,

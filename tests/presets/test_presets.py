@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import cache, reduce
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.analysis.tables.text_table import Markup, sheet_of
+from lmsweep.orchestrator.commands.options import TABLE_FORMATS
 from lmsweep.orchestrator.features.trial.trial_table import describe_samples
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag, Status
@@ -35,7 +35,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.workloads import workloads
 from tests.support.command import ROOT, answer_here
 from tests.support.golden_files import check_golden
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, config, gpu, samples
 
 GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
@@ -116,13 +116,10 @@ def preset(name: str, **where: str) -> Table | Listing:
     return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
 
 
-def gpu(model: str = "small", **fields: Any) -> Any:
-    return config(model, device="cuda", **fields)
-
-
 def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_of_table() -> None:
     assert set(SOURCES) == set(presets())
-    assert {*SUFFIXES, "json"} == set(FORMATS)  # JSON has what CSV has: tests/tables/test_terminal.py
+    # JSON has what CSV has: tests/tables/test_terminal.py
+    assert {*SUFFIXES, "json"} == set(FORMATS) == set(TABLE_FORMATS)
     texts = {f"{name}.txt" for name in presets()}
     formats = {f"{name}.{suffix}" for name in EVERY_FORMAT for suffix in SUFFIXES.values()}
     assert {path.name for path in GOLDEN.iterdir()} == texts | formats

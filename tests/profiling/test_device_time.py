@@ -1,7 +1,8 @@
 """How long the device worked in each phase: by made-up events, and by events that a GPU's profiler handed out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from torch.autograd import DeviceType
@@ -15,47 +16,26 @@ from tests.support.made_up_results import Attempts, config
 from tests.support.recorded import raw_events, recorded
 
 
-@dataclass(frozen=True)
-class Raw:
+def raw(what: str, on: DeviceType, call: int, start: int, end: int) -> SimpleNamespace:
     """An event as the profiler hands it out, whose fields are methods."""
-
-    what: str
-    on: DeviceType
-    call: int
-    start: int
-    end: int
-
-    def name(self) -> str:
-        return self.what
-
-    def device_type(self) -> DeviceType:
-        return self.on
-
-    def correlation_id(self) -> int:
-        return self.call
-
-    def start_ns(self) -> int:
-        return self.start
-
-    def linked_correlation_id(self) -> int:
-        return 0
-
-    def device_resource_id(self) -> int:
-        return 7
-
-    def duration_ns(self) -> int:
-        return self.end - self.start
-
-    def is_user_annotation(self) -> bool:
-        return self.what == "forward"
+    return SimpleNamespace(
+        name=lambda: what,
+        device_type=lambda: on,
+        correlation_id=lambda: call,
+        start_ns=lambda: start,
+        linked_correlation_id=lambda: 0,
+        device_resource_id=lambda: 7,
+        duration_ns=lambda: end - start,
+        is_user_annotation=lambda: what == "forward",
+    )
 
 
-def launch(call: int, at: int, what: str = "cudaLaunchKernel") -> Raw:
-    return Raw(what, DeviceType.CPU, call, at, at + 5)
+def launch(call: int, at: int, what: str = "cudaLaunchKernel") -> SimpleNamespace:
+    return raw(what, DeviceType.CPU, call, at, at + 5)
 
 
-def kernel(call: int, start: int, end: int) -> Raw:
-    return Raw("gemm", DeviceType.CUDA, call, start, end)
+def kernel(call: int, start: int, end: int) -> SimpleNamespace:
+    return raw("gemm", DeviceType.CUDA, call, start, end)
 
 
 EVENTS = [
@@ -63,7 +43,7 @@ EVENTS = [
     *(launch(3, 110, "cudaGraphLaunch"), kernel(3, 140, 150), kernel(3, 145, 160)),  # a graph: one call, two kernels
     *(launch(4, 500), kernel(4, 510, 520)),  # between the iterations
     *(launch(5, 1010), kernel(5, 1020, 1030), launch(6, 1110, "cuLaunchKernel"), kernel(6, 1300, 1340)),
-    *(launch(6, 1350, "Activity Buffer Request"), Raw("forward", DeviceType.CUDA, 0, 50, 130)),
+    *(launch(6, 1350, "Activity Buffer Request"), raw("forward", DeviceType.CUDA, 0, 50, 130)),
 ]
 MARKS = [[0, 100, 200], [1000, 1100, 1200]]
 """Of two iterations of two phases."""

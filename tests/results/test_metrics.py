@@ -4,7 +4,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lmsweep.analysis.reference import shipped
-from lmsweep.trials.results.metrics import DERIVED, METRICS, PRINTED_UNITS, counts_flops, device_time_of, is_device_time
+from lmsweep.trials.results.metrics import METRICS, counts_flops, device_time_of, is_device_time
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT
 
@@ -30,16 +30,6 @@ def test_each_stored_metric_is_registered_with_its_unit_and_its_workload(name: s
         )
     ]
     assert wrong == []
-
-
-def test_a_metric_is_stored_or_derived_from_one_that_is() -> None:
-    assert all(bool(one.workloads) != bool(one.derived_from) for one in METRICS.values())
-    assert all(METRICS[stored].workloads for stored in DERIVED.values())
-
-
-def test_units_are_printed_from_the_smallest_to_the_largest() -> None:
-    for units in PRINTED_UNITS.values():
-        assert [one.size for one in units] == sorted(one.size for one in units)
 
 
 def test_what_a_value_is_follows_from_its_metric() -> None:

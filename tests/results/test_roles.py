@@ -9,19 +9,14 @@ import pytest
 from lmsweep.trials.isolation.precompile import graphs_of
 from lmsweep.trials.results.roles import (
     AXES,
-    DETERMINES,
     FIELDS,
     JOB,
-    MACHINE,
     MODEL,
     Reader,
     Role,
-    determined_by,
-    determines,
     fields_with,
 )
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
-from lmsweep.trials.spec.reference import REFERENCES
 
 ROOT = Path(__file__).parent.parent.parent
 WRITERS = (
@@ -29,7 +24,6 @@ WRITERS = (
     "analysis/tables",
     "analysis/presets",
     "analysis/metrics",
-    "analysis/answers",
     "orchestrator/features/report",
     "orchestrator/features/beside",
     "orchestrator/features/limits",
@@ -98,11 +92,6 @@ def test_what_an_identifier_hashes_is_what_is_neither_a_name_nor_the_protocol() 
     assert set(COMBINATION_FIELDS) == set(CONFIG_FIELDS) - others
 
 
-def test_the_fields_that_may_refer_to_the_users_code_are_those_of_a_configurations_references() -> None:
-    config = TrialConfig(**dict.fromkeys(REFERENCES, "mine.py:it"), num_layers=1)  # type: ignore[arg-type]
-    assert len(config.references) == len(REFERENCES)
-
-
 def test_no_other_list_of_fields_is_kept_by_hand() -> None:
     assert kept_by_hand(ROOT) == []
 
@@ -124,10 +113,3 @@ def test_trials_that_differ_in_what_no_graph_depends_on_share_one(name: str) -> 
         return  # a micro-batch is another shape; a limit is kept
     value = others.get(name, '{"a":1}' if name.endswith("_args") else 2)
     assert len(graphs_of([plain, TrialConfig(**vars(plain) | {name: value})])) == 1
-
-
-def test_what_determines_a_key_is_the_inverse_of_what_it_determines() -> None:
-    for leader, followers in DETERMINES.items():
-        assert all(leader in determined_by(name) for name in followers)
-    assert determines("model") >= {"d_model", "model_code", "code_digest"} and "vocab_size" not in determines("model")
-    assert determined_by("python_version") == MACHINE

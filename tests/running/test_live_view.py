@@ -12,6 +12,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.trials.machine.live_phase import read_phase, report_phase, watched_phases
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Attempt
@@ -34,7 +35,9 @@ def run_of(trials: list[PlannedTrial], console: Console, phases: Path | None = N
     estimates = {
         one.index: Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, is_modelled=True) for one in trials
     }
-    return RunProgress(trials, Eta(trials, estimates), console, phases=phases, **options)
+    return RunProgress(
+        trials, Eta(trials, estimates), console, phases=phases, **{"names": descriptions(trials)} | options
+    )
 
 
 def drawn(progress: RunProgress) -> str:
@@ -106,7 +109,7 @@ def test_after_the_last_trial_no_time_left_is_shown() -> None:
         for one, seconds in zip(trials, (0.1, 0.7, 0.3), strict=True)  # their sum, less each, is not quite 0
     }
     out = io.StringIO()
-    progress = RunProgress(trials, Eta(trials, estimates), Console(width=80, file=out))
+    progress = RunProgress(trials, Eta(trials, estimates), Console(width=80, file=out), names=descriptions(trials))
     for one in trials:
         progress.ended(one, [Attempt.begin(one.trial).failure("noop", Status.ERROR, "x", LAPTOP)])
     assert "[3/3]" in out.getvalue() and " left" not in out.getvalue()

@@ -20,6 +20,7 @@ from lmsweep.orchestrator.running.progress import liveness
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.store.store import Store
@@ -37,7 +38,7 @@ def test_a_trial_overdue_after_its_timeout_is_reported_once(tmp_path: Path, monk
     store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
     estimates = Estimates(store)
     eta = Eta(trials, {one.index: estimates.of(one) for one in trials})
-    progress = RunProgress(trials, eta, Console(file=said))
+    progress = RunProgress(trials, eta, Console(file=said), names=descriptions(trials))
     writer = StoreWriter(store, lambda planned, records: None)
     with Liveness(trials, Gate(eta, until=None, on_close=lambda: None), progress, writer):
         progress.started(trials[1])
@@ -59,7 +60,7 @@ def test_a_run_says_once_that_its_time_is_over_and_interrupts_what_runs_soon_aft
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.05)
     store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
     eta = Eta(trials, {one.index: Estimates(store).of(one) for one in trials})
-    progress = RunProgress(trials, eta, Console(file=said))
+    progress = RunProgress(trials, eta, Console(file=said), names=descriptions(trials))
     writer = StoreWriter(store, lambda planned, records: None)
     gate = Gate(eta, until=time.monotonic() + 0.1, on_close=lambda: None, budget=10.0)
     began = time.monotonic()
@@ -93,16 +94,6 @@ def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
     assert eta.seconds_left() == pytest.approx(150, abs=1)
     gate.keep_out(trials[1])
     assert eta.seconds_left() == pytest.approx(100, abs=1)
-
-
-def test_a_trial_begins_if_what_is_left_of_those_before_it_leaves_the_time(tmp_path: Path) -> None:
-    trials = [timed(0), timed(1)]
-    eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=1.0) for one in trials})
-    gate = Gate(eta, until=time.monotonic() + 2.6, on_close=lambda: None, budget=2.6)
-    assert gate.admits(trials[0])
-    eta.started(trials[0])
-    time.sleep(0.8)
-    assert gate.admits(trials[1]), "of the first, 0.2 s are left"
 
 
 class LastFirst:

@@ -42,17 +42,6 @@ def is_taken(server: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("gpu_ids", "slot"), [([], "cpu"), (["0"], "0"), (["GPU-0a1b"], "GPU-0a1b")])
-@pytest.mark.slow
-def test_a_worker_takes_the_server_that_was_started_ahead_for_its_slot(
-    gpu_ids: list[str], slot: str, folder: Path
-) -> None:
-    with waiting(folder, slot) as server:
-        worker = Worker([with_software(None)], gpu_ids=gpu_ids, gpus_on_node=1, standby=folder)
-        assert is_taken(server) and not list(folder.glob(f"{slot}.*"))
-        worker.close()
-
-
 def test_trials_with_other_software_never_use_that_server(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.analytic.datasheets import DEVICES, capabilities_of, device_named
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.bench import run_trial
+from lmsweep.trials.results.record import records_of
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import Capabilities, why_not_on
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import our_workloads
+from tests.support.made_up_results import config
+from tests.support.trial_here import run_here
 
 MODEL = TrialConfig(
     d_model=64, d_ff=128, num_layers=2, num_heads=4, context_length=16, batch_size=4, vocab_size=100, device="cuda"
@@ -48,17 +52,9 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("ddp", {"ddp": "fsdp", "gather": "bf16", "precision": "bf16_pure"}, "precision bf16_pure computes in it"),
     ("ddp", {"ddp": "bucketed", "world_size": 2, "tp": 2}, "tp is measured with ddp naive, zero2, fsdp and hsdp"),
     ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "qk_norm": True}, "tp divides lmsweep's own model"),
-    (
-        "ddp",
-        {"ddp": "naive", "world_size": 2, "tp": 2, "loss": "cross_entropy"},
-        "which tp divides; use eager or compiled",
-    ),
+    ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "loss": "cross_entropy"}, "use eager or compiled"),
     ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "context_length": 33}, "tp 2 does not divide context_length 33"),
-    (
-        "ddp",
-        {"ddp": "naive", "world_size": 4, "tp": 4, "vocab_size": 5},
-        "leaves a rank without a part of the vocabulary",
-    ),
+    ("ddp", {"ddp": "naive", "world_size": 4, "tp": 4, "vocab_size": 5}, "without a part of the vocabulary"),
     ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "num_kv_heads": 1}, "tp 2 does not divide heads of keys 1"),
     ("ddp", {"ddp": "mine.py:wrap", "accumulate": 2}, "use accumulate: 1"),
     ("ddp", {"ddp": "fsdp", "optimizer": "sgd"}, "divided weights are measured with AdamW; with sgd"),
@@ -73,16 +69,8 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("collectives", {"world_size": 4, "message_bytes": 15}, "message_bytes 15 has no element for each of 4 ranks"),
     ("timing", {"attention": "sdpa", "window": 4}, "takes no window; these do: naive, naive_softmax, flex, varlen"),
     ("attention", {"attention": "./mine.py:f", "window": 4}, "attention ./mine.py:f takes no window"),
-    (
-        "attention",
-        {"attention": "./mine.py:f", "lengths": "4", "batching": "packed"},
-        "./mine.py:f does not learn where documents",
-    ),
-    (
-        "timing",
-        {"model_code": "mine:Model", "lengths": "4", "batching": "packed"},
-        "mine:Model does not learn where documents begin",
-    ),
+    ("attention", {"attention": "./mine.py:f", "lengths": "4", "batching": "packed"}, "does not learn where documents"),
+    ("timing", {"model_code": "mine:Model", "lengths": "4", "batching": "packed"}, "does not learn where documents"),
     ("timing", {"model_code": "hf:gpt2", "attention": "mine:f"}, "hf:gpt2 has its own attention layers"),
     ("attention", {"attention": "flex", "device": "mps"}, "MPS"),
     ("attention", {"attention": "flex", "device": "cpu"}, "flex has no backward on a CPU"),
@@ -97,17 +85,9 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("attention", {"attention": "sdpa_flash", "device": "mps"}, "an NVIDIA GPU (device: cuda) or device: cpu"),
     ("timing", {"attention": "sdpa_flash"}, "takes the dtypes float16 and bfloat16 on CUDA"),
     ("timing", {"dynamic_shapes": True}, "dynamic_shapes has no effect with compile: none"),
-    (
-        "timing",
-        {"dynamic_shapes": True, "compile": "block", "compile_mode": "reduce-overhead"},
-        "which have one shape each",
-    ),
+    ("timing", {"dynamic_shapes": True, "compile": "block", "compile_mode": "reduce-overhead"}, "one shape each"),
     ("timing", {"compile_mode": "max-autotune"}, "has no effect with compile: none"),
-    (
-        "timing",
-        {"compile": "block", "compile_mode": "reduce-overhead", "device": "cpu"},
-        "CUDA graphs, which device cpu does not have",
-    ),
+    ("timing", {"compile": "block", "compile_mode": "reduce-overhead", "device": "cpu"}, "cpu does not have"),
     ("timing", {"compile": "block", "compile_mode": "max-autotune", "device": "mps"}, "no kernels to choose from"),
     ("attention", {"compile": "block"}, "no block to compile; compile: model"),
     ("attention", {"precision": "fp8_rowwise"}, "attention alone has no linear layers"),
@@ -123,50 +103,30 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("timing", {"offload": "activations", "mode": "forward"}, "saves nothing"),
     ("timing", {"offload": "activations", "compile": "block"}, "its compiler's choice"),
     ("timing", {"offload": "activations", "capture": "step"}, "CUDA graphs cannot record"),
-    ("timing", {"offload": "block_inputs", "device": "cuda"}, "use it with checkpointing"),
-    (
-        "timing",
-        {"offload": "block_inputs", "checkpointing": "selective", "compile": "block", "device": "cuda"},
-        "use compile: none, or compile: block with checkpointing: block",
-    ),
-    (
-        "timing",
-        {"offload": "block_inputs", "checkpointing": "block", "compile": "model", "device": "cuda"},
-        "part of what is compiled",
-    ),
-    ("ddp", {"offload": "optimizer", "device": "cuda", "ddp": "fsdp", "world_size": 2}, "use ddp fsdp without it"),
+    ("timing", {"offload": "block_inputs"}, "use it with checkpointing"),
+    ("timing", {"offload": "block_inputs", "checkpointing": "selective", "compile": "block"}, "compile: block with"),
+    ("timing", {"offload": "block_inputs", "checkpointing": "block", "compile": "model"}, "part of what is compiled"),
+    ("ddp", {"offload": "optimizer", "ddp": "fsdp", "world_size": 2}, "use ddp fsdp without it"),
     ("timing", {"offload": "optimizer", "mode": "forward_backward"}, "which updates no weights"),
     ("timing", {"offload": "optimizer", "optimizer": "muon"}, "PyTorch's AdamW (adamw_fused, "),
     ("ddp", {"offload": "activations", "ddp": "naive", "world_size": 2}, "weights that ranks gather"),
     ("timing", {"memory_budget": 10**9, "compile": "model"}, "takes too long"),
     ("timing", {"memory_budget": 10**9, "compile": "block", "checkpointing": "block"}, "so does checkpointing"),
     ("timing", {"memory_budget": 10**9, "compile": "block", "mode": "forward"}, "saves nothing"),
-    ("timing", {"capture": "step", "device": "cpu"}, "which device cpu does not have"),
+    ("timing", {"capture": "step", "device": "cpu"}, "cpu does not have"),
     ("timing", {"capture": "step", "compile": "block", "compile_mode": "reduce-overhead"}, "CUDA graphs of its own"),
     ("timing", {"capture": "step", "accumulate": 2}, "captures each phase once"),
     ("timing", {"capture": "step", "optimizer": "sgd"}, "needs a capturable optimizer, and sgd is none"),
-    (
-        "timing",
-        {"capture": "step", "precision": "fp16", "optimizer": "adamw_loop"},
-        "the result of the gradient scaler",
-    ),
+    ("timing", {"capture": "step", "precision": "fp16", "optimizer": "adamw_loop"}, "gradient scaler"),
     ("timing", {"loss": "chunked", "model_code": "mine:Model"}, "mine:Model returns logits"),
     ("timing", {"precision": "fp16_pure", "optimizer": "muon"}, "by adamw_fused, not by muon"),
-    (
-        "timing",
-        {"precision": "fp16_pure", "offload": "optimizer", "device": "cuda"},
-        "both copy the weights",
-    ),
+    ("timing", {"precision": "fp16_pure", "offload": "optimizer"}, "both copy the weights"),
     ("ddp", {"precision": "fp16_pure", "ddp": "zero1", "world_size": 2}, "use precision: fp16"),
     ("timing", {"loss": "liger", "device": "cpu"}, "needs device: cuda"),
     ("timing", {"adapter": "qlora", "device": "cpu"}, "kernels need device: cuda, not cpu"),
-    ("timing", {"adapter": "qlora", "device": "cuda", "compile": "block"}, "not measured with compile"),
-    (
-        "ddp",
-        {"adapter": "qlora", "device": "cuda", "ddp": "fsdp", "world_size": 2, "gather": "bf16", "precision": "bf16"},
-        "gather bf16 would convert the weights",
-    ),
-    ("ddp", {"adapter": "qlora", "device": "cuda", "ddp": "naive", "world_size": 2, "tp": 2}, "not measured with tp"),
+    ("timing", {"adapter": "qlora", "compile": "block"}, "not measured with compile"),
+    ("ddp", {"adapter": "qlora", "ddp": "fsdp", "world_size": 2, "gather": "bf16", "precision": "bf16"}, "convert"),
+    ("ddp", {"adapter": "qlora", "ddp": "naive", "world_size": 2, "tp": 2}, "not measured with tp"),
     ("timing", {"adapter_args": '{"rank": 4}'}, "no effect with adapter none"),
     ("timing", {"adapter": "lora", "mode": "forward"}, "which trains nothing"),
     ("timing", {"adapter": "lora", "precision": "fp8_rowwise"}, "replaces the same layers"),
@@ -260,3 +220,20 @@ def test_every_datasheet_of_nvidia_has_a_compute_capability_that_fits_its_rates(
             assert (device.chip.compute >= (8, 0)) == (device.tf32 is not None) == (device.bf16 is not None), (
                 device.name
             )
+
+
+def test_a_combination_that_a_rule_excludes_ends_before_the_device_is_prepared() -> None:
+    trial = Trial(config=config(device="cuda", capture="step", accumulate=2), workloads=("timing",), sweep="s")
+    (row,) = records_of(run_here(trial))
+    assert (row.status, row.error) == (
+        "unsupported",
+        "capture: step captures each phase once; with accumulate a phase runs once per micro-batch",
+    )
+
+
+def test_what_this_device_lacks_is_unsupported_though_no_plan_knew_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Capabilities("Quadro P400", (6, 1), bfloat16=False)
+    monkeypatch.setattr(run_trial, "capabilities", lambda _: old)
+    asked = replace(config(), attention="sdpa_flash", num_layers=1, d_model=32, d_ff=32, num_heads=2)
+    (row,) = records_of(run_here(Trial(config=asked, workloads=("timing",), sweep="s")))
+    assert row.status == "unsupported" and "compute capability 8.0 or higher; Quadro P400 has 6.1" in str(row.error)

@@ -1,15 +1,21 @@
 """Identifiers and configurations: the same everywhere, and for good."""
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, WORDS, RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
+from lmsweep.trials.spec.ways.compilations import COMPILATIONS
 from lmsweep.trials.spec.workloads import our_workloads
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
@@ -61,26 +67,11 @@ def test_every_field_of_the_combination_changes_the_identifier(name):
     words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
     words |= {"compile_mode": "max-autotune", "checkpointing": "block", "offload": "activations", "causal": False}
     words |= {"ddp": "flat", "bucket_bytes": 10**6, "loss": "cross_entropy", "model_code": "m:f", "step": "m:f"}
-    words |= {
-        "num_kv_heads": 2,
-        "d_head": 8,
-        "qk_norm": True,
-        "feed_forward": "gelu",
-        "num_experts": 4,
-        "active_experts": 2,
-    }
-    words |= {"software": "torch==2.12.0", "adapter": "lora"}
+    words |= {"num_kv_heads": 2, "d_head": 8, "qk_norm": True, "feed_forward": "gelu", "tied_head": True}
+    words |= {"num_experts": 4, "active_experts": 2, "software": "torch==2.12.0", "adapter": "lora", "window": 64}
     words |= {"reshard": "false", "gather": "bf16", "collective": "broadcast", "shards": 2, "memory_budget": 10**9}
-    words |= {
-        "tied_head": True,
-        "blocks": "layers",
-        "window": 64,
-        "dynamic_shapes": True,
-        "lengths": "64",
-        "batching": "packed",
-        "batch_tokens": 64,
-        "allocator": "expandable_segments",
-    } | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
+    words |= {"blocks": "layers", "dynamic_shapes": True, "allocator": "expandable_segments"}
+    words |= {"lengths": "64", "batching": "packed", "batch_tokens": 64} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
     value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
     ranks = replace(TINY, world_size=2, num_experts=2 if name == "active_experts" else None)
     assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)
@@ -97,6 +88,16 @@ def test_every_field_of_the_combination_changes_the_identifier(name):
         ({"measure_steps": 0}, "measure_steps is 0"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
+        ({"batch_size": 6, "accumulate": 4}, "accumulate 4 does not divide batch_size 6"),
+        ({"num_kv_heads": 3}, "num_kv_heads 3 does not divide num_heads 4"),
+        ({"num_kv_heads": 0}, "num_kv_heads is 0; it must be at least 1"),
+        ({"num_experts": 2, "active_experts": 3}, "at most all experts are active"),
+        ({"d_head": 3}, "rotary embeddings need an even head dimension"),
+        ({"window": 0}, "window is 0"),
+        ({"window": 4, "causal": False}, "window 4 counts positions before each position; it needs causal: true"),
+        ({"adapter": "lora", "adapter_args": '{"rank": 256}'}, "rank is 256, above the width of the model, 128"),
+        ({"adapter": "lora", "adapter_args": '{"rank": 0}'}, "it must be a whole number from 1"),
+        ({"adapter": "lora", "adapter_args": '{"ranks": 4}'}, "adapter_args has no ranks; it has rank, alpha"),
     ],
 )
 def test_an_impossible_configuration_is_refused_with_the_reason(change, message):
@@ -111,3 +112,40 @@ def test_every_workload_names_protocol_fields_that_exist():
 
 def test_the_statuses_that_are_results_are_not_tried_again():
     assert {status.value for status in Status if status.is_final} == {"ok", "oom", "predicted_oom", "unsupported"}
+
+
+ROOT = Path(__file__).parent.parent.parent
+PRODUCT = [path for folder in ("trials", "analysis", "orchestrator") for path in (ROOT / folder).rglob("*.py")]
+RECORDED = {
+    "loss": WORDS["loss"],
+    "checkpointing": tuple(CHECKPOINTINGS),
+    "compile": tuple(COMPILATIONS),
+    "adapter": tuple(ADAPTERS),
+    "capture": ("step",),
+}
+"""Fields, with the words whose records code asks."""
+
+
+def words_asked_for(source: str) -> Iterator[str]:
+    """Each comparison of a field with a word that is not its default."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr in RECORDED:
+            words = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+            if words & {*RECORDED[node.left.attr]} - {CONFIG_FIELDS[node.left.attr].default}:
+                yield ast.unparse(node)
+
+
+def test_no_code_asks_for_the_word_of_a_way() -> None:
+    assert {path: found for path in PRODUCT if (found := [*words_asked_for(path.read_text())])} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['config.compile == "block"', 'c.loss in ("liger", "eager")', 'step.config.checkpointing != "nested"'],
+)
+def test_a_word_that_code_asks_for_is_found(source: str) -> None:
+    assert [*words_asked_for(source)]
+
+
+def test_whether_a_way_is_chosen_at_all_may_be_asked() -> None:
+    assert not [*words_asked_for('config.compile != "none" and config.loss != "eager"')]

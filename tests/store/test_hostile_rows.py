@@ -1,5 +1,8 @@
 """A store of a stranger's, or of a newer lmsweep: what is damaged is named, and the rest is read."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 
 from lmsweep.trials.store.row_checks import LONGEST_NAME
 from lmsweep.trials.store.store import Store
-from tests.support.command import answer_here
+from tests.support.command import COMMAND, answer_here, program
 from tests.support.made_up_results import Attempts, config, samples
 
 DEEP = "[" * 100_000
@@ -100,28 +103,27 @@ def two_of_one_name(table: pa.Table) -> pa.Table:
     return table.append_column("status", table["status"])
 
 
-def as_lists(table: pa.Table) -> pa.Table:
-    position = table.schema.get_field_index("context_length")
-    return table.set_column(position, "context_length", pa.array([[1]] * len(table)))
-
-
-def as_text(table: pa.Table) -> pa.Table:
-    position = table.schema.get_field_index("d_model")
-    return table.set_column(position, "d_model", pa.array(["wide"] * len(table)))
-
-
-def as_text_samples(table: pa.Table) -> pa.Table:
-    return table.set_column(table.schema.get_field_index("samples"), "samples", pa.array(["0.1"] * len(table)))
+def filled(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.set_column(table.schema.get_field_index(column), column, pa.array([value] * len(table)))
 
 
 WRONG_FILES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "two columns of one name": (two_of_one_name, "two of its columns have one name"),
-    "lists where numbers belong": (as_lists, ""),
-    "text where numbers belong": (as_text, "d_model"),
-    "text where lists belong": (as_text_samples, ""),
+    "lists where numbers belong": (filled("context_length", [1]), ""),
+    "text where numbers belong": (filled("d_model", "wide"), "d_model"),
+    "text where lists belong": (filled("samples", "0.1"), ""),
     "no identifiers": (lambda table: changed(table, "attempt_id", None), "rows without attempt_id"),
     "a version that is no number": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "two"}), "two"),
     "a newer version": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "9"}), "newer lmsweep"),
+    "somebody else's": (lambda _: pa.table({"a": [1, 2]}), "not written by lmsweep"),
+    "somebody else's with our names": (
+        lambda _: pa.table({"status": ["ok"], "workload": ["timing"]}),
+        "not written by",
+    ),
+    "our columns without names": (
+        lambda t: pa.table({f.name: pa.nulls(2, f.type) for f in t.schema}),
+        "not written by",
+    ),
 }
 
 
@@ -171,3 +173,85 @@ def test_table_and_compare_show_what_other_lmsweeps_may_store(
 @pytest.mark.parametrize("what", [*READ_ALL_THE_SAME, *WRONG_ROWS])
 def test_every_verb_that_reads_shows_the_rest(what: str, good: pa.Table, stored: Callable[[pa.Table], Store]) -> None:
     answers(stored(changed(good, *(READ_ALL_THE_SAME | WRONG_ROWS)[what])), VERBS[2:])
+
+
+WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
+"""Root may read every file; without its capabilities it is a user like any other."""
+
+Ask = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+        return program(*WITHOUT_RIGHTS, *command, COLUMNS="400")
+
+    if run("true").returncode:
+        pytest.skip("this user may not give up rights")
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    attempts = Attempts(tmp_path / "store")
+    for context in (16, 32):
+        attempts.ok(config(context_length=context), {"step.time": (1.0, 1.0, 1.0)})
+    return tmp_path / "store"
+
+
+def test_a_file_that_this_user_may_not_read_is_named_and_stays(store: Path, ask: Ask) -> None:
+    theirs, _ = sorted((store / "measurements").iterdir())
+    theirs.chmod(0)
+    found = ask(*COMMAND, "table", store)
+    assert found.returncode == 0 and "Permission denied" in found.stderr and "It stays where it is" in found.stderr
+    set_aside = f"from lmsweep.trials.store.store import Store; Store({str(store)!r}).set_aside_damage()"
+    assert ask(sys.executable, "-c", set_aside).returncode == 0
+    assert theirs.exists() and not (store / "damaged").exists()
+
+
+@pytest.mark.parametrize("part", [".", "measurements"])
+def test_a_folder_that_this_user_may_not_enter_is_one_sentence(store: Path, ask: Ask, part: str) -> None:
+    (store / part).chmod(0)
+    found = ask(*COMMAND, "table", store)
+    (store / part).chmod(0o755)
+    assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
+    assert "cannot reach the store" in found.stderr and "Permission denied" in found.stderr
+
+
+INFLATING = "0123456789abcdef-aa.parquet"
+IN_EVERY_FILE = ["trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at"]
+
+
+def many_rows(one: pa.Table) -> pa.Table:
+    return one.select(IN_EVERY_FILE).take(pa.array([0] * 2_000_000))
+
+
+def long_texts(one: pa.Table) -> pa.Table:
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 900_000]))
+    return one.select(IN_EVERY_FILE).take(pa.array([0] * 100_000)).append_column("error", texts)
+
+
+def long_lists(one: pa.Table) -> pa.Table:
+    return one.select(IN_EVERY_FILE).append_column("samples", pa.array([[1.0] * 5_000_000]))
+
+
+@pytest.mark.parametrize("inflating", [many_rows, long_texts, long_lists])
+def test_a_small_file_that_stands_for_gigabytes_is_named_and_the_rest_is_read(tmp_path: Path, inflating) -> None:
+    Attempts(tmp_path).ok(config(), {"step.time": (1.0, 1.0, 1.0)})
+    honest = Store(str(tmp_path)).read()[0]
+    path = tmp_path / "measurements" / INFLATING
+    pq.write_table(inflating(honest.slice(0, 1)), path, compression="zstd", dictionary_pagesize_limit=2**20)
+    assert path.stat().st_size < 400_000
+    before = pa.total_allocated_bytes()
+    rows, damage = Store(str(tmp_path)).read()
+    assert rows.equals(honest) and pa.total_allocated_bytes() - before < 10_000_000
+    assert [(item.path, "1000 times" in item.error) for item in damage] == [(f"measurements/{INFLATING}", True)]
+
+
+def test_a_merged_file_whose_rows_are_equal_except_in_their_attempts_is_read(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path)
+    for _ in range(50):
+        attempts.ok(config(), {f"p{number}.time": (1.0,) * 50 for number in range(60)})
+    Store(str(tmp_path)).compact()
+    rows, damage = Store(str(tmp_path)).read()
+    assert len(rows) == 3000 and not damage

@@ -67,12 +67,6 @@ def test_table_and_compare_read_it() -> None:
     assert len(lmsweep.load(str(OLD))) > 1000
 
 
-@pytest.mark.slow  # of a packaged store, also written by an earlier version, tests/commands/test_program.py makes one
-def test_the_report_reads_it(tmp_path: Path) -> None:
-    lmsweep_here("report", OLD, "-o", tmp_path / "report.html")
-    assert (tmp_path / "report.html").stat().st_size > 1_000_000
-
-
 def test_a_table_that_nothing_fills_any_more_stays_as_it_is(tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(OLD, store)

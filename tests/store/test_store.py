@@ -3,7 +3,6 @@
 import fcntl
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -14,30 +13,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from lmsweep.trials.results.arrow_schema import schema_of
-from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, environment_id
 from lmsweep.trials.results.measurement import Measurement, TensorDtype
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Attempt, DetailRow, Identity, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT, answer_here
+from tests.support.command import ROOT
+from tests.support.made_up_results import LAPTOP
 
 CONFIG = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
-MACHINE = Fingerprint(
-    device_name="Laptop CPU (8 cores)",
-    device_memory=None,
-    driver_version=None,
-    cuda_version=None,
-    torch_version="2.13.0",
-    triton_version=None,
-    python_version="3.11",
-)
+MACHINE = LAPTOP
 
 
 def rows(context_length: int = 16, *, started_at: datetime | None = None, **failure: str) -> list[Record]:
@@ -168,26 +157,6 @@ def test_results_of_another_environment_are_no_results_of_this_one():
     assert environment_id(replace(MACHINE, host_name="other", host_load=3.0)) == environment_id(MACHINE)
 
 
-@pytest.mark.parametrize("foreign", [{"a": [1, 2]}, {"status": ["ok"], "workload": ["timing"]}, "rows without names"])
-def test_somebody_elses_parquet_is_named_and_the_rest_is_read(tmp_path, foreign):
-    store = Store(str(tmp_path))
-    store.append(rows(16))
-    if foreign == "rows without names":
-        ours = schema_of(Record)
-        foreign = {name: pa.nulls(2, ours.field(name).type) for name in ours.names}
-    pq.write_table(pa.table(foreign), tmp_path / "measurements" / "train-00000.parquet")
-    counted = answer_here("table", tmp_path)
-    assert re.search(r"measurements/train-00000.parquet .* left out \(not written by lmsweep: ", counted.stderr)
-    assert re.search(r"sweep test on Laptop CPU \(8 cores\): 1 ok\n", counted.stdout)
-    table = answer_here("table", tmp_path, "--value", "forward.time")
-    assert "train-00000.parquet" in table.stderr and "150" in table.stdout
-    if isinstance(foreign, dict) and "a" in foreign:
-        page = answer_here("report", tmp_path, "--output", tmp_path / "report.html")
-        assert page.stderr.count("train-00000.parquet") == 1, "the page reads the store several times"
-    assert [item.path for item in store.set_aside_damage()] == ["measurements/train-00000.parquet"]
-    assert (tmp_path / "measurements" / "train-00000.parquet").exists(), "lmsweep gives no file this name"
-
-
 def test_a_file_with_a_flipped_bit_is_read_as_it_was_written_or_named(tmp_path):
     store = Store(str(tmp_path))
     for context in range(16, 20):
@@ -204,6 +173,9 @@ def test_a_file_with_a_flipped_bit_is_read_as_it_was_written_or_named(tmp_path):
         named += len(damage)
         assert table.equals(expected) or [item.path for item in damage] == [f"measurements/{path.name}"]
     assert named > 100, "of most bits the file has a checksum"
+    for harmed in (b"", bytes(len(content)), content[: len(content) // 2], content[:-1], b"status,ok\n" * 40):
+        path.write_bytes(harmed)
+        assert [item.path for item in store.read()[1]] == [f"measurements/{path.name}"], harmed
 
 
 def test_a_store_that_is_a_file_is_refused(tmp_path):

@@ -82,17 +82,17 @@ def test_every_command_refuses_it_and_leaves_the_readers_files_alone(tmp_path: P
     assert state(documents) == before
 
 
-def replaced_at_once(part: str) -> Callable[[Store], object]:
-    return {
-        "damaged": lambda store: store.set_aside_damage(),
-        ".writing": lambda store: store.set_aside_damage(),
-        "artifacts": lambda store: store.add_artifact("artifacts/thesis.txt", b"x"),
-    }.get(part, lambda store: store.append(rows(64)))
-
-
-@pytest.mark.parametrize("part", ["damaged", ".writing", "artifacts", "measurements"])
+@pytest.mark.parametrize(
+    ("part", "write"),
+    [
+        ("damaged", lambda store: store.set_aside_damage()),
+        (".writing", lambda store: store.set_aside_damage()),
+        ("artifacts", lambda store: store.add_artifact("artifacts/thesis.txt", b"x")),
+        ("measurements", lambda store: store.append(rows(64))),
+    ],
+)
 def test_a_folder_that_becomes_a_link_while_the_store_is_open_is_not_followed(
-    tmp_path: Path, documents: Path, part: str
+    tmp_path: Path, documents: Path, part: str, write: Callable[[Store], object]
 ) -> None:
     folder, before = strangers_store(tmp_path), state(documents)
     broken = sorted((folder / "measurements").iterdir())[0]
@@ -100,7 +100,7 @@ def test_a_folder_that_becomes_a_link_while_the_store_is_open_is_not_followed(
     store = Store(str(folder))
     make_link(folder / part, documents)
     with pytest.raises((OSError, RequestError), match="is a link"):
-        replaced_at_once(part)(store)
+        write(store)
     for work in (store.compact, store.set_aside_damage, lambda: store.append(rows(64))):
         with contextlib.suppress(OSError, RequestError):
             work()

@@ -20,7 +20,7 @@ import typer
 from lmsweep.orchestrator.cli import main
 from lmsweep.orchestrator.cluster import nodes
 from lmsweep.orchestrator.interrupt import TERMINATION_SIGNALS
-from lmsweep.orchestrator.terminal import Pager, Traceback
+from lmsweep.orchestrator.terminal import Wanted
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from tests.support.warm_process import warm_programs
 
@@ -56,7 +56,7 @@ def answer_here(*arguments: str | Path, terminal: bool = False, **environment: s
     stream = Screen if terminal else Written
     out, err = stream(io.BytesIO(), encoding="utf-8"), stream(io.BytesIO(), encoding="utf-8")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *TERMINATION_SIGNALS)}
-    hook, pager = sys.excepthook, Pager.wanted
+    hook, pager = sys.excepthook, Wanted.pager
     words = ["lmsweep", *map(str, arguments)]
     try:
         with (
@@ -74,7 +74,7 @@ def answer_here(*arguments: str | Path, terminal: bool = False, **environment: s
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        sys.excepthook, Pager.wanted, Traceback.wanted = hook, pager, False
+        sys.excepthook, Wanted.pager, Wanted.traceback = hook, pager, False
     return subprocess.CompletedProcess(words, int(end.value.code or 0), out.text(), err.text())
 
 

@@ -6,17 +6,11 @@ import pytest
 
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
-from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.spec.workloads import workloads
 
 PRECISIONS = f"(one of: {', '.join(get_args(Precision))})"
 OR_OTHER = "or a mapping of its dimensions, or your own as package.module:name"
-ATTENTIONS = (
-    "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex, varlen), "
-    "or your own as package.module:name"
-)
-MODELS = ", ".join(SIZES)
 WORKLOADS = f"(one of: {', '.join(workloads())}), or your own as package.module:measure"
 PARTS_OF_OTHERS = (
     "model_code",

@@ -60,11 +60,6 @@ def totals(operators: Operators) -> Totals:
     return Totals(*map(sum, zip(*each, strict=True)))
 
 
-def run_as_predicted(config: TrialConfig) -> StepRun:
-    """Run the iterations that no other stands for."""
-    return record(config)
-
-
 def seconds_to_predict(one: TrialConfig) -> float:
     """CPU seconds of memory and operators, with nothing kept of earlier runs but what PyTorch keeps."""
     forget_runs()

@@ -112,7 +112,3 @@ def test_an_override_that_is_wrong_says_so_in_the_words_of_a_file(grid_of):
         f"--set: precison: unknown axis; did you mean precision?"
     )
     assert error_of(grid_of, "fixed: {model: tiny}", precision=[]) == "--set: precision: is empty; give at least one"
-
-
-def test_an_override_that_leaves_a_grid_without_a_combination_is_an_error(grid_of):
-    assert error_of(grid_of, OVERRIDDEN, precision=["bf16"]) == "s.yaml:3: grids[0]: every combination is excluded"

@@ -54,6 +54,8 @@ def test_every_packaged_sweep_asks_one(tmp_path: Path) -> None:
         ("question: {ask: 'Why?', compare: [precison]}\n", "did you mean precision"),
         ("question: {ask: 'Why?', basline: {precision: fp32}}\n", "basline"),
         ("question: Why?\n", "question"),
+        ("question: {ask: 'Why?', where: d_model 64}\n", "question.where: 'd_model 64' is not a mapping of keys"),
+        ("question: {ask: 'Why?', baseline: [fp32]}\n", "question.baseline: a list is not a mapping of keys"),
     ],
 )
 def test_a_mistake_in_a_question_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:

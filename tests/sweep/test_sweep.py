@@ -8,11 +8,9 @@ import yaml
 
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.feature import packaged_sweeps
-from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
-from lmsweep.trials.spec.identity import measurement_id
 from tests.support.sweeps import PARTS_OF_OTHERS, error_of, values
 
 
@@ -262,16 +260,6 @@ def test_a_measurement_that_was_asked_for_is_not_asked_for_again(sweep_of):
     ]
 
 
-def test_asked_once_means_one_measurement_id_per_requested_device():
-    for name in packaged_sweeps():
-        asked = [
-            (measurement_id(trial.config, workload), trial.config.device)
-            for trial in load_sweep(name).trials
-            for workload in trial.workloads
-        ]
-        assert len(asked) == len(set(asked))
-
-
 def test_ten_times_the_combinations_take_at_most_thirty_times_as_long(grid_of):
     def seconds(contexts: int) -> float:
         text = (
@@ -284,17 +272,11 @@ def test_ten_times_the_combinations_take_at_most_thirty_times_as_long(grid_of):
         assert len(grid_of(text).trials) == 1_000 * contexts - contexts
         return time.process_time() - began
 
-    few = min(seconds(2) for _ in range(2))
-    assert seconds(20) < 30 * few  # quadratic would be 100
+    few = min(seconds(1) for _ in range(2))
+    assert seconds(10) < 30 * few  # quadratic would be 100
 
 
 # The packaged sweeps
-
-
-def test_quick_says_itself_how_long_it_and_each_of_its_trials_may_take():
-    sweep = load_sweep("quick")
-    assert sweep.budget is not None and seconds_of(sweep.budget) <= 50
-    assert all(trial.config.max_seconds <= 3 for trial in sweep.trials)
 
 
 def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
@@ -307,10 +289,3 @@ def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
 def test_every_published_table_has_a_grid_of_its_name_in_the_order_of_the_reports():
     tables = dict.fromkeys(published()["source"] + " " + published()["table"])
     assert list(load_sweep("cs336-2025").grids) == list(tables)
-
-
-def test_a_packaged_sweep_has_the_name_of_its_file_and_a_description():
-    for name in packaged_sweeps():
-        sweep = load_sweep(name)
-        assert sweep.name == name
-        assert sweep.description

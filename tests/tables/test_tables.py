@@ -13,14 +13,14 @@ from scipy.special import stdtrit
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import compare, select_sides
-from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, number_text
+from lmsweep.analysis.tables.number_format import interval_texts
 from lmsweep.trials.results.environment import absent
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.variation import PRIORS
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.golden_files import check_golden, same
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, gpu, samples
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden"
 BF16 = replace(H200, autocast_dtype="bfloat16")
@@ -33,9 +33,6 @@ HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind
 def machines(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store of two sizes on a GPU and on a laptop; every kind of cell there is."""
     attempts = Attempts(tmp_path_factory.mktemp("machines") / "results")
-
-    def gpu(model: str, **fields: object) -> object:
-        return config(model, device="cuda", **fields)
 
     def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
         return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
@@ -80,21 +77,6 @@ def test_a_table_without_options_shows_every_result_of_the_store(hardware: pd.Da
     table = analysis.pivot(hardware, rows=rows, cols=cols, values=values, where={})
     assert len(table.cells) == 12
     check_golden(analysis.render(table, "text"), GOLDEN / "default.txt")
-
-
-@pytest.mark.parametrize(
-    ("output_format", "suffix"),
-    [("text", "txt"), ("markdown", "md"), ("latex", "tex"), ("typst", "typ"), ("csv", "csv"), ("html", "html")],
-)
-def test_several_values_in_every_format(hardware: pd.DataFrame, output_format: str, suffix: str) -> None:
-    table = pivot(
-        hardware, "model context_length", "precision", "forward.time step.tokens_per_second step.mfu",
-        device_name="NVIDIA H200", compile="none",
-    )  # fmt: skip
-    text = analysis.render(table, output_format)
-    numbers = ("12", "15", "150", "61") if output_format != "csv" else ("0.0123", "0.0151", "0.15", "0.061")
-    assert all(re.search(rf"(?<![\d.]){re.escape(number)}(?![1-9])", text) for number in numbers), "the forward times"
-    check_golden(text, GOLDEN / f"speed.{suffix}")
 
 
 def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> None:
@@ -239,15 +221,6 @@ def test_models_are_distinguished_by_name_and_devices_by_full_name(hardware: pd.
     assert "Add model and device_name to --rows or --cols" in message
 
 
-def test_results_of_two_environments_are_distinguished_by_the_fewest_columns(attempts: Attempts) -> None:
-    for fingerprint in (H200, replace(H200, device_name="NVIDIA L4", device_memory=24 * 10**9, driver_version="560")):
-        attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)}, fingerprint=fingerprint)
-    frame = analysis.load(attempts.store)
-    with pytest.raises(RequestError, match=r"differ in device_name .*device_memory.* Add device_name to --rows"):
-        pivot(frame, "model", "", "step.time")
-    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
-
-
 def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
     attempts.ok(config("small", device="cuda"), {"step.time": samples(1, 0.1)})
     other = replace(H200, device_name="NVIDIA L4", driver_version="560")
@@ -365,12 +338,6 @@ def test_a_wrong_request_is_refused_with_what_is_right(
         pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
 
 
-def test_an_empty_store_has_no_table(attempts: Attempts) -> None:
-    Path(attempts.store.location, "measurements").mkdir(parents=True)
-    with pytest.raises(RequestError, match="no results yet"):
-        analysis.default_layout(analysis.load(attempts.store))
-
-
 def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model context_length device_name", "precision compile", "forward.time step.time")
     lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
@@ -382,15 +349,6 @@ def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) 
         median = table.wide("median").loc[cell, column]
         assert (float(line["median"]) == median) if line["median"] else pd.isna(median)
         assert line["flags"] == " ".join(table.wide("flags").loc[cell, column])
-
-
-def test_an_interval_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
-    attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (500, -80, 300, 0, 0, 200, -20, -60))})
-    table = pivot(analysis.load(attempts.store), "model", "", "step.time")
-    assert (table.wide("low").iloc[0, 0], table.wide("high").iloc[0, 0]) == pytest.approx((0.0439, 0.1037), rel=1e-2)
-    for output_format in ("text", "markdown", "latex", "html"):
-        assert "53 [44, 104]" in analysis.render(table, output_format)
-    assert r"53 \[44, 104\]" in analysis.render(table, "typst")
 
 
 def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> None:
@@ -426,28 +384,6 @@ def test_the_digits_of_a_cell_follow_its_interval(
     numbers: tuple[float, float, float], texts: tuple[str, str | None]
 ) -> None:
     assert interval_texts(*numbers) == texts
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0"), (3.0, "3"), (0.00012345, "0.0001234"), (1234567.8, "1235000"), (-2.5, "-2.500")]
-)
-def test_a_number_without_an_interval_has_four_digits(value: float, text: str) -> None:
-    assert number_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("stored", "values", "name"),
-    [
-        ("s", [0.02, 0.9, 3.0], "ms"),
-        ("s", [2e-5, 3e-5], "us"),
-        ("s", [], "s"),
-        ("s", [float("nan"), 0.5], "ms"),
-        ("B", [3 * 2**30, 2**31], "GiB"),
-        ("B/s", [344e9, 2e9], "GB/s"),
-    ],
-)
-def test_the_unit_of_a_column_suits_its_middle_number(stored: str, values: list[float], name: str) -> None:
-    assert choose_unit(stored, values).name == name
 
 
 def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_printed(attempts: Attempts) -> None:

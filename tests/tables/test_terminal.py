@@ -4,7 +4,6 @@ import csv
 import io
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,9 +11,7 @@ from lmsweep import analysis
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.presets import make_preset
-from lmsweep.analysis.tables.bar_chart import strips
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.number_format import p_text
 from lmsweep.analysis.tables.terminal_table import terminal_text
 from tests.support.command import ROOT
 
@@ -59,30 +56,11 @@ def test_a_brief_comparison_of_two_devices_fits_in_40_lines_of_80_columns_with_i
     assert "green" in {str(span.style) for span in text.spans if "faster" in text.plain[span.start : span.end]}
 
 
-def test_control_characters_of_a_table_are_escaped() -> None:
-    frame = pd.DataFrame({"name": ["\x1b[31mred", "plain"], "count": [1.0, 2.0]})
-    listing = Listing(title="\x1b[2J", frame=frame, keys=["name"], units={"count": "1"})
-    text = terminal_text(listing, width=80, escape=lambda words: words.replace("\x1b", "^"))
-    assert "\x1b" not in text.plain and "^[31mred" in text.plain
-
-
 def test_a_table_of_few_rows_is_transposed_where_that_fits() -> None:
     names = [f"column_number_{number}" for number in range(20)]
     frame = pd.DataFrame({"name": ["one", "two"], **{name: [1.0, 2.0] for name in names}})
     text = terminal_text(Listing(title="t", frame=frame, keys=["name"], units=dict.fromkeys(names, "1")), width=60)
     assert all(any(line.startswith(name) for line in text.plain.splitlines()) for name in names)
-
-
-@pytest.mark.parametrize(
-    ("p", "words"), [(1e-9, "<0.001"), (0.00098, "<0.001"), (0.0041, "0.004"), (0.037, "0.037"), (0.42, "0.42")]
-)
-def test_p_values_are_rounded(p: float, words: str) -> None:
-    assert p_text(p) == words
-
-
-def test_a_strip_shows_the_interval_on_one_scale_and_where_no_difference_is() -> None:
-    low, middle, high = (np.array(one) for one in ([-0.1, 0.3, np.nan], [0.0, 0.4, np.nan], [0.1, 0.5, np.nan]))
-    assert strips(low, middle, high) == ["····─●─····", "·····│···─●", ""]
 
 
 def test_json_has_what_csv_has_with_null_for_what_is_unknown() -> None:

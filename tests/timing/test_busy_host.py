@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +22,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration
 from tests.support.command import start, write_sweep
 from tests.support.made_up_results import Attempts, config
+from tests.support.waiting import wait_until
 
 SPIN = "print(flush=True)\nwhile True: pass"
 CONFIG = TrialConfig(d_model=16, warmup_steps=0, measure_steps=5)
@@ -126,10 +127,3 @@ def test_another_run_on_this_machine_is_seen_while_it_lasts(tmp_path):
     assert run.pid not in other_runs()
     assert "(process 12) is active on this machine" in warning_about([12])
     assert "(processes 12, 13) are" in warning_about([12, 13])
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

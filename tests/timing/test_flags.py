@@ -19,8 +19,8 @@ from lmsweep.orchestrator.features.limits.ceiling import above_bandwidth
 from lmsweep.orchestrator.features.limits.energy import ENERGY_SECONDS, counts_energy, energy_row
 from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.rate_data import FastestProduct, fastest_products
+from lmsweep.trials.bench.iterations import host_bound_flags
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
@@ -228,13 +228,6 @@ def test_a_copy_may_be_faster_than_memory_if_the_cache_holds_it():
     assert not above_bandwidth(2**31, 1e-9, None)
 
 
-def test_the_least_work_leaves_out_what_a_causal_mask_hides():
-    size = {name: getattr(BIG, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    whole = forward_flops(**size, context_length=1024, batch_size=4)
-    hidden = BIG.num_layers * 2 * 4 * 1024**2 * BIG.d_model
-    assert least_forward_flops(BIG) == whole - hidden
-
-
 def test_the_flags_of_a_phase_are_those_of_its_own_samples():
     calm = [1.0 + 0.001 * i for i in range(10)]
     assert flags_of_times(BIG, "step", calm, GPU) == ()
@@ -299,3 +292,9 @@ def test_the_page_about_failures_says_when_each_flag_is_set():
     page = (ROOT / "docs" / "failures.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .+ \|$", page, flags=re.MULTILINE)
     assert not [flag for flag in Flag if rows.count(flag.value) != 1]
+
+
+def test_the_host_is_the_limit_where_the_device_waits_for_more_than_a_twentieth_of_the_step():
+    assert host_bound_flags([0.94], [1.0, 1.0, 5.0])
+    assert not host_bound_flags([0.96, 0.97], [1.0, 0.98, 5.0])
+    assert not host_bound_flags([], [1.0]), "not known"

@@ -2,6 +2,7 @@
 
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, share_of_scores
 from lmsweep.trials.lengths.drawing import document_lengths
+from lmsweep.trials.spec.config import TrialConfig
 
 
 def share_of_packed_scores(
@@ -13,3 +14,14 @@ def share_of_packed_scores(
         for length in document_lengths(context_length, document_length)
     )
     return float(counted / context_length**2)
+
+
+def least_share_of_scores(config: TrialConfig, *, causal: bool = True) -> float:
+    """Return the share of all scores that every implementation computes; with `causal`, a mask spares half or more."""
+    return share_of_packed_scores(
+        "hardware",
+        context_length=config.context_length,
+        document_length=config.document_length or config.context_length,
+        causal=causal,
+        window=config.window,
+    )

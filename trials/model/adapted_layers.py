@@ -14,10 +14,9 @@ from lmsweep.trials.model.transformer.layers import Linear
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.spec.suggestions import choices
-from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.ways.adapters import ADAPTERS, AdapterArguments
 
-# Linear layers whose frozen weights are stored in 4 bits (NF4, Dettmers et al. 2023): those of bitsandbytes, and ones
-# that allocate as those do, for tensors without storage.
+# Linear layers with frozen weights in 4 bits (NF4, Dettmers et al. 2023): those of bitsandbytes, and fakes of them.
 
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
@@ -107,16 +106,32 @@ def _stored(layer: nn.Linear, compute: torch.dtype) -> nn.Linear:
     return made
 
 
+class LoraLinear(nn.Module):
+    """What PEFT 0.21 allocates and computes of LoRA beside a linear layer, under the same names. On fake tensors it
+    stands for PEFT's layer, which takes longer to import than a model to predict."""
+
+    def __init__(self, layer: nn.Linear, asked: AdapterArguments) -> None:
+        super().__init__()
+        self.base_layer, self.scaling, self.cast_input_dtype_enabled = layer, asked.alpha / asked.rank, True
+        self.lora_dropout = nn.ModuleDict({"default": nn.Dropout(asked.dropout) if asked.dropout else nn.Identity()})
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(layer.in_features, asked.rank, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(asked.rank, layer.out_features, bias=False)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base_layer(x)
+        drop, narrow, wide = (cast(Any, one["default"]) for one in (self.lora_dropout, self.lora_A, self.lora_B))
+        x = x.to(narrow.weight.dtype) if self.cast_input_dtype_enabled else x
+        found: Tensor = result + wide(narrow(drop(x))) * self.scaling  # a name for a term would keep its memory
+        return found.to(result.dtype)
+
+
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
     """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
     Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if a package is not
     installed."""
+    way = ADAPTERS[config.adapter]
     if find_spec("peft") is None:
-        raise UnsupportedError(
-            f"adapter {config.adapter} needs the package peft; {install_extra(ADAPTERS[config.adapter].extra)}"
-        )
-    from peft import LoraConfig, inject_adapter_in_model
-
+        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
     for block in blocks:
         use_linear_of_pytorch(block)
     asked = config.adapter_arguments
@@ -124,29 +139,30 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     weight = next(iter(layers.values())).weight
     for name, layer in layers.items():
         if asked.rank > min(layer.in_features, layer.out_features):
-            raise RequestError(
-                f"adapter_args.rank is {asked.rank}, above the width of {name}: {layer.out_features} x "
-                f"{layer.in_features}"
-            )
-    if ADAPTERS[config.adapter].stored_bits:
+            size = f"{layer.out_features} x {layer.in_features}"
+            raise RequestError(f"adapter_args.rank is {asked.rank}, above the width of {name}: {size}")
+    if way.stored_bits:
         store_in_four_bits(blocks, formats.operand_dtype)
         cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
-    settings = LoraConfig(
-        r=asked.rank,
-        lora_alpha=asked.alpha,
-        lora_dropout=asked.dropout,
-        target_modules=list(layers),
-        use_dora=ADAPTERS[config.adapter].magnitudes,
-    )
+    peft: Any = import_module("peft") if way.magnitudes or not isinstance(weight, FakeTensor) else None
     usual = torch.get_default_dtype()
     torch.set_default_dtype(formats.parameter_dtype)
     try:
         # PEFT creates layers and converts them, which fake tensors cannot be; here they have their type at once.
         with torch.device(weight.device), replaced(nn.Module, "to", lambda module, *_, **__: module):
-            inject_adapter_in_model(settings, model)
+            if peft:
+                sizes = {"r": asked.rank, "lora_alpha": asked.alpha, "lora_dropout": asked.dropout}
+                settings = peft.LoraConfig(**sizes, target_modules=list(layers), use_dora=way.magnitudes)
+                peft.inject_adapter_in_model(settings, model)
+            else:
+                model.requires_grad_(False)
+                for name in layers:
+                    parent, _, last = name.rpartition(".")
+                    target = cast(nn.Linear, model.get_submodule(name))
+                    setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
     finally:
         torch.set_default_dtype(usual)
-    if ADAPTERS[config.adapter].stored_bits and formats.autocast_dtype:
+    if way.stored_bits and formats.autocast_dtype:
         for module in model.modules():
             if hasattr(module, "lora_A"):  # so PEFT decides for bitsandbytes' layers, but not for fake ones
                 cast(Any, module).cast_input_dtype_enabled = False

@@ -108,9 +108,7 @@ def step_family(config: TrialConfig) -> StepFamily:
         small, larger = run(first), run(first + 1)
         if are_alike(small.trace, larger.trace):
             step = StepFamily(config=config, first=first, known=known)
-            if operators_grown(
-                small.operators, larger.operators, 0
-            ):  # not if the number of tokens equals a width of the model
+            if operators_grown(small.operators, larger.operators, 0):  # not if a width equals the number of tokens
                 return step
             found = found or step
         else:
@@ -122,13 +120,10 @@ def step_family(config: TrialConfig) -> StepFamily:
 
 def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
     """Import what these models are built with, and find their layers, once, before processes fork."""
-    wanted = {
-        "transformers": any(one.is_hugging_face for one in configs),
-        "peft": any(one.adapter != "none" for one in configs),
-    }
-    for package in (name for name, is_wanted in wanted.items() if is_wanted and find_spec(name)):
-        import_module({"transformers": "transformers.modeling_utils"}.get(package, package))
-    if code and wanted["transformers"]:
+    if not find_spec("transformers") or not any(one.is_hugging_face for one in configs):
+        return
+    import_module("transformers.modeling_utils")
+    if code:
         use_code(code)
         with suppress(Exception):  # which each of their processes says
             for one in configs:

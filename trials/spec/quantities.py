@@ -1,4 +1,4 @@
-"""Amounts of memory and tokens: parsing `24GB` and `8k`, and printing `79.2 GiB`."""
+"""Amounts: parsing `24GB` of memory and `8k` tokens, and printing `79.2 GiB` and `2 trials`."""
 
 import re
 
@@ -22,3 +22,8 @@ def gib(count: float) -> str:
     unit, size = ("MiB", 2**20) if count < 2**30 else ("GiB", 2**30)
     amount = count / size
     return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
+
+
+def count_of(count: int, noun: str) -> str:
+    """Return `1 trial` or `2 trials`."""
+    return f"{count} {noun}{'s' * (count != 1)}"

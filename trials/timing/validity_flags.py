@@ -7,7 +7,7 @@ import numpy as np
 
 from lmsweep.trials.analytic.datasheets import Device, boost_of, peak_flops
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, recomputed_flops
-from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
+from lmsweep.trials.analytic.packed_scores import least_share_of_scores
 from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import count_outliers
@@ -51,17 +51,6 @@ def least_forward_flops(config: TrialConfig) -> float:
     attention = terms["num_layers"] * attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     left_out = attention * (1 - least_share_of_scores(config))
     return float(forward_flops(**terms, vocab_size=config.vocab_size, **batch) - left_out)
-
-
-def least_share_of_scores(config: TrialConfig, *, causal: bool = True) -> float:
-    """Return the share of all scores that every implementation computes; with `causal`, a mask spares half or more."""
-    return share_of_packed_scores(
-        "hardware",
-        context_length=config.context_length,
-        document_length=config.document_length or config.context_length,
-        causal=causal,
-        window=config.window,
-    )
 
 
 def least_recomputed_flops(config: TrialConfig) -> float:

@@ -50,19 +50,19 @@ def accept(
     from lmsweep.orchestrator.planning.memory_budget import devices_meant
 
     device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.accept.accept_text import paragraphs
     from lmsweep.orchestrator.features.accept.accepting import run_acceptance, usual_store, write_page
 
     location = store or usual_store()
-    found = run_acceptance(location, device, where.address)
-    text = write_page(found, page)
+    acceptance = run_acceptance(location, device, where.address)
+    text = write_page(acceptance, page)
     if format == "json":
         say_data(text)
     else:
-        show_parts(paragraphs(found), pages=False)
+        show_parts(paragraphs(acceptance), pages=False)
         say(f"{page}, {page.with_suffix('.json')}; results are in {location}")
-    if found.verdict != "pass":
+    if acceptance.verdict != "pass":
         raise typer.Exit(1)
 
 

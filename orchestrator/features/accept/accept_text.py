@@ -22,11 +22,11 @@ TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "tempera
 
 def paragraphs(acceptance: Acceptance) -> list[str | Listing]:
     """Return the whole answer, the advice last; for several nodes, only the parts that do not pass."""
-    tables, found = [nodes_listing(acceptance)], listing_of(acceptance)
+    tables, parts = [nodes_listing(acceptance)], listing_of(acceptance)
     if len(acceptance.nodes) == 1:
-        tables = [found]
-    elif len(rest := found.frame[found.frame["verdict"] != "pass"]):
-        tables.append(replace(found, frame=rest.reset_index(drop=True), title=f"{found.title}; what does not pass:"))
+        tables = [parts]
+    elif len(rest := parts.frame[parts.frame["verdict"] != "pass"]):
+        tables.append(replace(parts, frame=rest.reset_index(drop=True), title=f"{parts.title}; what does not pass:"))
     about = "\n".join(["Compared with", *compared_with(acceptance), *telemetry(acceptance)])
     return [*tables, *explanations(acceptance), about, advice(acceptance)]
 
@@ -64,8 +64,8 @@ def _verdict_of_all(units: Sequence[UnitVerdict]) -> str:
 
 def verdict_of(unit: UnitVerdict) -> str:
     """Return the verdict of a unit; if it does not pass, with how much longer its slowest part takes."""
-    found = [part for part in unit.parts if part.verdict == unit.verdict and part.ratio]
-    most = max(found, key=lambda part: part.ratio or 0.0, default=None)
+    alike = [part for part in unit.parts if part.verdict == unit.verdict and part.ratio]
+    most = max(alike, key=lambda part: part.ratio or 0.0, default=None)
     return unit.verdict + (f" [{change_of(most, 0)}]" if unit.verdict in ("slow", "cannot tell") and most else "")
 
 
@@ -86,7 +86,7 @@ def line_of(part: PartVerdict) -> dict[str, str]:
     values = [_value(part, one) for one in times]
     unit = choose_unit(RATES.get(part.value, "s"), values[:1])
     measured, *ends = (f"{one:.0f}" if one >= 100 else f"{one:.3g}" for one in (one / unit.size for one in values))
-    ends = sorted(ends, key=float)
+    ends = sorted(ends, key=float)  # the longest time is the lowest rate
     return {
         "part": name_of(part),
         "measured": f"{measured} {unit.name}",
@@ -120,7 +120,7 @@ def _value(part: PartVerdict, seconds: float) -> float:
 
 def explanations(acceptance: Acceptance) -> list[str]:
     """Return a sentence for the units that share one: what is slow, by how much, and what explains it."""
-    found: dict[str, list[str]] = defaultdict(list)
+    units_by_words: dict[str, list[str]] = defaultdict(list)
     for where, unit in _named(acceptance):
         slow = [part for part in unit.parts if part.verdict == "slow" or part.reason == DISTURBED]
         words = [_slow_words(*sorted(slow, key=lambda part: -(part.ratio or 0)))] if slow else []
@@ -130,8 +130,8 @@ def explanations(acceptance: Acceptance) -> list[str]:
                 reasons[part.reason].append(name_of(part))
         words += [f"{reason} ({', '.join(parts)})" for reason, parts in reasons.items()]
         if said := [*words, *unit.causes]:
-            found[f"{unit.verdict}; {'; '.join(said)}"].append(where)
-    return [f"{', '.join(units)}: {words}" for words, units in found.items()]
+            units_by_words[f"{unit.verdict}; {'; '.join(said)}"].append(where)
+    return [f"{', '.join(units)}: {words}" for words, units in units_by_words.items()]
 
 
 def _slow_words(first: PartVerdict, *others: PartVerdict) -> str:
@@ -160,8 +160,8 @@ def advice(acceptance: Acceptance) -> str:
         parts = [part for _, unit in named for part in unit.parts if unit.unit != "host" and part.would_show]
         shown = sorted((part.would_show or 0.0, name_of(part)) for part in parts)
         ends = " to ".join(f"{100 * share:.0f} % ({name})" for share, name in (shown[:1] + shown[-1:]))
-        found = f" A slowdown would have shown from {ends}." if shown else ""
-        return f"Pass: as fast as {acceptance.expected_device or 'this CPU'} should be.{found}"
+        sensitivity = f" A slowdown would have shown from {ends}." if shown else ""
+        return f"Pass: as fast as {acceptance.expected_device or 'this CPU'} should be.{sensitivity}"
     if unsure:
         units, causes = (dict.fromkeys(words) for words in zip(*unsure, strict=True))
         return f"Cannot tell about {', '.join(units)}: {', '.join(causes)}. Remove the cause and run it again."
@@ -175,13 +175,13 @@ def advice(acceptance: Acceptance) -> str:
 
 def compared_with(acceptance: Acceptance) -> list[str]:
     """Return a line for each kind of unit and what its parts are compared with: n machines, or earlier times."""
-    found: dict[tuple[str, str], list[PartVerdict]] = defaultdict(list)
+    parts_by_source: dict[tuple[str, str], list[PartVerdict]] = defaultdict(list)
     for _, unit in acceptance.units:
         for part in unit.parts:
-            found[unit.unit.partition(" ")[0], part.against or f"not judged, {part.reason}"].append(part)
+            parts_by_source[unit.unit.partition(" ")[0], part.against or f"not judged, {part.reason}"].append(part)
     lines = []
-    for (kind, against), parts in found.items():
-        several = sum(other == kind for other, _ in found) > 1
+    for (kind, against), parts in parts_by_source.items():
+        several = sum(other == kind for other, _ in parts_by_source) > 1
         names = ", ".join(dict.fromkeys(part.part for part in parts)) if several else ""
         few, many = (end(part.machines for part in parts) for end in (min, max))
         count = f", n = {few} to {many}" if few < many else f", n = {many}" if many else ""
@@ -192,8 +192,8 @@ def compared_with(acceptance: Acceptance) -> list[str]:
 
 def telemetry(acceptance: Acceptance) -> list[str]:
     """Return a line about the clock, power and temperature of the GPUs during a step; none if unknown."""
-    found = []
+    lines = []
     for where, unit in _named(acceptance):
         seen = [(*TELEMETRY[name], value) for name, value in unit.telemetry.items()]
-        found += [" ".join([where, *(f"{value / by:{how}} {si}" for by, how, si, value in seen)])] if seen else []
-    return [f"During the step of large: {', '.join(found)}"] if found else []
+        lines += [" ".join([where, *(f"{value / by:{how}} {si}" for by, how, si, value in seen)])] if seen else []
+    return [f"During the step of large: {', '.join(lines)}"] if lines else []

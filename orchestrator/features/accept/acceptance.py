@@ -107,32 +107,33 @@ def accept(
     judged = verdicts(measured, gpus, devices, known, disturbed)
     if device and not gpus:
         nodes = [replace(node, failures=(NO_GPU, *node.failures)) for node in nodes]
-    found = []
+    accepted = []
     for node in nodes:
         parts = {unit: of_unit for (name, unit), of_unit in judged.items() if name == node.node}
-        met = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
-        order = [name for name in (*node.gpus.values(), NO_GPU.unit, "links", "host") if name in met]
-        units = [_unit(name, node, parts.get(name, [])) for name in order]
+        there = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
+        order = (*node.gpus.values(), NO_GPU.unit, "links", "host")
+        units = [_unit(name, node, parts.get(name, [])) for name in order if name in there]
         verdict = worst(one.verdict for one in units)
         environment = dict(node.environment)
-        found.append(AcceptedNode(node=node.node, verdict=verdict, environment=environment, units=units))
+        accepted.append(AcceptedNode(node=node.node, verdict=verdict, environment=environment, units=units))
     names = " and ".join(dict.fromkeys(one.name for one in devices.values() if one))
-    return Acceptance(expected_device=names or None, verdict=worst(node.verdict for node in found), nodes=found)
+    return Acceptance(expected_device=names or None, verdict=worst(node.verdict for node in accepted), nodes=accepted)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return slow if any is slow, pass if all that are judged pass, else cannot tell, also of none."""
-    found = set(verdicts) - {"not judged"}
-    return "slow" if "slow" in found else "pass" if found == {"pass"} else "cannot tell"
+    judged = set(verdicts) - {"not judged"}
+    return "slow" if "slow" in judged else "pass" if judged == {"pass"} else "cannot tell"
 
 
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
-    uuid = {name: uuid for uuid, name in node.gpus.items()}.get(unit)
-    mine = [one for one in node.conditions if one.unit == unit]
-    said = {Flag.BUSY_HOST, Flag.SHARED_GPU} if any(one.disturbs for one in mine) else set[Flag]()
-    said |= {Flag.BUSY_HOST} if uuid else set()
-    flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES and flag not in said)
-    causes = [*(one.says for one in mine), *(CAUSES[flag] for flag in flags), *_over_pcie(parts)[:1]]
+    uuid = next((uuid for uuid, name in node.gpus.items() if name == unit), None)
+    conditions = [one for one in node.conditions if one.unit == unit]
+    left_out = {Flag.BUSY_HOST} if uuid else set[Flag]()  # the host has a unit of its own
+    if any(one.disturbs for one in conditions):
+        left_out = {Flag.BUSY_HOST, Flag.SHARED_GPU}  # the condition says as much
+    flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES and flag not in left_out)
+    causes = [*(one.says for one in conditions), *(CAUSES[flag] for flag in flags), *_over_pcie(parts)[:1]]
     failures = [one.says for one in node.failures if one.unit == unit]
     is_judged = failures or any(one.verdict != "not judged" for one in parts)
     verdict = worst(one.verdict for one in parts) if is_judged else "not judged"

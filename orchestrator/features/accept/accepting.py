@@ -85,13 +85,13 @@ def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> 
     """Judge the attempts of these nodes, which are in the store; all others there are history."""
     records = [record for node in measured for rows in node.attempts for record in records_of(rows)]
     ours, ids = {record.attempt_id for record in records}, {record.trial_id for record in records}
-    found = processes_in(store, store.location, ids)
+    processes = processes_in(store, store.location, ids)
     return accept(
-        [one for one in found if one.attempt_id in ours],
+        [one for one in processes if one.attempt_id in ours],
         [node.seen for node in measured],
         device,
         shipped=shipped(ids),
-        history=[one for one in found if one.attempt_id not in ours],
+        history=[one for one in processes if one.attempt_id not in ours],
         predicted=predicted_phase,
     )
 
@@ -99,12 +99,12 @@ def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> 
 def answer_of(location: str) -> tuple[str, list[str]]:
     """Return the verdict about what a store holds, and why; a shipped set is compared with the others."""
     ids = {trial_id(trial.config) for trial in load_sweep(SWEEP).trials}
-    found = processes_in(open_store(location), location, ids)
-    kinds = {one.gpu: one.device_name for one in found if one.gpu and one.judged.unit != "host"}
+    processes = processes_in(open_store(location), location, ids)
+    kinds = {one.gpu: one.device_name for one in processes if one.gpu and one.judged.unit != "host"}
     gpus, kind = {gpu: f"GPU {index}" for index, gpu in enumerate(kinds)}, next(iter(kinds.values()), None)
-    nodes = [NodeSeen(node=one, gpus=gpus, device_name=kind) for one in dict.fromkeys(each.node for each in found)]
+    nodes = [NodeSeen(node=one, gpus=gpus, device_name=kind) for one in dict.fromkeys(each.node for each in processes)]
     others = [one for one in shipped(ids) if one.source != location]
-    acceptance = accept(found, nodes, shipped=others, predicted=predicted_phase)
+    acceptance = accept(processes, nodes, shipped=others, predicted=predicted_phase)
     return accept_text.advice(acceptance), accept_text.explanations(acceptance)
 
 
@@ -112,11 +112,11 @@ def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | N
     """Return a phase of a step of the sweep, or all of it, by the trial's identifier, at what its operators take on
     such a GPU elsewhere; None if the trial has none, or its operators are unknown here, as on a head without PyTorch:
     what was measured is judged without them."""
-    found = _step_of(trial)
-    operators = tuple(one for one in found.operators if phase in ("step", one.phase)) if found else ()
-    if not found or not operators:
+    step = _step_of(trial)
+    operators = tuple(one for one in step.operators if phase in ("step", one.phase)) if step else ()
+    if not step or not operators:
         return None
-    return predicted_step(operators, found.trial.config, rates_of(device), subject=subject_of(found.trial) or "model")
+    return predicted_step(operators, step.trial.config, rates_of(device), subject=subject_of(step.trial) or "model")
 
 
 class _Step(NamedTuple):
@@ -128,10 +128,10 @@ class _Step(NamedTuple):
 def _step_of(trial: str) -> _Step | None:
     trials = [one for one in load_sweep(SWEEP).grids["gpu"] if trial_id(one.config) == trial]
     try:
-        found = Predictions(trials, operators=True).operators(trials[0]) if trials else None
+        operators = Predictions(trials, operators=True).operators(trials[0]) if trials else None
     except (RequestError, ImportError):
         return None
-    return _Step(trials[0], found) if isinstance(found, tuple) else None
+    return _Step(trials[0], operators) if isinstance(operators, tuple) else None
 
 
 def _on_cluster(address: str, trials: Trials) -> list[Measured]:
@@ -147,8 +147,8 @@ def _on_cluster(address: str, trials: Trials) -> list[Measured]:
     def lost(node: LiveNode, reason: str) -> Measured:
         return Measured(NodeSeen(node=node.name, failures=(Condition("host", f"the node was lost: {reason}"),)))
 
-    found = ask_nodes(nodes_with_cores(address, waits=True), measure, patience=PATIENCE, lost=lost)
-    return sorted(found, key=lambda one: one.seen.node)
+    measured = ask_nodes(nodes_with_cores(address, waits=True), measure, patience=PATIENCE, lost=lost)
+    return sorted(measured, key=lambda one: one.seen.node)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +179,5 @@ def write_page(acceptance: Acceptance, path: Path) -> str:
 
 
 def page_of(acceptance: Acceptance, *, made_at: str) -> str:
-    """Return the page as HTML."""
     values = {"a": acceptance, "say": accept_text, "title": accept_text.title_of(acceptance), "made_at": made_at}
     return answer_page(__package__, "accept.html", **values)

@@ -1,7 +1,8 @@
 """What a part should take: the distribution of machines that measured it, or public rates.
 
 The logarithm of a machine's time is normal around that of its kind (`lmsweep.trials.statistics.variation`). Its
-standard deviation is the shipped prior of machines and processes, with the machines of the part itself: Student's t.
+standard deviation is estimated from the shipped prior of machines and processes together with the machines that
+measured the part, so a measured time is judged by Student's t.
 """
 
 import math
@@ -80,20 +81,19 @@ class Known(NamedTuple):
 
 def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
     """Return what a part should take, by each source that says something. part: a process that measured it."""
-    # kind: how far machines and processes differ; cpu of every part of a machine without a GPU, host of the launches of
-    # one with a GPU. unit: what a slow part accuses; host in both cases.
-    kind = part.judged.kind
+    kind = part.judged.kind  # `cpu` of all parts without a GPU; `host` of a GPU's launches: both are of the unit host
     # A CPU has only its own history: there are too many kinds.
     of_kind = None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)
     if of_kind is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
         of_kind = _public(part, device, known)
-    here = part.node, part.machine, part.device_name
-    mine = [one for one in _same(part, known.history) if (one.node, one.machine, one.device_name) == here]
+    here = part.node, part.machine
+    same = _same(part, known.history)
+    mine = [one for one in same if (one.node, one.machine) == here and one.device_name == part.device_name]
     # Attempts of one machine: a GPU's differ as its processes do, a host's also from time to time.
     between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
     before = _of(part, mine, "its own history", "before", each="attempt_id", between=between, decides=kind == "cpu")
-    alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here[:2]]
-    # Disturbed ones are slower: by them, too, a part that is slower still stands out.
+    alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here]
+    # If all were disturbed, they are slower than they should be: a part that is slower still stands out even so.
     others = _same(part, alike) or _same(part, alike, disturbed=True)
     beside = _of(part, others, "the others of this acceptance", "peers", decides=False)
     return [one for one in (of_kind, before, beside) if one is not None]
@@ -101,8 +101,8 @@ def expected_times(part: Process, device: Device | None, known: Known) -> list[E
 
 def _same(part: Process, processes: Iterable[Process], *, disturbed: bool = False) -> list[Process]:
     """Return the processes that measured the same part of the same cell, undisturbed unless `disturbed`."""
-    found = [one for one in processes if one.cell == part.cell and one.judged.part == part.judged.part]
-    return [one for one in found if disturbed or not one.slowed_by]
+    same = [one for one in processes if one.cell == part.cell and one.judged.part == part.judged.part]
+    return [one for one in same if disturbed or not one.slowed_by]
 
 
 def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> Expected | None:
@@ -142,7 +142,7 @@ def _of(
         machines[one.source, one.node, getattr(one, each)].append(math.log(one.seconds))
     if not machines:
         return None
-    centres = [fmean(found) for found in machines.values()]
+    centres = [fmean(logs) for logs in machines.values()]
     kind, count = widest(one.judged.kind for one in (part, *processes)), len(centres)
     scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
     freedom = PRIOR_FREEDOM + count - 1
@@ -167,11 +167,11 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
     assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
         seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
-        for one in public_products():  # of the same size
-            if (one.dtype, one.m, one.n, one.k) == ("bfloat16", width, width, width) and _name(
-                one.device_name
-            ) == device.name:
-                seconds, source = one.seconds, f"published product of {device.name} (AIConfigurator)"
+        wanted = ("bfloat16", width, width, width)
+        for product in public_products():
+            is_same = (product.dtype, product.m, product.n, product.k) == wanted
+            if is_same and _name(product.device_name) == device.name:
+                seconds, source = product.seconds, f"published product of {device.name} (AIConfigurator)"
     elif part.judged.part == "copy":
         seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
     elif part.judged.unit == "links":
@@ -192,5 +192,5 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
 
 def _name(full_name: str) -> str | None:
     """Return the datasheet's name of a device, None for an unknown one."""
-    found = find_device(full_name)
-    return found.name if found else None
+    device = find_device(full_name)
+    return device.name if device else None

@@ -63,9 +63,9 @@ class _Slot(NamedTuple):
 
 def measure_node(trials: Trials, progress: Callable[[str], object] = lambda words: None) -> Measured:
     """Run the trials here: those of each GPU beside the others, then those of all GPUs, then those of the cores."""
-    found = find_gpus()
+    gpus = find_gpus()
     # As CUDA_VISIBLE_DEVICES names a GPU, by index or UUID -> its index and UUID.
-    visible = {name: gpu.names for name in visible_gpus(found) for gpu in found if name in gpu.names}
+    visible = {name: gpu.names for name in visible_gpus(gpus) for gpu in gpus if name in gpu.names}
     units = {uuid: f"GPU {index}" for index, uuid in visible.values()}
     conditions = _disturbances([*units.values()])  # before anything of ours runs
     together = [one for one in trials["node"] if len(units) > 1]
@@ -93,14 +93,14 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
         def run(slot: _Slot) -> list[Sequence[Row]]:
             """Run the trials of a slot, each in as many processes as it asks for."""
             server = ServerProcess.take(standby.folder, slot_name(slot.gpus))
-            attempts: list[Sequence[Row]] = []
-            with IsolatedRunner(cores=cores_of(slot.gpus, found, find_cores()), server=server) as runner:
+            of_slot: list[Sequence[Row]] = []
+            with IsolatedRunner(cores=cores_of(slot.gpus, gpus, find_cores()), server=server) as runner:
                 for trial in (one for one in slot.trials for _ in range(one.config.processes)):
                     fallback = environments.get(trial.config.device_type) or environments["cpu"]
-                    attempts.append(runner.run(trial, fallback=fallback, is_cancelled=stop.is_set))
-                    if not attempts[-1] or any(one.status == Status.LOST for one in records_of(attempts[-1])):
+                    of_slot.append(runner.run(trial, fallback=fallback, is_cancelled=stop.is_set))
+                    if not of_slot[-1] or any(one.status == Status.LOST for one in records_of(of_slot[-1])):
                         break  # cancelled; or its server died, and a new one would not know its GPU
-            return attempts
+            return of_slot
 
         attempts: list[tuple[str, Sequence[Row]]] = []
         with ThreadPoolExecutor(max(1, len(units))) as pool:
@@ -113,7 +113,8 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
                 stop.set()  # else leaving waits for the trials after Ctrl-C
     rows = tuple(rows for _, rows in attempts)
     records = [record for one in rows for record in records_of(one)]
-    prints = sorted((record.fingerprint for record in records), key=lambda one: one.driver_version is None)
+    # The first one knows the driver, if any does.
+    fingerprints = sorted((record.fingerprint for record in records), key=lambda one: one.driver_version is None)
     seen = NodeSeen(
         node=socket.gethostname(),
         gpus=units,
@@ -121,27 +122,30 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
         conditions=tuple(conditions),
         failures=tuple(dict.fromkeys(one for unit, of_unit in attempts for one in _failures(unit, of_unit))),
         telemetry={unit: _telemetry(records, uuid) for uuid, unit in units.items()},
-        environment={name: getattr(prints[0], name) for name in ENVIRONMENT} if prints else {},
+        environment={name: getattr(fingerprints[0], name) for name in ENVIRONMENT} if fingerprints else {},
     )
     return Measured(seen, rows)
 
 
 def _disturbances(gpus: Collection[str]) -> list[Condition]:
     """Return what is wrong here while nothing of ours runs. gpus: units that will be measured."""
+    # Without a GPU, times are compared with those of as many cores: few cores are no condition.
     known = HOST_CONDITIONS if gpus else {name: words for name, words in HOST_CONDITIONS.items() if name != "cores"}
-    found = []
-    for unit, one in lmsweep.machine_findings() if hasattr(lmsweep, "machine_findings") else ():
+    conditions = []
+    for unit, finding in lmsweep.machine_findings() if hasattr(lmsweep, "machine_findings") else ():
         words = known if unit == "host" else GPU_CONDITIONS
-        if one.advice and one.check in words and unit in ("host", *gpus):
+        if finding.advice and finding.check in words and unit in ("host", *gpus):
             # A container hides the number of processes.
-            shown = one.found.partition(", ")[2] if one.check == "other processes" else one.found
-            found.append(Condition(unit, words[one.check].format(shown), disturbs=one.check in OTHER_PROCESS_CHECKS))
+            shown = finding.finding.partition(", ")[2] if finding.check == "other processes" else finding.finding
+            says, is_other = words[finding.check].format(shown), finding.check in OTHER_PROCESS_CHECKS
+            conditions.append(Condition(unit, says, disturbs=is_other))
     usable, there = len(usable_cores()), os.cpu_count() or 1
     if usable < there:
-        # Times of the cores are compared with those of as many; launches are not.
-        found.append(Condition("host", f"this process may use {usable} of {there} cores", disturbs=bool(gpus)))
+        # Times of the cores are compared with those of as many; launches of kernels with those of any host.
+        conditions.append(Condition("host", f"this process may use {usable} of {there} cores", disturbs=bool(gpus)))
     set_here = [(name, os.environ[name]) for name in COLLECTIVE_SETTINGS if os.environ.get(name) and len(gpus) > 1]
-    return [*found, *(Condition("links", f"{name}={value} is set here", disturbs=True) for name, value in set_here)]
+    conditions += [Condition("links", f"{name}={value} is set here", disturbs=True) for name, value in set_here]
+    return conditions
 
 
 def _failures(unit: str, rows: Sequence[Row]) -> Iterator[Condition]:

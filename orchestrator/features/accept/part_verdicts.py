@@ -85,7 +85,8 @@ def verdicts(
     disturbed: Iterable[tuple[str, str]] = (),
 ) -> dict[Unit, list[PartVerdict]]:
     """Return the verdicts of the parts of each unit. gpus: UUID -> the unit that it is; devices: node -> what its GPUs
-    should be; disturbed: nodes and units where other processes run. Who uses a GPU uses cores and links too."""
+    should be; disturbed: nodes and units where other processes run. A process that uses a GPU also disturbs the cores
+    and the links."""
     parts: dict[tuple[Unit, tuple[object, ...]], list[Process]] = defaultdict(list)
     for process in sorted(processes, key=lambda one: one.place):
         name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
@@ -94,21 +95,22 @@ def verdicts(
     families: dict[str, list[Expected]] = defaultdict(list)
     of_unit: Counter[tuple[Unit, str]] = Counter()
     for (unit, cell), times in expected.items():
-        for one in times:
-            one.p = float(stdtr(one.freedom, -_distance(parts[unit, cell], one) / one.error))
-            families[one.question].append(one)
-            of_unit[unit, one.question] += 1
+        for expectation in times:
+            distance = _distance(parts[unit, cell], expectation)
+            expectation.p = float(stdtr(expectation.freedom, -distance / expectation.error))
+            families[expectation.question].append(expectation)
+            of_unit[unit, expectation.question] += 1
     for family in families.values():
         for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
             one.p, one.tests = float(p), len(family)
     shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
     busy = {*disturbed, *shared}
     busy |= {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
-    found: dict[Unit, list[PartVerdict]] = defaultdict(list)
+    by_unit: dict[Unit, list[PartVerdict]] = defaultdict(list)
     for (unit, cell), part in parts.items():
         judged = [(_of_one(part, one, of_unit[unit, one.question]), one) for one in expected[unit, cell]]
-        found[unit].append(_verdict(part, judged, is_disturbed=unit in busy))
-    return found
+        by_unit[unit].append(_verdict(part, judged, is_disturbed=unit in busy))
+    return by_unit
 
 
 def _distance(part: Sequence[Process], expected: Expected) -> float:
@@ -140,13 +142,13 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
     first, seconds = part[0], _seconds(part)
     slow, decides = [one for one in judged if one[0] == "slow"], [one for one in judged if one[1].decides]
     verdict: Verdict = "not judged"
-    reason, found = "no shipped set has this part of such a machine", dict[str, Any]()
+    reason, comparison = "no shipped set has this part of such a machine", dict[str, Any]()
     if first.judged.kind == "cpu":
         reason = "no undisturbed history of this CPU yet"
     if best := slow or decides or judged:
         verdict, shown = best[0]
         ratio, width = seconds / shown.seconds, math.exp(shown.reach(0.975))
-        found = {
+        comparison = {
             **{name: getattr(shown, name) for name in ("against", "machines", "p")},
             "expected_seconds": shown.seconds,
             "expected_between": (shown.seconds / width, shown.seconds * width),
@@ -172,5 +174,5 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         reason=reason if verdict in ("cannot tell", "not judged") else "",
         flags=tuple(dict.fromkeys(flag for one in part for flag in sorted(one.flags))),
         settings=first.settings,
-        **found,
+        **comparison,
     )

@@ -42,7 +42,7 @@ CAPPED: dict[Kind, Kind] = {"device": "device_capped", "phase": "phase_capped"}
 """Kind -> that of the same time at the GPU's power limit or at lowered clocks."""
 CAPPED_BY = frozenset({Flag.POWER_CAPPED, Flag.THROTTLED})
 OF_GPU = CAPPED_BY | {Flag.SHARED_GPU}
-"""Flags that stand beside one time of a phase and hold for all."""
+"""Flags of the GPU: a phase's rows share them, whichever of its times they stand beside."""
 
 SLOWED_BY: dict[str, frozenset[str]] = {
     "GPU": frozenset({Flag.SHARED_GPU}),
@@ -112,27 +112,27 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
         for row in rows
         if row["status"] == Status.OK and row["samples"]
     }
-    of_gpu: dict[tuple[str, str, str], frozenset[str]] = defaultdict(frozenset)
+    gpu_flags: dict[tuple[str, str, str], frozenset[str]] = defaultdict(frozenset)
     for row in rows:
-        of_gpu[row["attempt_id"], row["workload"], row["phase"]] |= OF_GPU & {*(row["flags"] or ())}
-    found = []
+        gpu_flags[row["attempt_id"], row["workload"], row["phase"]] |= OF_GPU & {*(row["flags"] or ())}
+    processes = []
     for row in rows:
         judged = JUDGED.get((row["workload"], row["phase"], row["metric"]))
         seconds = medians.get((row["attempt_id"], row["phase"], row["metric"]), 0.0)
         if judged is None or seconds <= 0:
             continue
-        busy = medians.get((row["attempt_id"], "step", "device_time"), seconds)
+        on_device = medians.get((row["attempt_id"], "step", "device_time"), seconds)
         if row["device"] == "cpu":
             judged = Judged("step" if judged.part == "launches" else judged.part, "cpu", "host")
-        elif judged.part == "launches" and busy > HOST_DECIDES * seconds:
-            continue
+        elif judged.part == "launches" and on_device > HOST_DECIDES * seconds:
+            continue  # the GPU limits this step
         elif judged.part == "collective":
             judged = judged._replace(part=row["collective"].replace("_", "-"))
-        flags = frozenset(row["flags"] or ()) | of_gpu[row["attempt_id"], row["workload"], row["phase"]]
+        flags = frozenset(row["flags"] or ()) | gpu_flags[row["attempt_id"], row["workload"], row["phase"]]
         if judged.kind in CAPPED and not flags.isdisjoint(CAPPED_BY):
             judged = judged._replace(kind=CAPPED[judged.kind])
         node, gpu = row["host_name"] or "", row["gpu_uuid"] or ""
-        found.append(
+        processes.append(
             Process(
                 cell=Cell(*(str(row[name]) for name in Cell._fields)),
                 judged=judged,
@@ -147,7 +147,7 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
                 settings={name: row[name] for name in SETTINGS},
             )
         )
-    return found
+    return processes
 
 
 def shipped(trial_ids: Iterable[str]) -> list[Process]:

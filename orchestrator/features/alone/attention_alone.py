@@ -9,6 +9,7 @@ import torch
 
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
+from lmsweep.trials.analytic.packed_scores import least_share_of_scores
 from lmsweep.trials.bench.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.bench.iterations import Series, compile_rows, take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
@@ -25,7 +26,7 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.statistics.median_interval import count_outliers
 from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.timing.validity_flags import above_peak, least_share_of_scores
+from lmsweep.trials.timing.validity_flags import above_peak
 
 PHASES = ("forward", "backward")
 _WITHOUT_BACKWARD = (("backward", "time", "s"), ("step", "time", "s"), ("backward", "peak_allocated", "B"))
@@ -122,11 +123,11 @@ def flags_of_phase(
     parts = phases_of(config) if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts)
     least *= least_share_of_scores(config, causal=config.causal)
-    found = {
+    holds = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: above_peak(least, median(seconds), device, config),
     }
-    return those_that_hold(found)
+    return those_that_hold(holds)
 
 
 def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Iterator[Measurement]:

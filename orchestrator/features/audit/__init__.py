@@ -73,16 +73,16 @@ def _audit(file: str | None, format: str, stated: dict[str, str | None]) -> None
     from lmsweep.orchestrator.features.audit.sources import audit
     from lmsweep.orchestrator.features.audit.verdict import REJECTED, AuditOutput
 
-    found = audit(file, **{name: text for name, text in stated.items() if text is not None})
+    audited = audit(file, **{name: text for name, text in stated.items() if text is not None})
     if format == "json":
         from lmsweep.trials.results.record_json import json_of
 
-        say_data(json_of(AuditOutput(claims=found)))
+        say_data(json_of(AuditOutput(claims=audited)))
     else:
-        from lmsweep.orchestrator.commands.text.show_table import show_parts
+        from lmsweep.orchestrator.commands.show_table import show_parts
 
-        show_parts(said(found))
-    if any(one.verdict in REJECTED for one in found):
+        show_parts(said(audited))
+    if any(one.verdict in REJECTED for one in audited):
         raise typer.Exit(1)
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, layout_of
-from lmsweep.orchestrator.features.audit.claims.counting import precision_of, recomputes
+from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, Layout, layout_of
+from lmsweep.orchestrator.features.audit.claims.counting import attention_of, precision_of, recomputes
 from lmsweep.orchestrator.features.audit.claims.models import of_about
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.fitting import memory_question
@@ -15,18 +15,12 @@ from lmsweep.trials.analytic.prediction_question import Answer, Question
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 
 BATCHES = (1, 4, 16)
 """Sequences of a micro-batch that stand for any, if the claim states none."""
-RECOMPUTED = ("none", "block")
-"""Values of `checkpointing` that are tried, if the claim states none."""
 SHARDED = {"ddp": "torch", "zero1": "zero1", "zero2": "zero1", "replicate": "torch"}
 """Word for how GPUs share a model -> the field's; all others shard weights."""
-ATTENTION_WORDS = {
-    **dict.fromkeys(("eager", "math", "naive", "naive_softmax", "sdpa_math"), "naive"),
-    **dict.fromkeys(("fa3", "flash_attention_3", "cudnn", "sdpa_cudnn", "te"), "sdpa_cudnn"),
-}  # fmt: skip
-"""Word for an attention -> the field's; all others are FlashAttention 2. cuDNN's kernel is as fast as version 3."""
 _ON = ("yes", "true", "on", "1", "block", "model", "regional")
 
 
@@ -34,7 +28,7 @@ def configs_of(claim: Claim) -> list[TrialConfig]:
     """Return the trials that may stand for a claim: one, or several where it does not state what matters. Raises
     RequestError if none can."""
     batches = (claim.batch,) if claim.batch else _batches_of(claim)
-    ways = (claim.checkpointing,) if claim.checkpointing else RECOMPUTED
+    ways = (claim.checkpointing,) if claim.checkpointing else TRIED_CHECKPOINTINGS
     return [_config(replace(claim, checkpointing=way), batch) for batch in batches for way in ways]
 
 
@@ -55,7 +49,7 @@ def _config(claim: Claim, batch: int) -> TrialConfig:
         precision = "bf16"
     if precision in ("bf16", "fp16") and method in ("full", "frozen"):
         precision += "_pure"
-    attention = ATTENTION_WORDS.get((claim.attention or "").lower(), "sdpa_flash")
+    attention = attention_of(claim)
     if precision in ("fp32", "tf32") and attention != "naive":
         attention = "sdpa_efficient"
     micro = claim.micro_batches
@@ -122,7 +116,12 @@ def why_unpredicted(claim: Claim) -> str | None:
         return f"how nodes of {claim.device.name} are connected is not known; it is predicted of at most {USUAL_GPUS}"
     try:
         configs_of(claim)
-        layout_of(claim.count, claim.device, nodes=str(claim.nodes) if claim.nodes else None, network=None)
+        layout_of_claim(claim)
     except RequestError as error:
         return str(error)
     return None
+
+
+def layout_of_claim(claim: Claim) -> Layout:
+    """Return how the claim's GPUs are divided among nodes. Raises RequestError if they cannot be."""
+    return layout_of(claim.count, claim.device, nodes=str(claim.nodes) if claim.nodes else None, network=None)

@@ -13,11 +13,11 @@ TONES: dict[str, Tone] = {"possible": "good", "impossible": "bad", "contradicts 
 MOST_EXPLANATIONS = 5
 
 
-def said(found: Sequence[Audited]) -> list[str | Listing]:
+def said(audited: Sequence[Audited]) -> list[str | Listing]:
     """Return the parts of the answer: of one claim all, of several a table."""
-    if len(found) == 1:
-        return [headline(found[0]), *_details(found[0])]
-    return [listing(found)]
+    if len(audited) == 1:
+        return [headline(audited[0]), *_details(audited[0])]
+    return [listing(audited)]
 
 
 def headline(one: Audited) -> str:
@@ -58,7 +58,7 @@ def _known(one: Audited) -> list[str]:
     return lines
 
 
-def listing(found: Sequence[Audited]) -> Listing:
+def listing(audited: Sequence[Audited]) -> Listing:
     """Return one line for each claim."""
     rows = [
         {
@@ -70,11 +70,11 @@ def listing(found: Sequence[Audited]) -> Listing:
             "MFU": f"{one.utilisation[0].share:.1%}" if one.utilisation else "-",
             "likeliest cause": one.explanations[0].cause if one.explanations else ", ".join(one.missing) or "-",
         }
-        for number, one in enumerate(found, start=2)
+        for number, one in enumerate(audited, start=2)
     ]  # fmt: skip
-    counts = Counter(one.verdict for one in found)
+    counts = Counter(one.verdict for one in audited)
     return Listing(
-        title=f"{len(found)} claims: {', '.join(f'{count} {verdict}' for verdict, count in counts.most_common())}",
+        title=f"{len(audited)} claims: {', '.join(f'{count} {verdict}' for verdict, count in counts.most_common())}",
         frame=pd.DataFrame(rows, dtype=object),
         keys=["claim"],
         units={},

@@ -14,7 +14,7 @@ from lmsweep.orchestrator.features.audit.claims.counting import (
 )
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.operator_changes import without_gradients_of_weights
-from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted
+from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted, Run
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
 """The numbers of a claim. Each says how many tokens a second all GPUs train."""
@@ -35,6 +35,11 @@ class Case:
     why_not: str | None = None
     """Why the step is not predicted."""
 
+    @property
+    def run(self) -> Run | None:
+        """Return the predicted run in the middle; None without a prediction."""
+        return self.predicted.run if self.predicted else None
+
     @cached_property
     def peak(self) -> float:
         """Return the dense peak FLOP/s of a GPU, by its datasheet."""
@@ -47,22 +52,22 @@ class Case:
     @cached_property
     def rates(self) -> dict[str, float]:
         """Return number -> the tokens a second of all GPUs that it states or implies."""
-        claim, found = self.claim, dict[str, float]()
+        claim, rates = self.claim, dict[str, float]()
         if claim.tokens_per_second:
-            found[RATE] = claim.tokens_per_second
+            rates[RATE] = claim.tokens_per_second
         elif claim.tokens_per_second_per_gpu:
-            found[RATE] = claim.tokens_per_second_per_gpu * claim.count
+            rates[RATE] = claim.tokens_per_second_per_gpu * claim.count
         elif claim.samples_per_second and claim.context:
-            found[RATE] = claim.samples_per_second * (claim.length or claim.context)
+            rates[RATE] = claim.samples_per_second * (claim.length or claim.context)
         if claim.step_seconds and claim.step_tokens:
-            found[STEP] = claim.step_tokens / claim.step_seconds
+            rates[STEP] = claim.step_tokens / claim.step_seconds
         flops = self.conventions[0].flops
         share = claim.mfu or claim.hfu
         if share:
-            found[MFU] = share * (claim.peak or self.peak) * claim.count / flops
+            rates[MFU] = share * (claim.peak or self.peak) * claim.count / flops
         if claim.tflops:
-            found[TFLOPS] = claim.tflops * claim.count / flops
-        return found
+            rates[TFLOPS] = claim.tflops * claim.count / flops
+        return rates
 
     @cached_property
     def of_conventions(self) -> dict[str, float]:
@@ -77,7 +82,7 @@ class Case:
 
     @cached_property
     def bound(self) -> float:
-        """Return the tokens a second of all GPUs that are not physical to exceed."""
+        """Return the physical limit, in tokens a second of all GPUs."""
         return self.claim.count / least_seconds(self.claim)
 
     @property
@@ -103,12 +108,12 @@ class Case:
     @cached_property
     def launch_factor(self) -> float:
         """Return how many times faster the step seems to be if only its launches are timed."""
-        return launch_bound_factor(self.predicted.run) if self.predicted else 8.0
+        return launch_bound_factor(self.run) if self.run else 8.0  # a usual factor
 
     @cached_property
     def frozen_factor(self) -> float:
         """Return how many times faster the step is without gradients of weights and without an update."""
-        return 1 / ratio(self.predicted.run, without_gradients_of_weights) if self.predicted else 1.45
+        return 1 / ratio(self.run, without_gradients_of_weights) if self.run else 1.45  # a usual factor
 
     @cached_property
     def observed(self) -> dict[str, float]:

@@ -24,12 +24,12 @@ class Steps:
 
 def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
     """Return what `fits` asks of this way to train; None where memory is not that of sharded weights alone."""
-    is_unlike = max(claim.tp or 1, claim.pp or 1, claim.cp or 1, claim.ep or 1) > 1 or _is_selective(claim)
-    if is_unlike or config.ddp not in ("none", "fsdp"):
+    if claim.is_split or claim.is_selective or config.ddp not in ("none", "fsdp"):
         return None
     room = claim.device.memory - CUDA_RESERVE
-    most = round(room * 100 / peak_of_others(100)[1])  # what the leanest of other trainers would fit into the room
-    rooms = (MemoryLimit(claim.device.name, room), MemoryLimit(claim.device.name, most))
+    _, leanest, _ = peak_of_others(100)  # per cent of our peak
+    limits = (room, round(room * 100 / leanest))
+    rooms = tuple(MemoryLimit(claim.device.name, limit) for limit in limits)
     asked = replace(config, batch_size=1, accumulate=1, compile="none")  # as `fits` asks
     return Question(config=asked, rooms=rooms, wants=("largest",), is_trial=False)
 
@@ -39,7 +39,7 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
 
     configs: by each micro-batch and each checkpointing that the claim leaves open.
     """
-    ways: dict[str, tuple[Largest, ...]] = {}
+    ways: dict[str, tuple[Largest, ...]] = {}  # checkpointing -> largest batch in our loop, in the leanest trainer
     for config in configs:
         asked = memory_question(claim, config)
         ways.setdefault(config.checkpointing, answers[asked].largest if asked else ())
@@ -92,7 +92,3 @@ def _of_room(needed: Largest, claim: Claim) -> str:
 
 def _sequences(count: int) -> str:
     return f"{count} sequence{'s' * (count != 1)}"
-
-
-def _is_selective(claim: Claim) -> bool:
-    return (claim.checkpointing or "").lower().startswith("selective")

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.cluster.planned_nodes import layout_of
 from lmsweep.orchestrator.features.audit.asking import (
     configs_of,
     is_above_prediction,
+    layout_of_claim,
     operators_question,
     why_unpredicted,
 )
@@ -33,7 +33,7 @@ from lmsweep.trials.spec.config import TrialConfig
 SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 """Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
 from hosts of 1 to 2.6 times the reference's."""
-UNLIKE = 0.2
+SPLIT = 0.2
 """Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
 parallelism. They send from nothing that takes time to as much as sharded weights, for which they are predicted."""
 USUAL_MFU, USUAL_DEVIATION = 0.35, 0.4
@@ -68,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """Tokens a second of all GPUs."""
+    """The rate that is predicted for a claim, in tokens a second of all GPUs."""
 
     middle: float
     deviation: float
@@ -111,62 +111,59 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
     if why := why_unpredicted(claim):
         return Refusal(why)
     runs = []
-    is_unlike = max(claim.pp or 1, claim.cp or 1, claim.ep or 1, claim.tp or 1) > 1
     steps = steps_of(claim, configs_of(claim), answers)
     for config in steps.configs:
         answer = answers[operators_question(config)]
         if answer.untimed or answer.why_not:
             return Refusal(answer.untimed or answer.why_not or "")
         operators = from_values(answer.operators)
-        if (claim.checkpointing or "").lower().startswith("selective"):
+        if claim.is_selective:
             operators += tuple(products_again(operators))
         ways = [operators]
         if config.compile == "none":  # others fuse by hand, some or all
             ways.append(fused(operators))
-        if is_unlike:
+        if claim.is_split:
             ways += [without_sending(one) for one in ways]
         runs += [run_of(config, one, claim) for one in ways]
     rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
     widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
-    parts = [widest, (rates[-1] - rates[0]) / math.sqrt(12)]  # anywhere between them is as likely
-    parts += [UNLIKE] * is_unlike
-    faster = FLOAT8_EXPERTS * is_above_prediction(claim)
-    parts.append(faster / 2)
+    between = (rates[-1] - rates[0]) / math.sqrt(12)  # of a uniform distribution: anywhere between is as likely
+    split = SPLIT if claim.is_split else 0.0
+    faster = FLOAT8_EXPERTS if is_above_prediction(claim) else 0.0
     low, high = _tuned(runs)
-    found = Predicted(
+    prediction = Predicted(
         middle=math.exp((rates[0] + rates[-1] + faster) / 2),
-        deviation=math.hypot(*parts),
+        deviation=math.hypot(widest, between, split, faster / 2),
         tuned=(low, high * math.exp(faster)),
         runs=tuple(runs),
         varied=tuple(_varied(claim, runs, steps)),
         too_large=steps.words if steps.is_too_large else None,
         source=source_of(runs[0].step.time),
     )
-    return _nearer_to_usual(found, claim) if _is_usual(found, claim) else found
+    return _nearer_to_usual(prediction, claim) if _is_usual(prediction, claim) else prediction
 
 
-def _is_usual(found: Predicted, claim: Claim) -> bool:
+def _is_usual(prediction: Predicted, claim: Claim) -> bool:
     """Whether public training runs say what MFU to expect: fast products and attention, all weights, no slow host."""
-    config = found.run.config
+    config = prediction.run.config
     is_slowed = config.attention == "naive" or config.offload != "none" or precision_of(claim) in ("fp32", "tf32")
-    return not is_slowed and claim.method in (None, "full") and not found.host_gap
+    return not is_slowed and claim.method in (None, "full") and not prediction.host_gap
 
 
-def _nearer_to_usual(found: Predicted, claim: Claim) -> Predicted:
+def _nearer_to_usual(prediction: Predicted, claim: Claim) -> Predicted:
     """Return the prediction with the usual MFU as a second one: each weighs by its inverse variance."""
     flops = next(one.flops for one in conventions(claim) if one.name == "full")
     usual = USUAL_MFU * peak_of(claim.device, precision_of(claim)) * claim.count / flops
-    weights = found.deviation**-2, USUAL_DEVIATION**-2
+    weights = prediction.deviation**-2, USUAL_DEVIATION**-2
     share = weights[1] / sum(weights)
-    middle = found.middle ** (1 - share) * usual**share
-    return replace(found, middle=middle, deviation=sum(weights) ** -0.5)
+    middle = prediction.middle ** (1 - share) * usual**share
+    return replace(prediction, middle=middle, deviation=sum(weights) ** -0.5)
 
 
 def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:
     """Return the run of these operators on the claim's GPUs."""
-    device = claim.device
-    layout = layout_of(claim.count, device, nodes=str(claim.nodes) if claim.nodes else None, network=None)
-    rates = _rates().of(device, layout.network)
+    layout = layout_of_claim(claim)
+    rates = _rates().of(claim.device, layout.network)
     sized = replace(config, nodes=layout.nodes)
     return Run(config=sized, operators=in_precision(operators, sized), rates=rates,
                step=predicted_step(operators, sized, rates))  # fmt: skip
@@ -179,22 +176,22 @@ def _rates() -> DeviceRates:
 
 def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
     """Return the tokens a second between which a tuned stack runs the fastest of these."""
-    found = []
-    for one in runs:
-        fast = predicted_step(with_fast_attention(one.operators, one.rates), one.config, one.rates)
-        spread = learned("tuned stacks", known_residuals(), one.rates.hardware.device.name)
+    intervals = []
+    for run in runs:
+        fast = predicted_step(with_fast_attention(run.operators, run.rates), run.config, run.rates)
+        spread = learned("tuned stacks", known_residuals(), run.rates.hardware.device.name)
         assert spread is not None, "residuals of tuned stacks ship"
         sure = spread.of(fast.ranks or fast.time)
-        found.append((one.tokens / sure.high, one.tokens / sure.low))
-    return max(found, key=lambda between: between[1])
+        intervals.append((run.tokens / sure.high, run.tokens / sure.low))
+    return max(intervals, key=lambda between: between[1])
 
 
 def _varied(claim: Claim, runs: Sequence[Run], steps: Steps) -> list[str]:
     said = [steps.words] if steps.words else []
     if claim.batch is None and len({one.config.batch_size for one in runs}) > 1:
         by = sorted((one.config.micro_batch_size, one.tokens / one.seconds) for one in runs)
-        said.append(f"batch not stated: {by[0][0]} to {by[-1][0]} give {min(r for _, r in by):,.0f} to "
-                    f"{max(r for _, r in by):,.0f} tokens/s")  # fmt: skip
+        (fewest, _), (most, _), speeds = by[0], by[-1], [speed for _, speed in by]
+        said.append(f"batch not stated: {fewest} to {most} give {min(speeds):,.0f} to {max(speeds):,.0f} tokens/s")
     if claim.compile is None:
         said.append("torch.compile not stated: element-wise operators from none to all of a block fused")
     if claim.attention is None:

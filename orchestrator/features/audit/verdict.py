@@ -20,8 +20,6 @@ REJECTED: tuple[Verdict, ...] = ("impossible", "contradicts itself")
 TOLERANCE, COUNT_TOLERANCE = 0.06, 0.08
 """Largest logarithm of the ratio of two numbers of one claim that agree: of tokens and times, and where FLOPs are
 counted, which trainers do with and without embeddings, norms and rotary positions."""
-FASTEST, SLOWEST = 1.0, 1.0
-"""Factors on the ends of the predicted interval beyond which a claim is impossible, or slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +72,12 @@ def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list
     """Return what audit says of each claim. read: lines of a log, by claim."""
     complete = [one for one in claims if not one.missing()]
     answers = asked_of(complete)
-    found = []
+    audits = []
     for index, claim in enumerate(claims):
         lines = tuple(read[index]) if read else ()
         if missing := claim.missing():
             why = f"not stated: {', '.join(missing)}"
-            found.append(
+            audits.append(
                 Audited(name=claim.name, subject=claim.words, verdict="cannot tell", why=why, rates={},
                         missing=tuple(missing), read=lines)
             )  # fmt: skip
@@ -91,8 +89,8 @@ def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list
             if said.is_recomputed:  # its FLOPs count, too
                 claim = replace(claim, checkpointing="block")
             case = Case(claim=claim, predicted=said)
-        found.append(judged(case, lines))
-    return found
+        audits.append(judged(case, lines))
+    return audits
 
 
 def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
@@ -101,11 +99,11 @@ def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
     known, claim = case.predicted, case.claim
     main = case.rates[likelier or case.main]
     stated = claim.model is not None
+    rate = main / claim.count
     shares = [
-        Utilisation(convention=one.name, words=one.words, flops_per_token=one.flops,
-                    share=main / claim.count * one.flops / case.peak)
-        for one in case.conventions * stated
-    ]  # fmt: skip
+        Utilisation(convention=one.name, words=one.words, flops_per_token=one.flops, share=rate * one.flops / case.peak)
+        for one in (case.conventions if stated else ())
+    ]
     explained = verdict in (*REJECTED, "slow")
     if known and known.too_large:
         why = f"{why}; but it does not fit, as `lmsweep fits` says, too: {known.too_large}"
@@ -156,11 +154,11 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
     if known is None:
         share = claimed / case.bound
         return "cannot tell", f"below the bound ({share:.0%} of it), but no step is predicted: {case.why_not}", None
-    most = FASTEST * max(known.high, known.tuned[1])
+    most = max(known.high, known.tuned[1])
     if claimed > most:
         words = f"{_rate(claimed)} is {claimed / known.middle:.2f} times the prediction, and above what any stack"
         return "impossible", f"{words} is known to reach, {_rate(most)}", None
-    if claimed < known.low * SLOWEST:
+    if claimed < known.low:
         words = f"{_rate(claimed)} is {claimed / known.middle:.2f} of the prediction, below its interval"
         return "slow", f"{words}, {_rate(known.low)} to {_rate(known.high)}", None
     return "possible", f"{_rate(claimed)} is within what is predicted, {_rate(known.low)} to {_rate(most)}", None
@@ -168,18 +166,20 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
 
 def _apart(case: Case) -> tuple[str, str, float] | None:
     """Return two numbers of the claim that contradict each other, and the factor between them."""
-    worst: tuple[float, str, str] | None = None
-    for one, other in combinations(case.rates, 2):
-        is_counted = {one, other} & {MFU, TFLOPS}
-        both = {one, other} <= {MFU, TFLOPS}
-        counts = case.of_conventions.values() if is_counted and not both and not case.claim.convention else (1.0,)
-        ratio = math.log(case.rates[other] / case.rates[one])
-        sign = 1.0 if other in (MFU, TFLOPS) else -1.0
-        distance = min((ratio - sign * math.log(count) for count in counts), key=abs)
-        limit = COUNT_TOLERANCE if is_counted else TOLERANCE
-        if abs(distance) > limit and (worst is None or abs(distance) > abs(worst[0])):
-            worst = distance, one, other
-    return (worst[1], worst[2], case.rates[worst[2]] / case.rates[worst[1]]) if worst else None
+    apart: list[tuple[float, str, str]] = []
+    for first, second in combinations(case.rates, 2):
+        counted = {first, second} & {MFU, TFLOPS}
+        # Between a number that counts FLOPs and one that does not, each usual count is possible.
+        counts = case.of_conventions.values() if len(counted) == 1 and not case.claim.convention else (1.0,)
+        ratio = math.log(case.rates[second] / case.rates[first])
+        sign = 1.0 if second in (MFU, TFLOPS) else -1.0
+        distance = min(abs(ratio - sign * math.log(count)) for count in counts)
+        if distance > (COUNT_TOLERANCE if counted else TOLERANCE):
+            apart.append((distance, first, second))
+    if not apart:
+        return None
+    _, first, second = max(apart, key=lambda pair: pair[0])
+    return first, second, case.rates[second] / case.rates[first]
 
 
 def _rate(value: float) -> str:

@@ -51,7 +51,7 @@ def _show_environments(**given: Any) -> None:
     from lmsweep.analysis import load
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.options import pairs
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.beside.environment_diff import environment_diff
 
     conditions, names = pairs(given["where"], "--where"), (given["store"], given["other"])
@@ -60,7 +60,7 @@ def _show_environments(**given: Any) -> None:
     if differing.frame.empty and given["format"] == "text":
         say(differing.notes[0])
     else:
-        show_table(differing, given["format"])
+        show_parts([differing], given["format"])
 
 
 def _show_beside(name: str, **given: Any) -> None:
@@ -70,14 +70,14 @@ def _show_beside(name: str, **given: Any) -> None:
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.options import pairs
-    from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.beside.side_by_side import beside
 
     conditions = pairs(given["where"], "--where")
     attempts = load(given["store"], pooled=False)
     shown = beside(attempts, name, select(pool(attempts), conditions))
     if given["format"] in ("csv", "json"):
-        show_table(shown.long(), given["format"])
+        show_parts([shown.long()], given["format"])
     else:
         show_parts(shown.cells() if given["verbose"] else shown.brief(), given["format"])
 

@@ -39,20 +39,20 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
             lines.append((field, first_names(sorted(left), MOST), first_names(sorted(right), MOST), comparable))
     same = len(shown) - len(lines)
     frame = pd.DataFrame(lines, columns=["field", *headings, "comparable"])
-    found = f"{len(lines)} {'field differs' if len(lines) == 1 else 'fields differ'}, {same} are the same. "
+    note = f"{len(lines)} {'field differs' if len(lines) == 1 else 'fields differ'}, {same} are the same. "
     if "no" in frame["comparable"].to_numpy():
-        found += (
+        note += (
             "comparable: no means that `lmsweep compare` refuses these stores until `--where FIELD=VALUE` selects one "
             "value of the field, or `--across FIELD` accepts several."
         )
     elif lines:
-        found += "`lmsweep compare` pairs their results."
+        note += "`lmsweep compare` pairs their results."
     return Listing(
         title="Environments that differ",
         frame=frame,
         keys=["field"],
         units={},
-        notes=[found if lines else f"All {same} fields are the same."],
+        notes=[note if lines else f"All {same} fields are the same."],
     )
 
 

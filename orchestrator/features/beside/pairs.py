@@ -68,7 +68,7 @@ LONG = [
     *(f"{name}{end}" for name in ("mine", "theirs", "ratio") for end in ("", "_low", "_high")),
     *("wall_ratio", "verdict", "mine_flags", "theirs_flags", "caveats", "differs"),
 ]
-"""The columns of `pairs` that CSV and JSON show."""
+"""The columns of `Pairs.frame` that CSV and JSON show."""
 
 
 class NoCounterpartError(RequestError):
@@ -90,21 +90,22 @@ class Side(NamedTuple):
 
 class Pairs(NamedTuple):
     frame: pd.DataFrame
-    """As `pairs` returns it."""
+    """Its columns are those that `paired` lists."""
     cells: pd.DataFrame
     """The cells of claims; their index is that of the frame."""
     unpaired: tuple[int, int]
     """Numbers that only this store has, and that only the other side has."""
 
 
-def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
+def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
     """Return a row for each number of the other side that has a counterpart among these results.
 
     attempts: rows of `lmsweep.load(..., pooled=False)`. name: `published`, another store that ships, or the location of
-    a store. Paired are times of a step, of its parts, of attention and of the loss alone, and memory at the same point
-    of an iteration, if the model (or the width), the context length, the batch size, the precision, the compilation and
-    the attention agree. Where the other side leaves one of them open, the result stands there whose conditions differ
-    least from it and from a plain run: float32, eager, written-out attention, a steady state. Columns:
+    a store. rows: the pooled rows that are paired; None: all. Paired are times of a step, of its parts, of attention
+    and of the loss alone, and memory at the same point of an iteration, if the model (or the width), the context
+    length, the batch size, the precision, the compilation and the attention agree. Where the other side leaves one of
+    them open, the result stands there whose conditions differ least from it and from a plain run: float32, eager,
+    written-out attention, a steady state. Columns of `frame`:
 
     - `source` (sweep of the other side: report and table, as `seed2 e2e_fp32`), `hardware`.
     - `measurement_id`, `environment_id`, `workload`, the configuration and the environment of our result; with
@@ -121,11 +122,6 @@ def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
 
     Raises RequestError if there is no such store, and NoCounterpartError if no number has a counterpart.
     """
-    return paired(attempts, name).frame
-
-
-def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
-    """Return `pairs`, and the cells of their claims. rows: the pooled rows that are paired; None: all."""
     is_published = name == PUBLISHED
     lengths = set() if rows is None else set(rows["context_length"].dropna())  # a report may leave it open
     theirs = _published(lengths.pop() if len(lengths) == 1 else None) if is_published else _side(_attempts_of(name))
@@ -133,34 +129,34 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     if theirs.device_times.empty:
         mine = mine._replace(device_times=theirs.device_times)
     keys = ["workload", "part", "quantity", "place"]
-    found = mine.numbers.merge(theirs.numbers, on=keys, suffixes=("", "_there"))
-    found = found[_compatible(found)].copy()  # joins columns of one type
-    if found.empty:
+    pairs = mine.numbers.merge(theirs.numbers, on=keys, suffixes=("", "_there"))
+    pairs = pairs[_compatible(pairs)].copy()  # else each added column is slow, as those of one type are apart
+    if pairs.empty:
         raise NoCounterpartError(
             f"{name} has no number with the model, context length, batch size, precision, compilation and attention of "
             f"one in the store, which has {', '.join(sorted(mine.numbers['place'].str.replace('/', ' at ').unique()))}"
         )
     if is_published:
-        found = _nearest(found)
-    elif (found["part"] == "step").any():
-        found = found[(found["part"] == "step") | found["workload"].isin(ALONE)]
-    unpaired = (len(mine.numbers) - found["line"].nunique(), len(theirs.numbers) - found["line_there"].nunique())
-    found = found.assign(
-        differs=[_differences(line, is_published=is_published) for _, line in found.iterrows()],
-        source=found["sweep_there"] if is_published else name,
-        hardware=found["device_name_there"].where(
-            found["device_there"].isin(["cuda", None]), found["device_name_there"] + ", " + found["device_there"]
+        pairs = _nearest(pairs)
+    elif (pairs["part"] == "step").any():  # as `compare`: the parts of a step are in the step
+        pairs = pairs[(pairs["part"] == "step") | pairs["workload"].isin(ALONE)]
+    unpaired = (len(mine.numbers) - pairs["line"].nunique(), len(theirs.numbers) - pairs["line_there"].nunique())
+    pairs = pairs.assign(
+        differs=[_differences(line, is_published=is_published) for _, line in pairs.iterrows()],
+        source=pairs["sweep_there"] if is_published else name,
+        hardware=pairs["device_name_there"].where(
+            pairs["device_there"].isin(["cuda", None]), pairs["device_name_there"] + ", " + pairs["device_there"]
         ),
     ).reset_index(drop=True)
-    found = found.assign(caveats=found["flags_there"].map(caveats_of if is_published else lambda _: ()))
+    pairs = pairs.assign(caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()))
     known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
     # A published table is a comparison of its own.
     judged = [
         _judged(cells, mine, theirs, known, is_published=is_published)
-        for _, cells in found.groupby(["source", found["quantity"] == "time"], sort=False)
+        for _, cells in pairs.groupby(["source", pairs["quantity"] == "time"], sort=False)
     ]
     cells = pd.concat(judged).sort_index()
-    frame = found.drop(columns=["line", "line_there", "median", "low", "high"]).join(
+    frame = pairs.drop(columns=["line", "line_there", "median", "low", "high"]).join(
         _oriented(cells, is_published=is_published)
     )
     frame = frame.rename(columns={"flags": "mine_flags", "flags_there": "theirs_flags"})
@@ -173,16 +169,14 @@ WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNS
 
 def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
     """Move the flags of wall time away from device times."""
-    rows = frame[["mine_flags", "theirs_flags", "clock"]].itertuples(index=False)
-    divided = [_divided(*row) for row in rows]
-    names = ["mine_flags", "theirs_flags", "wall_flags"]
-    return frame.assign(**{name: pd.Series([one[i] for one in divided], frame.index) for i, name in enumerate(names)})
-
-
-def _divided(mine: tuple[str, ...], theirs: tuple[str, ...], clock: str | None) -> tuple[tuple[str, ...], ...]:
-    moved = WALL_FLAGS if clock == "device" else ()
-    sides = [tuple(word for word in words if word not in moved) for words in (mine, theirs)]
-    return (*sides, tuple(word for word in dict.fromkeys(mine + theirs) if word in moved))
+    moved = [WALL_FLAGS if clock == "device" else frozenset[Flag]() for clock in frame["clock"]]
+    columns: dict[str, list[tuple[str, ...]]] = {}
+    for name in ("mine_flags", "theirs_flags"):
+        pairs = zip(frame[name], moved, strict=True)
+        columns[name] = [tuple(flag for flag in flags if flag not in gone) for flags, gone in pairs]
+    both = zip(frame["mine_flags"] + frame["theirs_flags"], moved, strict=True)
+    columns["wall_flags"] = [tuple(flag for flag in dict.fromkeys(flags) if flag in gone) for flags, gone in both]
+    return frame.assign(**{name: pd.Series(flags, frame.index) for name, flags in columns.items()})
 
 
 def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -265,81 +259,81 @@ def _attempts_of(name: str) -> pd.DataFrame:
     return load(name, pooled=False)
 
 
-def _compatible(found: pd.DataFrame) -> pd.Series:
+def _compatible(pairs: pd.DataFrame) -> pd.Series:
     """Whether the conditions that both sides state agree; an open one agrees with those of a plain run."""
-    there = {name: found[f"{name}_there"] for name in CONDITIONS}
-    full = found["precision"].isin(["fp32", "tf32"])
-    same = (there["precision"].isna() & full) | (there["precision"] == found["precision"])
-    same |= there["precision"].isin(["mixed", "fp16 or bf16"]) & found["precision"].isin(["bf16", "fp16"])
-    same |= (there["precision"] == "fp16_pure") & (found["precision"] == "bf16_pure")  # the same products, as fast
-    same |= _flagged(found["flags_there"], "suspected_tf32") & (found["precision"] == "tf32")
-    same &= (there["compile"] == found["compile"]) | (there["compile"].isna() & (found["compile"] == "none"))
-    same &= there["batch_size"].isna() | (there["batch_size"] == found["batch_size"]).fillna(False)
+    there = {name: pairs[f"{name}_there"] for name in CONDITIONS}
+    full = pairs["precision"].isin(["fp32", "tf32"])
+    same = (there["precision"].isna() & full) | (there["precision"] == pairs["precision"])
+    same |= there["precision"].isin(["mixed", "fp16 or bf16"]) & pairs["precision"].isin(["bf16", "fp16"])
+    same |= (there["precision"] == "fp16_pure") & (pairs["precision"] == "bf16_pure")  # the same products, as fast
+    same |= _flagged(pairs["flags_there"], "suspected_tf32") & (pairs["precision"] == "tf32")
+    same &= (there["compile"] == pairs["compile"]) | (there["compile"].isna() & (pairs["compile"] == "none"))
+    same &= there["batch_size"].isna() | (there["batch_size"] == pairs["batch_size"]).fillna(False)
     written_out = ("naive", "naive_softmax")
-    both_plain = there["attention"].isin(written_out) & found["attention"].isin(written_out)
-    alike = both_plain | (there["attention"] == found["attention"])
-    alike = alike.where(found["workload"] != "loss", found["loss_there"] == found["loss"])
+    both_plain = there["attention"].isin(written_out) & pairs["attention"].isin(written_out)
+    alike = both_plain | (there["attention"] == pairs["attention"])
+    alike = alike.where(pairs["workload"] != "loss", pairs["loss_there"] == pairs["loss"])
     # The user's own attention is compared with kernels that lmsweep lacks, and with all others of the same figures.
-    own = np.array([is_reference(name) for name in found["attention"]], dtype=bool)
-    alike |= own & found["workload"].eq("attention") & found["sweep_there"].str.startswith("FlashAttention")
-    return (same & alike & _same_shape(found)).astype(bool)
+    own = np.array([is_reference(name) for name in pairs["attention"]], dtype=bool)
+    alike |= own & pairs["workload"].eq("attention") & pairs["sweep_there"].str.startswith("FlashAttention")
+    return (same & alike & _same_shape(pairs)).astype(bool)
 
 
-def _same_shape(found: pd.DataFrame) -> pd.Series:
-    same = pd.Series(True, found.index)
+def _same_shape(pairs: pd.DataFrame) -> pd.Series:
+    same = pd.Series(True, pairs.index)
     for name in _SHAPE:
-        there = found[f"{name}_there"]
-        determined = (found["workload"] != "attention") & (name == "num_heads")  # by the model
-        same &= there.isna() | determined | (there == found[name]).fillna(False)
-    there, mine = (found[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
+        there = pairs[f"{name}_there"]
+        determined = (pairs["workload"] != "attention") & (name == "num_heads")  # by the model
+        same &= there.isna() | determined | (there == pairs[name]).fillna(False)
+    there, mine = (pairs[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
     return (same & ((there - mine).abs() / mine < _SAME_VOCABULARY).fillna(True)).astype(bool)
 
 
-def _nearest(found: pd.DataFrame) -> pd.DataFrame:
+def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
     """Of each device the result that stands for a published number: it differs least from what is stated, else from a
     plain run."""
-    there = {name: found[f"{name}_there"] for name in ("device", "precision", "warmup_steps", "measure_steps")}
-    tf32 = _flagged(found["flags_there"], "suspected_tf32")
+    there = {name: pairs[f"{name}_there"] for name in ("device", "precision", "warmup_steps", "measure_steps")}
+    tf32 = _flagged(pairs["flags_there"], "suspected_tf32")
 
     def apart(name: str) -> pd.Series:
-        values = found[name].map(lambda one: one if isinstance(one, int) else 0).astype(float)
+        values = pairs[name].map(lambda one: one if isinstance(one, int) else 0).astype(float)
         stated = pd.to_numeric(there[name], "coerce").astype(float)
         return (values - stated).abs().where(stated.notna(), -values)  # more steps are nearer to a steady state
 
     order = pd.DataFrame(
         {
-            "line_there": found["line_there"],
-            "device_name": found["device_name"],
-            "own": found["attention"].where(found["attention"].map(is_reference), ""),
-            "other_device": there["device"].notna() & (there["device"] != found["device"]),
-            "precision": (found["precision"] != "tf32").where(tf32, found["precision"] == "tf32"),
-            "batch": found["batch_size"].ne(USUAL_BATCH) & found["batch_size_there"].isna(),
+            "line_there": pairs["line_there"],
+            "device_name": pairs["device_name"],
+            "own": pairs["attention"].where(pairs["attention"].map(is_reference), ""),
+            "other_device": there["device"].notna() & (there["device"] != pairs["device"]),
+            "precision": (pairs["precision"] != "tf32").where(tf32, pairs["precision"] == "tf32"),
+            "batch": pairs["batch_size"].ne(USUAL_BATCH) & pairs["batch_size_there"].isna(),
             "warmup": apart("warmup_steps"),
             "steps": apart("measure_steps"),
         }
     )
     kept = order.sort_values([*order], kind="stable").drop_duplicates(["line_there", "device_name", "own"])
-    return found.loc[kept.index.sort_values()]
+    return pairs.loc[kept.index.sort_values()]
 
 
 def _flagged(flags: pd.Series, word: str) -> pd.Series:
     return pd.Series([word in words for words in flags], flags.index, dtype=bool)
 
 
-def _judged(found: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_published: bool) -> pd.DataFrame:
+def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_published: bool) -> pd.DataFrame:
     """The cells of a comparison, a row for each pair. The baseline is the published number, or else ours."""
-    timed = found["quantity"].iloc[0] == "time"
-    sides = [_processes(found, side, end) for side, end in ((mine, ""), (theirs, "_there"))]
+    timed = pairs["quantity"].iloc[0] == "time"
+    sides = [_processes(pairs, side, end) for side, end in ((mine, ""), (theirs, "_there"))]
     sides = sides[::-1] if is_published else sides
     cells = pd.concat([rows.assign(side=side) for side, rows in enumerate(sides)], ignore_index=True)
-    order = found.index.to_numpy()
-    on_cpu = (found["device"] == "cpu").to_numpy()
+    order = pairs.index.to_numpy()
+    on_cpu = (pairs["device"] == "cpu").to_numpy()
     different, by_device = (
         np.where(on_cpu, DIFFERENT_ELSEWHERE, on_gpu) for on_gpu in (DIFFERENT_ON_GPU, DIFFERENT_BY_DEVICE)
     )
     sizes = Sizes(different, np.maximum(np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU), different))
     axes = ["model", "d_model", "context_length", "precision", "compile", "batch_size", "part", "quantity"]
-    table = Table(order, axes_of(found, axes), sizes, known)
+    table = Table(order, axes_of(pairs, axes), sizes, known)
     judged = judge(cells, "s" if timed else "B", table)
     places = places_of(cells, order, stored_together=False)
     if timed:
@@ -347,27 +341,27 @@ def _judged(found: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_p
         whole = pd.concat([one.device_times.assign(side=side) for side, one in enumerate(by_side)], ignore_index=True)
         one_host = bool(places.map(len).max() < 2)
         judged = judge_clocks(judged, whole, cells, table, by_device, one_host=one_host)
-    value = found["part"] + "." + found["quantity"]
+    value = pairs["part"] + "." + pairs["quantity"]
     if timed:
-        value = value.mask(judged["clock"].eq("device").to_numpy(), found["part"] + ".device_time")
-    return judged.set_axis(found.index).assign(value=value, places=places.to_numpy(), least=sizes.same)
+        value = value.mask(judged["clock"].eq("device").to_numpy(), pairs["part"] + ".device_time")
+    return judged.set_axis(pairs.index).assign(value=value, places=places.to_numpy(), least=sizes.same)
 
 
-def _processes(found: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
+def _processes(pairs: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
     """The rows of the processes of one side of each pair, with the column `cell`."""
     names = {name if name == "workload" else f"{name}{end}": name for name in [*_RESULT, "stored"]}
-    wanted = found[[*names]].rename(columns=names).assign(cell=found.index)
+    wanted = pairs[[*names]].rename(columns=names).assign(cell=pairs.index)
     rows = side.measured.merge(wanted, on=[*_RESULT, "stored"])
     # A sum of two phases, backward and optimizer, is in no attempt.
-    summed = found["part"].eq("backward_optimizer") & found[f"stored{end}"].eq("backward")
-    lines = found.loc[summed, f"line{end}"]
+    summed = pairs["part"].eq("backward_optimizer") & pairs[f"stored{end}"].eq("backward")
+    lines = pairs.loc[summed, f"line{end}"]
     sums = side.numbers.set_index("line").loc[lines].assign(cell=lines.index)
     rows = pd.concat([rows[~rows["cell"].isin(lines.index)], sums], ignore_index=True)
     return rows.assign(value=rows["phase"] + "." + rows["metric"], flags=flag_tuples(rows["flags"]))
 
 
 def _oriented(cells: pd.DataFrame, *, is_published: bool) -> pd.DataFrame:
-    """The columns of `pairs` about numbers: the ratio is theirs / mine, whichever is the baseline."""
+    """The columns of `Pairs.frame` about numbers: the ratio is theirs / mine, whichever is the baseline."""
     theirs, mine = ("baseline", "contrast") if is_published else ("contrast", "baseline")
     ends = ("", "_low", "_high")
     shown: dict[str, Any] = {

@@ -49,7 +49,7 @@ class SideBySide:
     title: str
     """Both sides, the claim, and how many numbers have no counterpart."""
     frame: pd.DataFrame
-    """The pairs, as `lmsweep.orchestrator.features.beside.pairs.pairs` returns them."""
+    """The pairs, as in `lmsweep.orchestrator.features.beside.pairs.Pairs`."""
     lines: list[Line]
     claim: Claim | None
     """Of the steps on the hardware with the most that nothing questions; beside a store of all times."""
@@ -73,10 +73,11 @@ class SideBySide:
         caveats = [*dict.fromkeys(line.caveat for line in self.lines if line.caveat)]
         timed = [_row(line, caveats) for line in self.lines if line.claim.clock]
         memory = [_row(line, caveats) for line in self.lines if not line.claim.clock]
-        rows = timed + [("memory:", *[""] * 6)] * bool(memory) + memory
         columns = ["published", "on", "n", "ratio", "range", "mean", "verdict"]
+        heading = [("memory:", *([""] * (len(columns) - 1)))] if memory else []
+        rows = timed + heading + memory
         frame = pd.DataFrame(rows[:MOST_TABLES], columns=columns)
-        notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] * (len(rows) > MOST_TABLES)
+        notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] if len(rows) > MOST_TABLES else []
         legend = ", ".join(f"{letter}: {caveat}" for letter, caveat in zip(ascii_lowercase, caveats, strict=False))
         notes += wrap(f"In no mean with others: {legend}.", NOTE) if legend else []
         left = MOST_LINES - 5 - self.title.count("\n") - len(frame) - len(notes)
@@ -103,21 +104,21 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     attempts: rows of `lmsweep.load(..., pooled=False)`. rows: those of the pooled rows that count; None: all. Raises
     RequestError if there is no such store, and NoCounterpartError if no result has a counterpart.
     """
-    found = paired(attempts, name, rows)
-    is_published, frame = name == PUBLISHED, found.frame
+    both = paired(attempts, name, rows)
+    is_published, frame = name == PUBLISHED, both.frame
     mine = ", ".join(frame["device_name"].unique())
-    claim = _claim(found, mine, is_published=is_published)
+    claim = _claim(both, mine, is_published=is_published)
     said = words(claim, "sentence" if is_published else "table") if claim else ""
     said = said if is_published or not said else f"theirs against mine: {said}"
     theirs = f" ({frame['hardware'].iloc[0]})" if frame["hardware"].nunique() == 1 else ""
-    unpaired = f"Alone: {found.unpaired[0]} of mine, {found.unpaired[1]} of {name}."
+    unpaired = f"Alone: {both.unpaired[0]} of mine, {both.unpaired[1]} of {name}."
     heading = wrap(said, NOTE) if is_published else [f"mine ({mine}) beside {name}{theirs}", said]
     lines = []
     for (machine, source, _), pairs in frame.groupby(["device_name_there", "source", frame["quantity"] == "time"]):
         sound = pairs[pairs["caveats"].map(len) == 0]
         counted = sound if len(sound) else pairs
         timed = pairs["quantity"].iloc[0] == "time"
-        line = claim_of(found.cells.loc[counted.index], "mine", str(source), timed=timed)
+        line = claim_of(both.cells.loc[counted.index], "mine", str(source), timed=timed)
         lines.append(Line(str(source), str(machine), counted, line))
     counts = f"{len(frame)} pair{'s'[: len(frame) > 1]}, ratio: theirs / mine. {unpaired}"
     return SideBySide(
@@ -126,16 +127,16 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     )  # fmt: skip
 
 
-def _claim(found: Pairs, mine: str, *, is_published: bool) -> Claim | None:
-    times = found.frame[(found.frame["quantity"] == "time") & (found.frame["caveats"].map(len) == 0)]
+def _claim(both: Pairs, mine: str, *, is_published: bool) -> Claim | None:
+    times = both.frame[(both.frame["quantity"] == "time") & (both.frame["caveats"].map(len) == 0)]
     if times.empty:
         return None
     if not is_published:
-        return claim_of(found.cells.loc[times.index], "theirs", "mine", timed=True)
+        return claim_of(both.cells.loc[times.index], "theirs", "mine", timed=True)
     steps = times[times["workload"] == "timing"]  # else attention or the loss alone
     times = steps if len(steps) else times
     hardware = times["hardware"].value_counts().index[0]
-    cells = found.cells.loc[times.index[times["hardware"] == hardware]]
+    cells = both.cells.loc[times.index[times["hardware"] == hardware]]
     return claim_of(cells, mine, f"published on {hardware}", timed=True)
 
 
@@ -165,7 +166,7 @@ def _short(name: str, most: int) -> str:
 
 def _deviations(lines: list[Line]) -> Iterator[str]:
     """Say which parts of the tables are out of their pattern, with their numbers, the farthest first."""
-    found: list[tuple[float, str]] = []
+    deviations: list[tuple[float, str]] = []
     for line in lines:
         logs = np.log(line.pairs["ratio"].where(line.pairs["ratio"] > 0)).dropna()
         apart = (logs - logs.median()).abs() > np.log(DEVIATES)
@@ -176,8 +177,9 @@ def _deviations(lines: list[Line]) -> Iterator[str]:
             flags = [word for one in group["theirs_flags"] + group["mine_flags"] for word in one if word != INFERENCE]
             said = f"{_range(' to ', group['ratio'].min(), group['ratio'].max())} times, the others {rest}"
             distance = float((logs[group.index] - logs.median()).abs().max())
-            found.append((distance, "; ".join([f"{_short(line.source, NAME)} {part} at {place}: {said}", *flags[:1]])))
-    yield from (shorten(said, NOTE, placeholder=" …") for _, said in sorted(found, reverse=True))
+            where = f"{_short(line.source, NAME)} {part} at {place}"
+            deviations.append((distance, "; ".join([f"{where}: {said}", *flags[:1]])))
+    yield from (shorten(said, NOTE, placeholder=" …") for _, said in sorted(deviations, reverse=True))
 
 
 def _keys(frame: pd.DataFrame) -> list[str]:

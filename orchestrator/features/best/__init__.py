@@ -108,13 +108,13 @@ def best(
             cells = transferred_cells(stores, conditions, aim, names=devices, others=other, predict=how.predict)
             say_transfers(cells, devices, aim, title=", ".join(stores))
             return
-        found = stored_answers(stores, conditions, aim, predict=how.predict, max_batch=max_batch)
+        answered = stored_answers(stores, conditions, aim, predict=how.predict, max_batch=max_batch)
         if format == "json":
             from lmsweep.orchestrator.features.best.best_output import best_output
 
-            say_data(json_of(best_output(found.answers, aim, found.largest)))
+            say_data(json_of(best_output(answered.answers, aim, answered.largest)))
         else:
-            _show_answers(found, stores, recipe=recipe, explain=explain)
+            _show_answers(answered, stores, recipe=recipe, explain=explain)
         return
     (sweep,) = what
     if on or other:
@@ -152,13 +152,13 @@ def _keep_arithmetic_to_one_core() -> None:
     del os.environ[name]
 
 
-def _show_answers(found: "StoredAnswers", stores: list[str], *, recipe: bool, explain: bool) -> None:
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+def _show_answers(answered: "StoredAnswers", stores: list[str], *, recipe: bool, explain: bool) -> None:
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.best.answer import explain_lead
     from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts, winner_words
     from lmsweep.orchestrator.features.best.cells.cell_axes import job_words
 
-    answers = found.answers
+    answers = answered.answers
     parts: list[str | Listing] = [
         f"{job_words(one.winner.config)}\n{winner_words(one, is_short=len(answers) > 1)}" for one in answers[:MOST_JOBS]
     ]
@@ -169,8 +169,8 @@ def _show_answers(found: "StoredAnswers", stores: list[str], *, recipe: bool, ex
         show_parts([*parts, f"{rest}For one of them in full: --where FIELD=VALUE"])
         return
     (only,) = answers
-    parts += answer_parts(only, cells=only.measured, largest=found.largest)[1:]
-    advice = "The largest batch that fits: --max-batch. " if found.largest is None else ""
+    parts += answer_parts(only, answered.largest)[1:]
+    advice = "The largest batch that fits: --max-batch. " if answered.largest is None else ""
     advice += "Plain PyTorch, and the command that measures it again: --recipe"
     parts += recipe_parts(only) if recipe else [advice]
     if explain:

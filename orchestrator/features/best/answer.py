@@ -13,7 +13,7 @@ from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.orchestrator.features.best.cell_costs import error_of, keeps_limit, key_of, known_cost
+from lmsweep.orchestrator.features.best.cell_costs import keeps_limit, key_of, known_cost
 from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, axes_of, value_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell, Error, Value
 from lmsweep.orchestrator.features.best.cells.front import pareto_front
@@ -51,15 +51,16 @@ class Beaten:
     """Probability that the winner is better at all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """How much better the best value of an axis is than its worst, as the geometric mean over the other axes."""
+Scalar = str | int | float | bool | None
 
+
+@dataclass(frozen=True, kw_only=True)
+class AxisEffect:
     axis: str
-    best: object
-    worst: object
+    best: Scalar
+    worst: Scalar
     ratio: float
-    """How many times better; 1 or more."""
+    """How many times better, as the geometric mean over the other axes."""
     low: float
     high: float
 
@@ -94,7 +95,7 @@ class Answer:
     failed: int
     front: tuple[Cell, ...]
     """The Pareto front of time, memory and money; the fastest first."""
-    effects: tuple[Effect, ...]
+    effects: tuple[AxisEffect, ...]
     larger: Larger | None
     """The best cell that needs more memory; None if all fit, or no estimate exists for the others."""
     names: tuple[str, ...]
@@ -139,8 +140,8 @@ def answer(
     if not within:
         return NoAnswer(f"none of {len(known)} measured combinations is known to meet the limit ({aim.words})")
     names = axes_of([*cells, *grid, *larger])
-    costs = np.log([known_cost(one, aim) for one in known])
-    errors = [error_of(one, aim) for one in known]
+    costs = np.log([known_cost(one, aim).median for one in known])
+    errors = [known_cost(one, aim).error for one in known]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in known])
     belief = believed(space, costs, errors)
     places = np.array([place for place, one in enumerate(known) if keeps_limit(one, aim)], dtype=np.int64)
@@ -148,8 +149,7 @@ def answer(
     stands = standing(among, [errors[place] for place in places])
     order = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]
     winner = within[stands.leader]
-    cost = winner.cost(aim)
-    assert cost, "the winner has a cost"
+    cost = known_cost(winner, aim)
     return Answer(
         aim=aim,
         winner=winner,
@@ -165,15 +165,15 @@ def answer(
     )
 
 
-def explain_lead(found: Answer, stores: Sequence[str]) -> Listing:
+def explain_lead(answered: Answer, stores: Sequence[str]) -> Listing:
     """Explain the winner's step against that of the next cell with as many tokens a step in the same environment.
 
     stores: the locations that the answer is from. Raises RequestError if there is no such cell, and without profiles.
     """
-    winner = found.winner
+    winner = answered.winner
     alike = [
         one.cell
-        for one in found.beaten
+        for one in answered.beaten
         if one.cell.tokens == winner.tokens and one.cell.environment_id == winner.environment_id
     ]
     if not alike:
@@ -182,7 +182,7 @@ def explain_lead(found: Answer, stores: Sequence[str]) -> Listing:
         )
     frames = {location: load(location, pooled=False) for location in stores}
     (lead, lead_store), (won, won_store) = (_rows_of(cell, frames) for cell in (alike[0], winner))
-    names = [name for name in found.names if value_of(alike[0], name) != value_of(winner, name)]
+    names = [name for name in answered.names if value_of(alike[0], name) != value_of(winner, name)]
     between = {name: (label(value_of(alike[0], name)), label(value_of(winner, name))) for name in names}
     known = known_variation(*frames.values())
     return lmsweep.explain_steps((lead, won), (lead_store, won_store), between=between, known=known).listing()
@@ -199,12 +199,12 @@ def _rows_of(cell: Cell, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame,
 
 
 def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
-    ahead, within = stands.ahead[place], stands.reach * stands.error[place]
+    ahead, half_width = stands.ahead[place], stands.reach * stands.error[place]
     return Beaten(
         cell=cell,
         ratio=exp(ahead),
-        low=exp(ahead - within),
-        high=exp(ahead + within),
+        low=exp(ahead - half_width),
+        high=exp(ahead + half_width),
         chance=float(stands.chance()[place]),
     )
 
@@ -214,9 +214,9 @@ def _larger(
 ) -> Larger | None:
     """Return the best of the cells that need more memory; None if there is none, or the goal is memory.
 
-    known: the cells with a cost. others: among them are those that did not fit. The surrogate alone would expect of an
-    unmeasured batch size what all batches have in common. A step takes a fixed time and a time per sequence, so the
-    cost per token is nearly linear in 1 / batch; the surrogate learns what that leaves.
+    known: the cells with a cost. others: among them are those that did not fit. A step takes a fixed time and a time
+    per sequence, so the logarithm of the cost per token is fitted with a slope over 1 / batch. The surrogate learns
+    what the slope leaves; alone it would expect the mean of all batches of an unmeasured one.
     """
     ran = {(key_of(one.config), one.environment_id) for one in known}
     failed = {(key_of(one.config), one.environment_id): one for one in others if one.status in TOO_LARGE}
@@ -225,29 +225,29 @@ def _larger(
     if len(known) < FEWEST_CELLS or not larger or aim.goal is Goal.MEMORY:
         return None
     space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
-    costs = np.log([known_cost(one, aim) for one in known])
-    errors = np.array([error_of(one, aim).deviation for one in known])
+    costs = np.log([known_cost(one, aim).median for one in known])
+    errors = np.array([known_cost(one, aim).error.deviation for one in known])
     inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
     trend = _slope(space, costs, inverse[: len(known)]) * inverse
     rest = costs - trend[: len(known)]
     surrogate = Surrogate(space, space.codes[: len(known)], rest - rest.mean(), errors)
-    mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :], np.full(len(larger), -1))
+    mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :])
     expected = mean + rest.mean() + trend[len(known) :]
     # A larger cell that was measured is known as well as it was measured.
-    measured = [one.cost(aim) for one in larger]
-    values = [log(cost.median) if cost else value for cost, value in zip(measured, expected.tolist(), strict=True)]
+    costs_of_larger = [one.cost(aim) for one in larger]
+    values = [log(cost.median) if cost else value for cost, value in zip(costs_of_larger, expected, strict=True)]
     place = int(np.argmin(values))
-    chosen = larger[place]
-    error = error_of(chosen, aim).deviation if measured[place] else float(deviation[place])
-    ahead = log(known_cost(winner, aim)) - values[place]
-    within = SURROGATE_REACH * float(np.hypot(error, error_of(winner, aim).deviation))
+    cost, of_winner = costs_of_larger[place], known_cost(winner, aim)
+    error = cost.error.deviation if cost else float(deviation[place])
+    ahead = log(of_winner.median) - values[place]
+    half_width = SURROGATE_REACH * float(np.hypot(error, of_winner.error.deviation))
     return Larger(
-        cell=chosen,
+        cell=larger[place],
         others=len(larger) - 1,
         ratio=exp(ahead),
-        low=exp(ahead - within),
-        high=exp(ahead + within),
-        is_measured=measured[place] is not None,
+        low=exp(ahead - half_width),
+        high=exp(ahead + half_width),
+        is_measured=cost is not None,
     )
 
 
@@ -263,7 +263,9 @@ def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
     return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))
 
 
-def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:
+def _effects(
+    known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]
+) -> list[AxisEffect]:
     """Return the effect of each axis over the grid, the largest first."""
     if len(known) < FEWEST_CELLS or not names:
         return []
@@ -271,20 +273,20 @@ def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequen
     rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
     everything: list[Cell | TrialConfig] = [*known, *rest]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in everything])
-    costs = np.log([known_cost(one, aim) for one in known])
-    errors = np.array([error_of(one, aim).deviation for one in known])
+    costs = np.log([known_cost(one, aim).median for one in known])
+    errors = np.array([known_cost(one, aim).error.deviation for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
     chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
-    found = []
+    effects = []
     for place, axis in enumerate(space.axes):
         tried = {value_of(one, axis.name) for one in known}
         codes = [code for code, value in enumerate(axis.values) if value in tried]
         if len(codes) > 1:
-            found.append(_effect(surrogate, chosen, place, axis, codes))
-    return sorted(found, key=lambda one: -one.ratio)
+            effects.append(_effect(surrogate, chosen, place, axis, codes))
+    return sorted(effects, key=lambda one: -one.ratio)
 
 
-def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes: Sequence[int]) -> Effect:
+def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes: Sequence[int]) -> AxisEffect:
     def everywhere(code: int) -> Indices:
         changed = cells.copy()
         changed[:, place] = code
@@ -295,11 +297,15 @@ def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes:
     best, worst = min(codes, key=means.__getitem__), max(codes, key=means.__getitem__)
     both = np.concatenate([everywhere(worst), everywhere(best)])
     mean, error = surrogate.contrast(both, np.concatenate([share, -share]))
-    return Effect(
+    return AxisEffect(
         axis=axis.name,
-        best=axis.values[best],
-        worst=axis.values[worst],
+        best=scalar(axis.values[best]),
+        worst=scalar(axis.values[worst]),
         ratio=exp(mean),
         low=exp(mean - SURROGATE_REACH * error),
         high=exp(mean + SURROGATE_REACH * error),
     )
+
+
+def scalar(value: object) -> Scalar:
+    return value if isinstance(value, Scalar) else str(value)

@@ -20,15 +20,15 @@ CLEAR_PROBABILITY = 0.95
 """Probability above which the winner is called better."""
 
 
-def answer_parts(found: Answer, *, cells: int, largest: LargestBatch | None = None) -> list[str]:
-    """Return the answer in paragraphs; cells: how many were measured; largest: the winner's largest batch."""
+def answer_parts(answer: Answer, largest: LargestBatch | None) -> list[str]:
+    """Return the answer in paragraphs. largest: the winner's largest batch, if it was asked for."""
     parts = [
-        winner_words(found),
-        _ends_words(found),
-        _beaten_words(found),
-        _front_words(found),
-        _effect_words(found, cells),
-        "\n".join(words for words in (_batch_words(largest), _larger_words(found)) if words),
+        winner_words(answer),
+        _ends_words(answer),
+        _beaten_words(answer),
+        _front_words(answer),
+        _effect_words(answer),
+        "\n".join(words for words in (_batch_words(largest), _larger_words(answer)) if words),
     ]
     return [part for part in parts if part]
 
@@ -41,44 +41,44 @@ def _batch_words(largest: LargestBatch | None) -> str:
     return f"The largest batch with which it fits: {largest.batch} (predicted; {largest.words})"
 
 
-def recipe_parts(found: Answer) -> list[str]:
+def recipe_parts(answer: Answer) -> list[str]:
     """Return the command that measures the winner again, and plain PyTorch that sets it up."""
     return [
-        f"To measure it again:\n\n{_indented(trial_command(found.winner.config, workloads_of(found.winner)))}",
-        f"In plain PyTorch:\n\n{_indented(pytorch_snippet(found.winner.config))}",
+        f"To measure it again:\n\n{_indented(trial_command(answer.winner.config, workloads_of(answer.winner)))}",
+        f"In plain PyTorch:\n\n{_indented(pytorch_snippet(answer.winner.config))}",
     ]
 
 
-def winner_words(found: Answer, *, is_short: bool = False) -> str:
+def winner_words(answer: Answer, *, is_short: bool = False) -> str:
     """Return the best cell and its certainty in words; if short, without its time, memory and cost."""
-    winner, goal = found.winner, found.aim.goal
-    names = found.names or ("batch_size", "precision", "compile", "attention")
-    low, high = (_number(one, goal) for one in sorted(map(goal.shown, found.cost.interval)))
+    winner, goal = answer.winner, answer.aim.goal
+    names = answer.names or ("batch_size", "precision", "compile", "attention")
+    measured = _number(goal.shown(known_cost(winner, answer.aim).median), goal)
+    low, high = (_number(one, goal) for one in sorted(map(goal.shown, answer.cost.interval)))
     ends = f"{low.removesuffix(high[high.rindex(' ') :])} to {high}"  # a unit that both have is written once
     processes = f"{winner.processes} process{'es' if winner.processes > 1 else ''}"
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
     words = [
-        f"{'Best' if found.can_tell else 'Cannot tell the best'} for {found.aim.words}"
-        f"{':' if found.can_tell else '; ahead:'} {cell_words(winner, names)}",
-        f"{_number(goal.shown(known_cost(winner, found.aim)), goal)} (95 % interval {ends}){where}, {processes}",
+        f"{'Best' if answer.can_tell else 'Cannot tell the best'} for {answer.aim.words}"
+        f"{':' if answer.can_tell else '; ahead:'} {cell_words(winner, names)}",
+        f"{measured} (95 % interval {ends}){where}, {processes}",
     ]
-    account = "" if is_short else _account_words(winner, found.aim)
-    return "\n".join([*words, *([account] if account else []), _lead_words(found)])
+    account = "" if is_short else _account_words(winner, answer.aim)
+    return "\n".join([*words, *([account] if account else []), _lead_words(answer)])
 
 
-def _lead_words(found: Answer) -> str:
-    if not found.beaten:
-        limit = " that meets the limit" if found.aim.peak is not None else ""
+def _lead_words(answer: Answer) -> str:
+    if not answer.beaten:
+        limit = " that meets the limit" if answer.aim.peak is not None else ""
         return f"nothing else was measured{limit}"
-    count, second = len(found.beaten), found.beaten[0]
-    close = sum(one.chance < CLEAR_PROBABILITY for one in found.beaten)
-    risk = f"{_share(found.wrong)} that another is more than {100 * RIGHT_MARGIN:.0f} % better"
+    count, second = len(answer.beaten), answer.beaten[0]
+    close = sum(one.chance < CLEAR_PROBABILITY for one in answer.beaten)
+    risk = f"{_share(answer.wrong)} that another is more than {100 * RIGHT_MARGIN:.0f} % better"
     if close:
         return f"{close} of {count} others may be as good; {risk}"
     if count == 1:
-        return (
-            f"better than the only other measured: with {_difference(second.cell, found)} it is {_ratio(second)} behind"
-        )
+        other = _difference(second.cell, answer)
+        return f"better than the only other measured: with {other} it is {_ratio(second)} behind"
     return f"better than all {count} others measured; {risk}"
 
 
@@ -101,14 +101,14 @@ def _account_words(winner: Cell, aim: Aim) -> str:
     return ", ".join(words)
 
 
-def _larger_words(found: Answer) -> str:
-    larger = found.larger
+def _larger_words(answer: Answer) -> str:
+    larger = answer.larger
     if larger is None:
         return ""
     cell = larger.cell
     peak = "" if cell.peak is None else f" ({_peak_words(cell)})"
     of = f", the best of {larger.others + 1} that do not fit," if larger.others else ""
-    which = f"{_difference(cell, found)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
+    which = f"{_difference(cell, answer)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
     if larger.ratio >= 1:
         return f"With more memory: {which} {_interval(larger.ratio, larger.low, larger.high)} better"
     worse = _interval(1 / larger.ratio, 1 / larger.high, 1 / larger.low)
@@ -121,52 +121,52 @@ def _peak_words(cell: Cell) -> str:
     return f"{'predicted ' if has_predicted_peak(cell) else ''}peak {number_text(cell.peak / unit.size)} {unit.name}"
 
 
-def _beaten_words(found: Answer) -> str:
-    if len(found.beaten) < 2:
+def _beaten_words(answer: Answer) -> str:
+    if len(answer.beaten) < 2:
         return ""
-    nearest = found.beaten[:MOST_BEATEN]
-    lines = [f"  {_difference(one.cell, found)}: {_ratio(one)}, {_share(one.chance)} sure" for one in nearest]
-    clock = "by wall time, " if WALL_TIME in found.aim.goal.values else ""
+    nearest = answer.beaten[:MOST_BEATEN]
+    lines = [f"  {_difference(one.cell, answer)}: {_ratio(one)}, {_share(one.chance)} sure" for one in nearest]
+    clock = "by wall time, " if WALL_TIME in answer.aim.goal.values else ""
     heading = f"How many times better it is than the nearest ({clock}95 % interval between processes):"
     return "\n".join([heading, *lines])
 
 
-def _ends_words(found: Answer) -> str:
+def _ends_words(answer: Answer) -> str:
     """Return the cheapest and the fastest combination, and what their times have in them, if these are two."""
-    cells = [found.winner, *(one.cell for one in found.beaten)]
-    priced = [(dollars, cell) for cell in cells if (dollars := cell.dollars(found.aim)) is not None]
+    cells = [answer.winner, *(one.cell for one in answer.beaten)]
+    priced = [(dollars, cell) for cell in cells if (dollars := cell.dollars(answer.aim)) is not None]
     timed = [(time.median / cell.tokens, cell) for cell in cells if (time := cell.values.get(WALL_TIME)) is not None]
     if not priced or not timed:
         return ""
-    cheapest = found.winner if found.aim.goal is Goal.MONEY else min(priced, key=lambda one: one[0])[1]
-    fastest = found.winner if found.aim.goal is Goal.SPEED else min(timed, key=lambda one: one[0])[1]
+    cheapest = answer.winner if answer.aim.goal is Goal.MONEY else min(priced, key=lambda one: one[0])[1]
+    fastest = answer.winner if answer.aim.goal is Goal.SPEED else min(timed, key=lambda one: one[0])[1]
     if cheapest is fastest:
         return ""
-    lines = [
-        f"{what}: {cell_words(cell, found.names)}, {', '.join(_front_numbers(cell, found.aim, memory=False).values())}"
-        for what, cell in (("Cheapest per token", cheapest), ("Fastest", fastest))
-    ]
-    if DEVICE in found.names and all(DEVICE_TIME in one.values for one in (cheapest, fastest)):
+    lines = []
+    for what, cell in (("Cheapest per token", cheapest), ("Fastest", fastest)):
+        numbers = _front_numbers(cell, answer.aim, memory=False)
+        lines.append(f"{what}: {cell_words(cell, answer.names)}, {', '.join(numbers.values())}")
+    if DEVICE in answer.names and all(DEVICE_TIME in one.values for one in (cheapest, fastest)):
         lines.append(HOSTS)
     return "\n".join(lines)
 
 
-def _front_words(found: Answer) -> str:
-    shown = [_front_numbers(cell, found.aim) for cell in found.front]
+def _front_words(answer: Answer) -> str:
+    shown = [_front_numbers(cell, answer.aim) for cell in answer.front]
     kinds = list(dict.fromkeys(name for one in shown for name in one))
-    if len(kinds) < 2 or not found.beaten:
+    if len(kinds) < 2 or not answer.beaten:
         return ""
     which = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
     if len(shown) < 2:
-        only = found.front[0]
-        if only is found.winner:
+        only = answer.front[0]
+        if only is answer.winner:
             return f"The Pareto front is the winner: no other is clearly better in {' or '.join(kinds)}"
-        clearly = BETTER.get(found.aim.goal, "better")
-        return (f"The Pareto front of {which} is one combination: {cell_words(only, found.names)}; "
+        clearly = BETTER.get(answer.aim.goal, "better")
+        return (f"The Pareto front of {which} is one combination: {cell_words(only, answer.names)}; "
                 f"the winner is not clearly {clearly} than this, and surely not better in the rest")  # fmt: skip
     lines = [
-        f"  {_difference(cell, found)}: {', '.join(numbers.values())}"
-        for cell, numbers in zip(found.front[:MOST_ON_FRONT], shown, strict=False)
+        f"  {_difference(cell, answer)}: {', '.join(numbers.values())}"
+        for cell, numbers in zip(answer.front[:MOST_ON_FRONT], shown, strict=False)
     ]
     more = [f"  and {count} more"] if (count := len(shown) - MOST_ON_FRONT) > 0 else []
     return "\n".join([f"The Pareto front: no other is clearly better in {which}", *lines, *more])
@@ -183,22 +183,25 @@ def _front_numbers(cell: Cell, aim: Aim, *, memory: bool = True) -> dict[str, st
     return numbers
 
 
-def _difference(cell: Cell, found: Answer) -> str:
-    if cell is found.winner:
+def _difference(cell: Cell, answer: Answer) -> str:
+    if cell is answer.winner:
         return "(the winner)"
-    names = [name for name in found.names if value_of(cell, name) != value_of(found.winner, name)]
+    names = [name for name in answer.names if value_of(cell, name) != value_of(answer.winner, name)]
     return cell_words(cell, names) or "another environment"
 
 
-def _effect_words(found: Answer, cells: int) -> str:
-    if not found.effects:
+def _effect_words(answer: Answer) -> str:
+    if not answer.effects:
         return ""
     lines = [
         f"  {one.axis}: {label(one.best)} is {_interval(one.ratio, one.low, one.high)} better than {label(one.worst)}"
-        for one in found.effects[:MOST_EFFECTS]
+        for one in answer.effects[:MOST_EFFECTS]
     ]
     return "\n".join(
-        [f"What mattered most (geometric mean over the grid, from {cells} combinations, 95 % interval):", *lines]
+        [
+            f"What mattered most (geometric mean over the grid, from {answer.measured} combinations, 95 % interval):",
+            *lines,
+        ]
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch
+from lmsweep.orchestrator.features.best.answer import Answer, AxisEffect, LargestBatch, Scalar, scalar
 from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, workloads_of
 from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, job_words, value_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell
@@ -13,7 +13,6 @@ from lmsweep.orchestrator.features.best.recipes.recipe import pytorch_snippet, t
 from lmsweep.trials.results.metrics import WALL_TIME
 from lmsweep.trials.spec.identity import trial_id
 
-Scalar = str | int | float | bool | None
 NOT_ASKED = LargestBatch(None, "not asked for; --max-batch predicts it")
 
 
@@ -44,17 +43,6 @@ class BeatenCell:
     """The 95 % interval of `ratio`, the variation between processes included."""
     chance: float
     """Probability that the winner is better at all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AxisEffect:
-    axis: str
-    best: Scalar
-    worst: Scalar
-    ratio: float
-    """How many times better, as the geometric mean over the other axes."""
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,39 +108,29 @@ def best_output(answers: Sequence[Answer], aim: Aim, largest: LargestBatch | Non
     )
 
 
-def _of_job(found: Answer, largest: LargestBatch) -> BestOfJob:
-    low, high = sorted(map(found.aim.goal.shown, found.cost.interval))
-    larger = found.larger
+def _of_job(answer: Answer, largest: LargestBatch) -> BestOfJob:
+    low, high = sorted(map(answer.aim.goal.shown, answer.cost.interval))
+    larger = answer.larger
     return BestOfJob(
-        job=job_words(found.winner.config),
-        winner=_cell(found.winner, found),
+        job=job_words(answer.winner.config),
+        winner=_cell(answer.winner, answer),
         low=low,
         high=high,
-        can_tell=found.can_tell,
-        wrong=found.wrong,
-        measured=found.measured,
-        failed=found.failed,
-        over_limit=found.over_limit,
+        can_tell=answer.can_tell,
+        wrong=answer.wrong,
+        measured=answer.measured,
+        failed=answer.failed,
+        over_limit=answer.over_limit,
         beaten=[
-            BeatenCell(cell=_cell(one.cell, found), ratio=one.ratio, low=one.low, high=one.high, chance=one.chance)
-            for one in found.beaten
+            BeatenCell(cell=_cell(one.cell, answer), ratio=one.ratio, low=one.low, high=one.high, chance=one.chance)
+            for one in answer.beaten
         ],
-        front=[_cell(one, found) for one in found.front],
-        effects=[
-            AxisEffect(
-                axis=one.axis,
-                best=_scalar(one.best),
-                worst=_scalar(one.worst),
-                ratio=one.ratio,
-                low=one.low,
-                high=one.high,
-            )
-            for one in found.effects
-        ],
+        front=[_cell(one, answer) for one in answer.front],
+        effects=[*answer.effects],
         larger=None
         if larger is None
         else LargerCell(
-            cell=_cell(larger.cell, found),
+            cell=_cell(larger.cell, answer),
             ratio=larger.ratio,
             low=larger.low,
             high=larger.high,
@@ -160,25 +138,21 @@ def _of_job(found: Answer, largest: LargestBatch) -> BestOfJob:
         ),
         largest_batch=largest.batch,
         largest_batch_reason=largest.words if largest.batch is None else None,
-        command=trial_command(found.winner.config, workloads_of(found.winner)),
-        pytorch=pytorch_snippet(found.winner.config),
+        command=trial_command(answer.winner.config, workloads_of(answer.winner)),
+        pytorch=pytorch_snippet(answer.winner.config),
     )
 
 
-def _cell(cell: Cell, found: Answer) -> BestCell:
-    cost, time = cell.cost(found.aim), cell.values.get(WALL_TIME)
+def _cell(cell: Cell, answer: Answer) -> BestCell:
+    cost, time = cell.cost(answer.aim), cell.values.get(WALL_TIME)
     return BestCell(
         trial_id=trial_id(cell.config),
         device_name=cell.environment.device_name,
-        settings={name: _scalar(value_of(cell, name)) for name in found.names if name != DEVICE},
+        settings={name: scalar(value_of(cell, name)) for name in answer.names if name != DEVICE},
         processes=cell.processes,
-        value=found.aim.goal.shown(cost.median) if cost else None,
+        value=answer.aim.goal.shown(cost.median) if cost else None,
         step_seconds=time.median if time else None,
         peak_bytes=cell.peak,
         peak_is_predicted=has_predicted_peak(cell),
-        dollars_per_million_tokens=cell.dollars(found.aim),
+        dollars_per_million_tokens=cell.dollars(answer.aim),
     )
-
-
-def _scalar(value: object) -> Scalar:
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

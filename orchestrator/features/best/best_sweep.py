@@ -11,8 +11,8 @@ from lmsweep.analysis import load
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.orchestrator.api import find_sweep, plan_sweep
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
-from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
-from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+from lmsweep.orchestrator.commands.run_summary import where_the_time_went
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch, NoAnswer, answer, explain_lead
 from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts
 from lmsweep.orchestrator.features.best.cell_costs import key_of, with_predicted_peaks
@@ -85,7 +85,7 @@ def say_best_of_sweep(
         say(f"\n{found.reason}. To resume: {resume}", error=True)
         raise typer.Exit(1)
     say("")
-    parts = answer_parts(found, cells=found.measured, largest=done.largest)
+    parts = answer_parts(found, done.largest)
     show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
     say(f"\n{_account(done.plan, done.candidates, search, aim, failed=found.failed)}")
     if account.statuses:
@@ -94,7 +94,7 @@ def say_best_of_sweep(
         say(f"To resume: {resume}")
     if what.profile:
         say("")
-        show_table(explain_lead(found, [where.store]), pages=False)
+        show_parts([explain_lead(found, [where.store])], pages=False)
     exit_if_failed(done.run)
 
 
@@ -153,15 +153,15 @@ def search_sweep(
     cells = _stored_cells(planned, peaks)
     shown = [one for one in whole.trials if one.action in ("run", "stored") and one.process == 1]
     grid = [replace(one.trial.config, processes=1) for one in shown]
-    found = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
+    answered = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
     return Searched(
-        found=found,
+        found=answered,
         plan=whole,
         candidates=candidates,
         search=search,
         run=ready,
-        largest=largest_of(found, code) if max_batch and isinstance(found, Answer) else None,
+        largest=largest_of(answered, code) if max_batch and isinstance(answered, Answer) else None,
     )
 
 

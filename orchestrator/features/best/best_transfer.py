@@ -8,7 +8,7 @@ from typing import Literal
 
 from lmsweep.analysis import load
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
 from lmsweep.orchestrator.features.best.cells.cell_axes import job_of, job_words
 from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
@@ -70,19 +70,19 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
             "CUDA) of steps that can be predicted, on another device whose datasheet is known"
         )
     reasons = Counter(reason for one in found for each in one.cells if (reason := _why_not(each, one.target)))
-    found = [_without(one, [each for each in one.cells if _why_not(each, one.target)]) for one in found]
+    found = [_with_cells(one, [each for each in one.cells if not _why_not(each, one.target)]) for one in found]
     if not any(one.cells for one in found):
         raise RequestError(f"{title}: nothing can be predicted for {', '.join(names)}: {next(iter(reasons))}")
     for reason, count in reasons.items():
         say(f"{count} combination{'s' * (count > 1)} left out: {reason}")
     say("\n".join(how_wrong(one) for one in found if one.cells))
-    fitting = [_without(one, [each for each in one.cells if not _fits(each, one.target, aim)]) for one in found]
+    fitting = [_with_cells(one, [each for each in one.cells if _fits(each, one.target, aim)]) for one in found]
     for whole, kept in zip(found, fitting, strict=True):
         if left := len(whole.cells) - len(kept.cells):
             say(f"{left} of {len(whole.cells)} combinations are left out, as they would not fit or exceed the limit")
     jobs = dict.fromkeys(job_of(each.cell) for one in fitting for each in one.cells)
     for job in jobs:
-        of_job = [_without(one, [each for each in one.cells if job_of(each.cell) != job]) for one in fitting]
+        of_job = [_with_cells(one, [each for each in one.cells if job_of(each.cell) == job]) for one in fitting]
         first = next(each.cell.config for one in of_job for each in one.cells)
         say("")
         show_parts([job_words(first), *job_tables(of_job, aim)])
@@ -107,8 +107,8 @@ def _why_not(one: Predicted, target: Device) -> str | None:
     return why_not_on(one.cell.config, "timing", capabilities_of(target))
 
 
-def _without(one: Transfer, gone: Sequence[Predicted]) -> Transfer:
-    return replace(one, cells=tuple(each for each in one.cells if each not in gone))
+def _with_cells(one: Transfer, cells: Sequence[Predicted]) -> Transfer:
+    return replace(one, cells=tuple(cells))
 
 
 class StepRatios:
@@ -128,10 +128,10 @@ class StepRatios:
         trial = self._trials.get(cell.config)
         if source is None or trial is None or cell.config.world_size > 1:
             return None
-        found = self._predictions.operators(trial)
-        if isinstance(found, Refusal):
+        operators = self._predictions.operators(trial)
+        if isinstance(operators, Refusal):
             return None
-        here, there = (predicted_step(found, cell.config, rates_of(device)) for device in (source, target))
+        here, there = (predicted_step(operators, cell.config, rates_of(device)) for device in (source, target))
         width = exp(INTERVAL_DEVIATIONS * hypot(here.spread.deviation, there.spread.deviation))
         return Ratio(
             _kernels(there) / _kernels(here),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lmsweep.orchestrator.features.best.cells.cells import Cell, Error
+from lmsweep.orchestrator.features.best.cells.cells import Cell, Value
 from lmsweep.orchestrator.features.best.cells.goal import Aim
 from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.spec.config import TrialConfig
@@ -29,17 +29,11 @@ def keeps_limit(cell: Cell, aim: Aim) -> bool:
     return aim.peak is None or (cell.peak is not None and cell.peak < aim.peak)
 
 
-def known_cost(cell: Cell, aim: Aim) -> float:
+def known_cost(cell: Cell, aim: Aim) -> Value:
+    """Return the cost of a cell that has one; `error` is that of its logarithm."""
     cost = cell.cost(aim)
     assert cost is not None, "only cells with a cost are ranked"
-    return cost.median
-
-
-def error_of(cell: Cell, aim: Aim) -> Error:
-    """Return the error of the logarithm of its cost."""
-    cost = cell.cost(aim)
-    assert cost is not None, "a cell without a cost has no error"
-    return cost.error
+    return cost
 
 
 def workloads_of(cell: Cell) -> list[str]:

@@ -5,7 +5,7 @@ the same values measured.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr
@@ -68,7 +68,7 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
     leader = int(np.argmin(belief.mean))
     variances = np.diag(belief.covariance)
     squares = variances + variances[leader] - 2 * belief.covariance[leader]
-    found = Standing(
+    stands = Standing(
         leader=leader,
         value=float(belief.mean[leader]),
         value_error=float(np.sqrt(max(variances[leader], 0.0))),
@@ -77,10 +77,10 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
         freedom=freedom,
         wrong=0.0,
     )
-    nearest = np.argsort(found.chance(RIGHT_MARGIN), kind="stable")[:CONTENDERS]
+    nearest = np.argsort(stands.chance(RIGHT_MARGIN), kind="stable")[:CONTENDERS]
     nearest = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)
     few = Belief(belief.mean[nearest], belief.covariance[np.ix_(nearest, nearest)])
-    return Standing(**{**vars(found), "wrong": chance_of_better(few, RIGHT_MARGIN, freedom)})
+    return replace(stands, wrong=chance_of_better(few, RIGHT_MARGIN, freedom))
 
 
 def believed(space: Space, costs: Floats, errors: Sequence[Error]) -> Belief:
@@ -102,7 +102,8 @@ def chance_of_better(belief: Belief, margin: float, freedom: float) -> float:
     """Return the probability that any cell is better than the first by more than the margin, a share."""
     rng = np.random.default_rng(0)
     count = len(belief.mean)
-    values, vectors = np.linalg.eigh(belief.covariance)  # cells that repeat exactly have no variance
+    # No Cholesky factor: cells that repeat exactly have no variance.
+    values, vectors = np.linalg.eigh(belief.covariance)
     moves = rng.standard_normal((DRAWS, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
     drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]
     return float(np.mean(drawn.min(axis=1) < drawn[:, 0] - np.log1p(margin)))

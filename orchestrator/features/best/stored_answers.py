@@ -102,8 +102,8 @@ def stored_answers(
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         jobs.setdefault(job_of(cell), []).append(cell)
-    found = [(answer(of_job, aim), of_job) for of_job in jobs.values()]
-    answers = [one for one, _ in found if isinstance(one, Answer)]
+    pairs = [(answer(of_job, aim), of_job) for of_job in jobs.values()]
+    answers = [one for one, _ in pairs if isinstance(one, Answer)]
     if not answers:
         first = answer(cells, aim)
         reason = first.reason if isinstance(first, NoAnswer) else "no result of a step"

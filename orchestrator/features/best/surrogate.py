@@ -112,7 +112,7 @@ class Surrogate:
         self._width = np.array([one.width for one in centres])
         self._parts = [alike[np.ix_(codes[:, place], codes[:, place])] for place, alike in enumerate(self._likeness)]
         first = self._centre if start is None else start
-        found = minimize(
+        optimum = minimize(
             self.loss,
             first,
             args=(values,),
@@ -121,7 +121,7 @@ class Surrogate:
             bounds=[LOG_BOUNDS] * len(centres),
             options={"maxiter": 30},
         )
-        self.parameters: Floats = found.x
+        self.parameters: Floats = optimum.x
         """Logarithms of the standard deviations: one per axis, the interaction's, the rest's."""
         with_noise = self._covariance(self._parts, self.parameters)
         with_noise[np.diag_indices_from(with_noise)] += self._noise + self._rest
@@ -138,32 +138,30 @@ class Surrogate:
         codes: shape (cells, axes). measured: for each cell, which of the measured cells it is, or -1. The rest of a
         cell that was measured is known as well as its value.
         """
-        both = self._between(codes, self._codes)
+        with_measured = self._between(codes, self._codes)
         known = measured >= 0
-        both[np.flatnonzero(known), measured[known]] += self._rest
+        with_measured[np.flatnonzero(known), measured[known]] += self._rest
         prior = self._between(codes, codes)
         prior[np.diag_indices_from(prior)] += self._rest
-        half = solve_triangular(self._factor[0], both.T, lower=True)
-        return Belief(mean=both @ self._weights, covariance=prior - half.T @ half)
+        half = solve_triangular(self._factor[0], with_measured.T, lower=True)
+        return Belief(mean=with_measured @ self._weights, covariance=prior - half.T @ half)
 
-    def mean_and_deviation(self, codes: Indices, measured: Indices) -> tuple[Floats, Floats]:
-        """Return the mean and the standard deviation of each cell; as `believe`, without the covariances."""
-        both = self._between(codes, self._codes)
-        known = measured >= 0
-        both[np.flatnonzero(known), measured[known]] += self._rest
+    def mean_and_deviation(self, codes: Indices) -> tuple[Floats, Floats]:
+        """Return the mean and the standard deviation of each of these cells. None of them was measured."""
+        with_measured = self._between(codes, self._codes)
         variances = np.exp(2 * self.parameters[:-2])
         total, squares = variances.sum(), (variances**2).sum()
         interaction = math.exp(2 * self.parameters[-2])
         prior = OFFSET_DEVIATION**2 + total + interaction * (total**2 - squares) / 2 + self._rest
-        half = solve_triangular(self._factor[0], both.T, lower=True)
-        return both @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), 1e-12))
+        half = solve_triangular(self._factor[0], with_measured.T, lower=True)
+        return with_measured @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), 1e-12))
 
     def contrast(self, codes: Indices, weights: Floats) -> tuple[float, float]:
         """Return the mean and the standard error of a weighted sum of cells, without what remains of each cell."""
-        both = weights @ self._between(codes, self._codes)
-        half = solve_triangular(self._factor[0], both, lower=True)
+        with_measured = weights @ self._between(codes, self._codes)
+        half = solve_triangular(self._factor[0], with_measured, lower=True)
         variance = float(weights @ self._between(codes, codes) @ weights - half @ half)
-        return float(both @ self._weights), math.sqrt(max(variance, 0.0))
+        return float(with_measured @ self._weights), math.sqrt(max(variance, 0.0))
 
     def _between(self, codes: Indices, others: Indices) -> Floats:
         parts = [alike[np.ix_(codes[:, place], others[:, place])] for place, alike in enumerate(self._likeness)]
@@ -180,6 +178,7 @@ class Surrogate:
         return both
 
     def loss(self, parameters: Floats, values: Floats) -> tuple[float, Floats]:
+        """Return the negative logarithm of the posterior of the parameters, up to a constant, and its gradient."""
         interaction, rest = np.exp(2 * parameters[-2:])
         effects = [math.exp(2 * one) * part for one, part in zip(parameters, self._parts, strict=False)]
         total: Floats = np.sum(effects, axis=0) if effects else np.zeros((len(values),) * 2)

@@ -1,8 +1,8 @@
 """Device times of one device, scaled to another and calibrated by cells measured on both.
 
-A cell's device time is scaled by the ratio of its predicted steps on the two devices. The geometric mean of measured
-over scaled time, of cells measured on both, is the calibration; from three on, their scatter is the interval of a
-prediction, before that the interval of the ratio. The time in which the device waits belongs to the host.
+A cell's device time is scaled by the ratio of its predicted steps on the two devices. Cells that were measured on both
+calibrate it: by the geometric mean of measured over scaled time. With three of them or more, their scatter gives the
+interval of a prediction; with fewer, the ratio does. The time in which the device waits belongs to the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,8 +88,8 @@ def transfers(cells: Sequence[Cell], target: Device, ratio_of: RatioOf) -> list[
     for cell in timed:
         if _datasheet(cell) not in (None, target) and (ratio := ratio_of(cell, target)):
             sources.setdefault(cell.environment.device_name, {})[key_of(cell.config)] = cell, ratio
-    found = [_transfer(name, of_source, target, there) for name, of_source in sources.items()]
-    return sorted(found, key=lambda one: -len(one.cells))
+    predictions = [_transfer(name, of_source, target, there) for name, of_source in sources.items()]
+    return sorted(predictions, key=lambda one: -len(one.cells))
 
 
 def _transfer(source: str, cells: dict[str, tuple[Cell, Ratio]], target: Device, there: dict[str, Value]) -> Transfer:
@@ -207,17 +207,17 @@ def _row(
 
 def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
     rows = []
-    for one in sorted(transfer.cells, key=lambda one: one.seconds / one.cell.tokens):
-        low, high = one.interval
+    for predicted in sorted(transfer.cells, key=lambda one: one.seconds / one.cell.tokens):
+        low, high = predicted.interval
         rows.append(
             {
-                **{name: value_of(one.cell, name) for name in names},
-                "source": one.here,
-                "predicted": one.seconds,
+                **{name: value_of(predicted.cell, name) for name in names},
+                "source": predicted.here,
+                "predicted": predicted.seconds,
                 "predicted_low": low,
                 "predicted_high": high,
-                "measured": nan if one.measured is None else one.measured,
-                "error": nan if one.error is None else one.error,
+                "measured": nan if predicted.measured is None else predicted.measured,
+                "error": nan if predicted.error is None else predicted.error,
             }
         )
     frame = pd.DataFrame(rows)

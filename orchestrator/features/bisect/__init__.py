@@ -45,15 +45,15 @@ def bisect(
         check_function("explain_steps", "--explain")
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
-    found = releases.split(",") if releases else [str(good), str(bad)]
-    if len(found) < 2 or len({*found}) < len(found):
-        raise RequestError(f"--releases {','.join(found)}: give at least two different releases, the oldest first")
+    ordered = releases.split(",") if releases else [str(good), str(bad)]
+    if len(ordered) < 2 or len({*ordered}) < len(ordered):
+        raise RequestError(f"--releases {','.join(ordered)}: give at least two different releases, the oldest first")
     if wrong := [one for one in value if "." not in one]:
         raise RequestError(f"--value {wrong[0]}: write PHASE.METRIC, such as step.time")
     from lmsweep.orchestrator.features.bisect.bisect_sweep import Question, bisect_sweep, known_releases
 
-    found = found if releases else known_releases(package, *found)
-    options = ["--releases", ",".join(found), "--package", package, "--processes", str(processes)]
+    ordered = ordered if releases else known_releases(package, *ordered)
+    options = ["--releases", ",".join(ordered), "--package", package, "--processes", str(processes)]
     options += [word for one in value for word in ("--value", one)]
     options += ["--explain"] if explain else []
     resume = resume_command("bisect", what, where, how, options)
@@ -63,7 +63,7 @@ def bisect(
             where=where,
             how=replace(how, budget=NO_LIMIT),
             package=package,
-            releases=found,
+            releases=ordered,
             processes=processes,
             values=value,
             resume=resume,

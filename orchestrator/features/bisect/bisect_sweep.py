@@ -21,7 +21,7 @@ from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.api import make_ready
 from lmsweep.orchestrator.commands.measure import run_or_exit
-from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.sweep.software_axis import canonical_software
@@ -95,7 +95,7 @@ def bisect_sweep(question: Question) -> None:
     for position in range(len(question.releases)):
         question.software(position)  # reports what is no version before anything runs
     ends = _measured(question, 0, len(question.releases) - 1).compare(question.values)
-    show_table(ends.listing())
+    show_parts([ends.listing()])
     changed = ends.frame[ends.frame["verdict"].isin(CHANGED)]
     if changed.empty:
         limited = ends.frame["verdict"].eq(HOST_LIMITED).any()
@@ -195,10 +195,10 @@ def _install(plan: Plan) -> None:
             ) from error
 
 
-def _row(found: Comparison, cell: dict[str, object]) -> pd.Series | None:
-    frame = found.frame
+def _row(comparison: Comparison, cell: dict[str, object]) -> pd.Series | None:
+    frame = comparison.frame
     for name, value in cell.items():
-        if name in found.keys:
+        if name in comparison.keys:
             frame = frame[frame[name].map(label) == label(value)]
     return None if frame.empty else frame.iloc[0]
 
@@ -223,10 +223,10 @@ def _change(row: pd.Series) -> str:
 
 def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -> None:
     measured = _measured(question, search.low, search.high)
-    found = measured.compare(question.values)
+    comparison = measured.compare(question.values)
     say("")
-    show_table(found.listing())
-    row = _row(found, cell)
+    show_parts([comparison.listing()])
+    row = _row(comparison, cell)
     before, after = question.software(search.low), question.software(search.high)
     unknown = [question.software(one) for one in sorted(search.skipped) if search.low < one < search.high]
     place = f"between {before} and {after}" if unknown else f"with {after}, after {before}"
@@ -238,4 +238,4 @@ def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -
     say(said)
     if question.what.profile:
         say("")
-        show_table(measured.explain(question.where.store))
+        show_parts([measured.explain(question.where.store)])

@@ -42,15 +42,15 @@ def main() -> None:
     code = Code(**(request["code"] | {"trusted": tuple(request["code"]["trusted"])}))
     for index, asked in enumerate(request["questions"]):
         asked |= {"config": TrialConfig(**asked["config"]), "workloads": tuple(asked["workloads"])}
-        found = answer(Question(**asked), code, request["seconds"])
-        print(json.dumps({"index": index, "findings": [asdict(one) for one in found]}), flush=True)
+        findings = answer(Question(**asked), code, request["seconds"])
+        print(json.dumps({"index": index, "findings": [asdict(one) for one in findings]}), flush=True)
 
 
 def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
     """Return the findings about one reference, from a process that is killed when its time is up."""
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     with tempfile.TemporaryFile("w+") as stack:
         child = fork.Process(target=_examine, args=(question, code, seconds, sender, receiver.fileno(), stack))
         began = time.monotonic()
@@ -58,7 +58,7 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
         sender.close()
         try:
             while receiver.poll(max(0.0, began + seconds + GRACE_SECONDS - time.monotonic())):
-                found.append(receiver.recv())
+                findings.append(receiver.recv())
         except EOFError:
             child.join(GRACE_SECONDS)
         assert child.pid is not None, "it was started"
@@ -68,10 +68,10 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
         if child.exitcode != 0:
             took = time.monotonic() - began
             ended = _unfinished(stack.read(), child.exitcode, code, seconds if took >= seconds else None)
-            if found and question.field == "step" and took >= seconds:  # it has been imported, and is what it is
+            if findings and question.field == "step" and took >= seconds:  # it has been imported, and is what it is
                 ended = replace(ended, found=f"{ended.found} on this CPU", kind="cannot")
-            found.append(ended)
-    return found
+            findings.append(ended)
+    return findings
 
 
 def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | None) -> Finding:
@@ -136,11 +136,11 @@ def _prediction(question: Question) -> Finding:
     except (UnpredictableError, UnsupportedError) as error:
         return Finding(what="predicted memory", found=str(error), kind="cannot")
     except Exception as error:  # noqa: BLE001 - running it on the device may succeed
-        found = cannot("predicted memory", error)
+        finding = cannot("predicted memory", error)
         # An assertion of the user's about shapes or state fails in the trial too. Others may be about the device.
         is_wrong = isinstance(error, AssertionError) and question.config.device_type == "cpu" and not is_lmsweeps(error)
-        words = f"on tensors without values: {found.found}"
-        return replace(found, found=words, kind="wrong" if is_wrong else found.kind)
+        words = f"on tensors without values: {finding.found}"
+        return replace(finding, found=words, kind="wrong" if is_wrong else finding.kind)
 
 
 CHECKS: dict[str, Callable[[Question], Iterator[Finding]]] = {

@@ -66,11 +66,11 @@ def _is_about_values(error: Exception) -> bool:
 
 
 def _layers(model: nn.Module, config: TrialConfig) -> Finding:
-    found = repeated_layers(model, config.blocks)
-    if found is None:
+    layers = repeated_layers(model, config.blocks)
+    if layers is None:
         advice = "no list of equal layers; name it by blocks, for compile: block and checkpointing"
         return Finding(what="repeated layers", found=advice, kind="cannot")
-    return Finding(what="repeated layers", found=str(found))
+    return Finding(what="repeated layers", found=str(layers))
 
 
 def _flops(config: TrialConfig) -> Finding:
@@ -132,20 +132,20 @@ def _step(config: TrialConfig) -> TrainingStep:
 
 def _iterations(step: TrainingStep, phases: Sequence[str] = PHASES["train_step"]) -> tuple[Tensor, list[str]]:
     """Return the logits, and the names of trained weights without a gradient."""
-    found, idle = list[Tensor](), list[str]()
+    logits, idle = list[Tensor](), list[str]()
     for _ in range(2 if "optimizer" in phases else 1):  # the second finds what the first left in the model
         for phase in (one for one in step.phases() if one.name in phases):
             phase.run()
             if phase.name == "forward" and step.logits is not None:
-                found.append(step.logits.detach().clone())
+                logits.append(step.logits.detach().clone())
             if phase.name == "backward":
                 idle = without_gradient(step.model)
         step.drop()
-    return found[0], idle
+    return logits[0], idle
 
 
 def _one_sequence(step: TrainingStep, weights: int) -> tuple[Tensor, list[str]]:
-    """The same of one sequence, or of a few tokens if all of them are too many and fewer are possible."""
+    """As `_iterations`, of one sequence: of its first tokens if all are too many and the model takes fewer."""
     length, whole = step.config.context_length, (step.inputs, step.targets)
     few = length if weights * length <= SMALL_WORK else min(length, SMALL_TOKENS)
     if few < length:

@@ -42,20 +42,20 @@ def check_attention(question: Question) -> Iterator[Finding]:
         yield cannot("against float64", error)
         return
     wants = _what_is_wanted(small, gradients) if any(one.disagrees for one in errors) else ""
-    for one in errors:
-        if one.missing:
-            yield Finding(what="gradient", found=f"{one.missing}; forward alone is measured", kind="cannot")
+    for measured in errors:
+        if measured.missing:
+            yield Finding(what="gradient", found=f"{measured.missing}; forward alone is measured", kind="cannot")
             continue
         limit = (
-            f" of the {one.of} against attention in float64, but rounding to float32 explains at most "
-            f"{one.tolerance:.1e}; {wants}"
-            if one.disagrees
+            f" of the {measured.of} against attention in float64, but rounding to float32 explains at most "
+            f"{measured.tolerance:.1e}; {wants}"
+            if measured.disagrees
             else ""
         )
         yield Finding(
-            what=f"relative error of {one.of}",
-            found=f"{'error ' if limit else ''}{one.error:.1e}{limit}",
-            kind="wrong" if one.disagrees else "fine",
+            what=f"relative error of {measured.of}",
+            found=f"{'error ' if limit else ''}{measured.error:.1e}{limit}",
+            kind="wrong" if measured.disagrees else "fine",
         )
 
 

@@ -77,9 +77,9 @@ def _run_rank(
         if reason := why_not(config, "ddp"):
             raise UnsupportedError(reason)
         bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
-        found = list(checks(bench))
+        measurements = list(checks(bench))
         if rank.index == 0:
-            emit(attempt.rows("ddp", found, met))
+            emit(attempt.rows("ddp", measurements, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
         problem = as_unsupported(error, config, code)
         emit([attempt.failure("ddp", status_of(problem), describe(problem, code), met)])

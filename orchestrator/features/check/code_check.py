@@ -31,18 +31,18 @@ class Answer(NamedTuple):
 
 def questions(trials: Sequence[Trial]) -> list[Question]:
     """Return one question for each distinct reference of the trials: about the trial with the most tokens."""
-    found: dict[tuple[object, ...], Question] = {}
+    asked: dict[tuple[object, ...], Question] = {}
     for trial in trials:
         for text in (name for name in trial.workloads if is_reference(name)):
-            found.setdefault(("workload", text), Question(field="workload", config=trial.config, workloads=(text,)))
+            asked.setdefault(("workload", text), Question(field="workload", config=trial.config, workloads=(text,)))
         for field, others in FIELDS.items():
             text = getattr(trial.config, field)
             if text is not None and is_reference(text):
                 key = (field, text, *(getattr(trial.config, name) for name in others))
                 one = Question(field=field, config=trial.config, workloads=trial.workloads)
-                if found.setdefault(key, one).config.context_length < one.config.context_length:
-                    found[key] = one
-    return list(found.values())
+                if asked.setdefault(key, one).config.context_length < one.config.context_length:
+                    asked[key] = one
+    return list(asked.values())
 
 
 def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[Answer]:
@@ -53,9 +53,9 @@ def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[A
     try:
         assert process.stdout is not None, "it is a pipe"
         for line in process.stdout:
-            found = json.loads(line)
-            findings = tuple(Finding(**one) for one in found["findings"])
-            yield Answer(asked[found["index"]], findings, any(one.kind == "wrong" for one in findings))
+            answer = json.loads(line)
+            findings = tuple(Finding(**one) for one in answer["findings"])
+            yield Answer(asked[answer["index"]], findings, any(one.kind == "wrong" for one in findings))
             count += 1
         if process.wait() or count < len(asked):
             raise RequestError("the process that checks the code failed (see above)")

@@ -89,8 +89,8 @@ def line_of(text: str, code: Code) -> str | None:
         return None
     body: list[ast.stmt] = syntax_of(path).body
     for name in reference.attribute.split("."):
-        found = [node for node in statements(body) if isinstance(node, DEFINITION) and node.name == name]
-        if not found:
+        definitions = [node for node in statements(body) if isinstance(node, DEFINITION) and node.name == name]
+        if not definitions:
             return None
-        body = found[-1].body
-    return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{found[-1].lineno}"
+        body = definitions[-1].body
+    return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{definitions[-1].lineno}"

@@ -102,7 +102,8 @@ def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
     free = {name for column in REFERENCES if is_reference(row[column]) for name in _IN_PLACE[column]}
     names = [name for name in (*COMBINATION_FIELDS, *workload.protocol) if name not in free and name in row]
     stored = tuple(_plain(row[name]) for name in names)
-    defaults = {name: CONFIG_FIELDS[name].default for name in OF_STEP}  # unknown of the user's own model
+    # The store has no such field of the user's own model: it then counts as the default.
+    defaults = {name: CONFIG_FIELDS[name].default for name in OF_STEP}
     stored = tuple(defaults.get(name) if value is None else value for name, value in zip(names, stored, strict=True))
     return any(workload.name in trial.workloads and _fields(trial.config, names) == stored for trial in trials)
 

@@ -43,13 +43,13 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
     groups = _names(table.wide("median").index, usual=0)
     figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * (1 if stacked else len(series))))
     base, slot = np.zeros(len(groups)), 0.8 / (1 if stacked else len(series))
-    for number, one in enumerate(series):
+    for number, column in enumerate(series):
         places = np.arange(len(groups)) + (0.0 if stacked else (number + 0.5) * slot - 0.4)
-        spread = None if stacked else np.nan_to_num([one.below, one.above])
-        heights = np.nan_to_num(one.median)
+        spread = None if stacked else np.nan_to_num([column.below, column.above])
+        heights = np.nan_to_num(column.median)
         color = COLORS[number % len(COLORS)]
-        axes.bar(places, heights, slot, base if stacked else 0, yerr=spread, label=one.name, color=color, capsize=2)
-        for place, status in zip(places, one.status, strict=True):
+        axes.bar(places, heights, slot, base if stacked else 0, yerr=spread, label=column.name, color=color, capsize=2)
+        for place, status in zip(places, column.status, strict=True):
             if status and (number == 0 or not stacked):
                 axes.text(place, 0, f" {status}", rotation=90, ha="center", va="bottom", fontsize=7, color="#666666")
         base = base + heights
@@ -182,13 +182,13 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
     shown = replace(table, cells=table.cells[table.cells["value"].map(table.units).isin([stored, None])])
     unit = choose_unit(stored, shown.cells["median"].to_numpy(float))
     medians, lows, highs = (shown.wide(name) / unit.size for name in ("median", "low", "high"))
-    found = []
+    series = []
     for column, name in zip(medians, _names(medians.columns, usual=-1), strict=True):
         median = medians[column].to_numpy(float)
         low, high = (ends[column].to_numpy(float) for ends in (lows, highs))
         status = ["" if word == Status.OK else word for word in shown.wide("status", "")[column]]
-        found.append(_Series(name, median, median - low, high - median, status))
-    return found, unit
+        series.append(_Series(name, median, median - low, high - median, status))
+    return series, unit
 
 
 def _names(axis: pd.Index, *, usual: int) -> list[str]:

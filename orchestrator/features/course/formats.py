@@ -177,9 +177,8 @@ def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None
 
 def _state(found: Found) -> str:
     failed = [f"{count} {status}" for status, count in sorted(found.failed.items())]
-    return ", ".join(
-        [f"{found.ok} of {found.asked} measured", *failed, *([f"{found.missing} missing"] * (found.missing > 0))]
-    )
+    missing = [f"{found.missing} missing"] if found.missing else []
+    return ", ".join([f"{found.ok} of {found.asked} measured", *failed, *missing])
 
 
 def _remarks(written: Written, command: str) -> list[str]:

@@ -54,7 +54,7 @@ def timelines(results: Results) -> list[Picture]:
         return []
     trials = rows.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["mode"], []) if name == "mode" or trials[name].nunique() > 1]
-    found = []
+    pictures = []
     for _, trial in trials.sort_values(keys).iterrows():
         words = [str(trial[name]) for name in keys]
         of_trial = rows[
@@ -62,8 +62,8 @@ def timelines(results: Results) -> list[Picture]:
         ]
         name = "-".join(["timeline", *("".join(c if c.isalnum() else "-" for c in word) for word in words)])
         caption = f"Memory of one iteration: {', '.join(words)}"
-        found.append(Picture(name, caption, partial(figures.timeline, of_trial)))
-    return found
+        pictures.append(Picture(name, caption, partial(figures.timeline, of_trial)))
+    return pictures
 
 
 def attention_latencies(results: Results) -> list[Picture]:

@@ -24,10 +24,12 @@ Make = Callable[[Results], Table | Listing]
 
 
 def preset(name: str, choose: Callable[[Results], Results] = lambda results: results) -> Make:
+    """Return what makes the preset of this name from some of the results."""
     return lambda results: presets()[name].make(choose(results))
 
 
-def _chosen(choose: Callable[[Results], Results], make: Callable[[Results], Table]) -> Callable[[Results], Table]:
+def _of(choose: Callable[[Results], Results], make: Callable[[Results], Table]) -> Callable[[Results], Table]:
+    """Return what makes the table from some of the results."""
     return lambda results: make(choose(results))
 
 
@@ -66,22 +68,22 @@ def whole_steps(results: Results) -> Results:
     return most_frequent(only(results, "mode", "train_step"), "context_length")
 
 
-contexts = _chosen(
+contexts = _of(
     lambda results: only(largest(results, "warmup_steps"), "mode", "train_step"),
     Pivot("timing", ["step.time"], "Time of a training step by context length"),
 )
-phases = _chosen(
+phases = _of(
     lambda results: only(after_longest_warmup(results), "mode", "train_step"),
     Pivot("timing", ["forward.time", "backward.time", "optimizer.time"], "Parts of a training step"),
 )
 """Of whole steps: parts of one iteration, which add up."""
 steps = Pivot("timing", ["step.time"], "Time of an iteration")
-saved = _chosen(
+saved = _of(
     lambda results: only(results, "mode", "forward_backward"),
     Pivot("memory", ["before_backward.saved"], "What autograd saves for backward, without the weights"),
 )
 by_precision = Pivot("timing", ["step.time"], "Forward and backward", cols=("precision",), by_device=False)
-by_compile = _chosen(
+by_compile = _of(
     # The mode with most phases: `Mode` lists them in that order.
     lambda results: _where(results, "mode", max(results.of("timing")["mode"], key=get_args(Mode).index)),
     Pivot("timing", ["step.time"], "Eager and compiled", cols=("compile",), by_device=False),
@@ -100,7 +102,7 @@ def collective(metric: str) -> Pivot:
 def latencies(precision: str) -> Callable[[Results], Table]:
     values = ["forward.time", "backward.time", "step.time", *ERRORS_OF_OWN]
     title = f"Attention alone in {precision}: forward, backward, and both"
-    return _chosen(
+    return _of(
         lambda results: only(results, "precision", precision), Pivot("attention", values, title, cols=("attention",))
     )
 

@@ -63,9 +63,9 @@ def trace_communication(step: TimedRank) -> Communication:
             time.sleep(SETTLE_SECONDS)  # DistributedDataParallel returns a moment before its last operation has ended
     # Raw events: converting each to a FunctionEvent would take longer than the step.
     events = trace.profiler.kineto_results.events()
-    found = on_gpu(events) if is_cuda else on_cpu(events)
+    communication = on_gpu(events) if is_cuda else on_cpu(events)
     step.forget_gradients()
-    return found
+    return communication
 
 
 def on_gpu(events: Iterable[KinetoEvent]) -> Communication:
@@ -113,7 +113,7 @@ def _intervals(events: list[KinetoEvent]) -> list[tuple[int, int]]:
 
 FILE_NAME = "ranks.json.gz"
 _FLOW_IDS = 2**40
-"""More than any number by which a trace connects its events."""
+"""More than any number by which a trace connects its events: added to those of each further rank."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,8 +88,8 @@ class MemoryWatch(StorageTracker):
     def peak(self) -> Held:
         """What was held at the peak inside `peak_noted`."""
         self._peak = None
-        found, self._at_peak = _held(self._at_peak, peak_allocated(self.device_type)), []
-        return found
+        held, self._at_peak = _held(self._at_peak, peak_allocated(self.device_type)), []
+        return held
 
     def _save(self, tensor: Tensor) -> Tensor:
         self._label([tensor], "activations")
@@ -126,7 +126,8 @@ def peak_allocated(device_type: str) -> int | None:
 
 
 def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
-    """total: bytes by the allocator's count; what it rounds up and what others hold goes to `other`. None: the sum."""
+    """Sum the sizes by part. total: bytes by the allocator's count; what it rounds up and what others hold goes to the
+    part `other`. None: the sum of the sizes."""
     parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
     for piece, size in sizes:
         parts[piece.part] += size

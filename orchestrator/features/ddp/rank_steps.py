@@ -120,9 +120,9 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
     yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
     yield Measurement(phase="communication", metric="overlap_time", unit="s", samples=(last.overlap,))
-    for kind, found in last.kinds.items():
-        yield Measurement(phase=kind, metric="busy_time", unit="s", samples=(found.busy,))
-        yield Measurement(phase=kind, metric="overlap_time", unit="s", samples=(found.overlap,))
+    for kind, busy in last.kinds.items():
+        yield Measurement(phase=kind, metric="busy_time", unit="s", samples=(busy.busy,))
+        yield Measurement(phase=kind, metric="overlap_time", unit="s", samples=(busy.overlap,))
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:

@@ -165,20 +165,20 @@ def pair_rows(
     doubtful: tuple[Flag, ...],
     does_not_fit: DoesNotFit | None,
 ) -> Iterator[Measurement]:
-    """Times of the slowest rank in each step; exposed communication and skew of each pair; seconds. device: its
-    datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without synchronization was not
-    timed."""
+    """Yield, in seconds, the times of the slowest rank in each step, and of each pair the exposed communication and the
+    skew. device: its datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without
+    synchronization was not timed."""
 
     def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:
         samples, before = (tuple(value(pair) for pair in taken) for taken in (measured, warmup))
         return Measurement(phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=before)
 
     def timed(phase: str, work: str, value: Callable[[Pair], float]) -> Measurement:
-        found = row(phase, "time", value)
-        assert found.samples, "there is at least one pair"
+        times = row(phase, "time", value)
+        assert times.samples, "there is at least one pair"
         if config.varies:
-            return replace(found, flags=doubtful)
-        return replace(found, flags=doubtful + flags_of_times(config, work, found.samples, device))
+            return replace(times, flags=doubtful)
+        return replace(times, flags=doubtful + flags_of_times(config, work, times.samples, device))
 
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
     for i, phase in enumerate(phases):
@@ -205,5 +205,5 @@ def pair_rows(
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
     """`not_resolved` unless the confidence interval of the median lies above 0; `outliers`."""
     low, _ = median_interval(differences)
-    found = {Flag.NOT_RESOLVED: not low > 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
-    return those_that_hold(found)
+    holds = {Flag.NOT_RESOLVED: not low > 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
+    return those_that_hold(holds)

@@ -91,11 +91,11 @@ HIDDEN = "the tensors of compiled code cannot be seen"
 def report_rows(reports: Sequence[StepReport]) -> Iterator[Measurement]:
     """Rows of the collectives of rank 0, by kind and together, and of the memory of each rank; calls and bytes."""
     traffic = reports[0].traffic
-    for kind, found in traffic.items():
-        yield Measurement(phase=kind, metric="calls", unit="1", samples=(found.calls,))
-        yield Measurement(phase=kind, metric="size", unit="B", samples=(found.size,))
-        yield Measurement(phase=kind, metric="sent", unit="B", samples=(found.sent,))
-    size, sent = (sum(getattr(found, name) for found in traffic.values()) for name in ("size", "sent"))
+    for kind, of_kind in traffic.items():
+        yield Measurement(phase=kind, metric="calls", unit="1", samples=(of_kind.calls,))
+        yield Measurement(phase=kind, metric="size", unit="B", samples=(of_kind.size,))
+        yield Measurement(phase=kind, metric="sent", unit="B", samples=(of_kind.sent,))
+    size, sent = (sum(getattr(of_kind, name) for of_kind in traffic.values()) for name in ("size", "sent"))
     yield Measurement(phase="communication", metric="size", unit="B", samples=(size,))
     yield Measurement(phase="communication", metric="sent", unit="B", samples=(sent,))
     for (rank, report), stage in product(enumerate(reports), STAGES):

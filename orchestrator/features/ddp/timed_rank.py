@@ -32,14 +32,14 @@ def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
     if mine is None:
         return 0
     held = [one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer)]
-    found = [
+    sizes = [
         part_of(value).nbytes
         for one in (mine, *held)
         for state in getattr(one, "state", {}).values()
         for value in state.values()
         if torch.is_tensor(value)
     ]
-    return sum(found) if found or type(mine).__module__.startswith("torch.optim") else None
+    return sum(sizes) if sizes or type(mine).__module__.startswith("torch.optim") else None
 
 
 class WatchedRank(AlignedRank):
@@ -70,7 +70,8 @@ class RankMemory:
 
 
 class TimedRank(WatchedRank, ComparedStep):
-    """Every method contains collectives or is timed against them, so all ranks must call it at the same time."""
+    """A rank whose steps are timed. Every method contains collectives or is timed against them, so all ranks must call
+    it at the same time."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
         super().__init__(config, math_mode)

@@ -1,12 +1,10 @@
 """`doctor`: what this machine, or each node of a cluster, can measure, and what distorts results; what a flag means.
 
 examination.py     the checks of a machine, or of the nodes of a cluster
-machine_checks.py  those of the cores and GPUs of a machine
+machine_checks.py  those of the cores and GPUs of a machine, and what all find, as records
 gpu_inventory.py   the NVIDIA GPUs of a machine, as the driver reports them
-doctor_output.py   what they found, as a record
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,9 +17,7 @@ from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.errors import RequestError
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.features.doctor.machine_checks import (
-        Finding,  # it imports psutil, which reading does not need
-    )
+    from lmsweep.orchestrator.features.doctor.machine_checks import Examined
 
 
 @takes_request("flag address format")
@@ -48,35 +44,34 @@ def doctor(
             raise RequestError(f"{flag} is not a flag{choices(flag, ADVICE_OF)}")
         say(f"{flag}: {ADVICE_OF[flag]}")
         return
-    from lmsweep.orchestrator.features.doctor.examination import examine, examine_nodes
+    from lmsweep.orchestrator.features.doctor.examination import examine_nodes
 
-    nodes = {"": examine()} if where.address is None else examine_nodes(where.address)
+    nodes = examine_nodes(where.address)
     if format == "json":
-        from lmsweep.orchestrator.features.doctor.doctor_output import doctor_output
+        from lmsweep.orchestrator.features.doctor.machine_checks import DoctorOutput
         from lmsweep.trials.results.record_json import json_of
 
-        say_data(json_of(doctor_output(nodes)))
+        say_data(json_of(DoctorOutput(nodes=nodes)))
     else:
-        for name, findings in nodes.items():
-            _show(findings, node=name)
-    if any(one.fails for findings in nodes.values() for one in findings):
+        for one in nodes:
+            _show(one)
+    if any(found.state == "fails" for one in nodes for found in one.findings):
         raise typer.Exit(1)
 
 
-def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
-    """Print what the doctor found, the number of warnings, and its advice, for a node of a cluster under its name."""
+def _show(examined: "Examined") -> None:
+    """Print the number of warnings, what was found, and the advice, for a node of a cluster under its name."""
     import pandas as pd
 
     from lmsweep.analysis.tables.listing import Listing, Tone
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
-    from lmsweep.orchestrator.features.doctor.doctor_output import state_of
+    from lmsweep.orchestrator.commands.show_table import show_parts
 
-    states = [state_of(one) for one in findings]
-    rows = [[one.check, one.found, state] for one, state in zip(findings, states, strict=True)]
+    findings = examined.findings
+    rows = [[one.check, one.finding, one.state] for one in findings]
     frame = pd.DataFrame(rows, columns=["check", "finding", "state"])
     advice = [f"{one.check}: {one.advice}" for one in findings if one.advice]
     words = "no warnings" if not advice else "1 warning" if len(advice) == 1 else f"{len(advice)} warnings"
-    title = f"node {node}: {words}" if node else words
+    title = f"node {examined.node}: {words}" if examined.node else words
     tones: dict[str, Tone] = {"ok": "good", "warning": "unclear", "fails": "bad"}
     show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])
 
@@ -85,6 +80,6 @@ feature = Feature(
     name="doctor",
     place=5,
     verbs=(doctor,),
-    outputs={"doctor": f"{__name__}.doctor_output:DoctorOutput"},
+    outputs={"doctor": f"{__name__}.machine_checks:DoctorOutput"},
     functions={"machine_findings": f"{__name__}.machine_checks:machine_findings"},
 )

@@ -22,7 +22,7 @@ from lmsweep.orchestrator.cluster.nodes import Node, this_machine
 from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.features.doctor.gpu_inventory import gpu_states
-from lmsweep.orchestrator.features.doctor.machine_checks import Finding, cores, gpu_findings, unless
+from lmsweep.orchestrator.features.doctor.machine_checks import Examined, Found, cores, gpu_findings, unless
 from lmsweep.trials.machine.cgroups import memory_limits
 from lmsweep.trials.spec.quantities import gib
 
@@ -38,17 +38,20 @@ NVIDIA, DISPLAY = "0x10de", "0x03"
 """The vendor of a PCI device, and how the class of one that draws or computes begins."""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Found]:
     """Run all checks on this machine."""
     _here.cache_clear()
     return [finding for check in CHECKS for finding in check()]
 
 
-def examine_nodes(address: str) -> dict[str, list[Finding]]:
-    """Return the findings by address of the node. Raises what `connect` and `ask_nodes` raise."""
+def examine_nodes(address: str | None) -> list[Examined]:
+    """Examine this machine, or each node of the cluster at an address. Raises what `connect` and `ask_nodes` raise."""
+    if address is None:
+        return [Examined(node=None, findings=examine())]
     connect(address)
     alive = live_nodes()
-    return dict(zip([node.address for node in alive], ask_nodes(alive, examine), strict=True))
+    pairs = zip(alive, ask_nodes(alive, examine), strict=True)
+    return [Examined(node=node.address, findings=findings) for node, findings in pairs]
 
 
 @cache
@@ -56,46 +59,46 @@ def _here() -> Node:
     return this_machine()
 
 
-def devices() -> Iterator[Finding]:
+def devices() -> Iterator[Found]:
     here = _here()
     names = [f"{device}: {one.device_name}" for device, one in here.environments.items()]
-    yield Finding("devices", "; ".join([*names, *([f"{here.gpus} GPUs"] if here.gpus > 1 else [])]))
+    yield Found("devices", "; ".join([*names, *([f"{here.gpus} GPUs"] if here.gpus > 1 else [])]))
     if (seen := len(gpu_states().gpus)) > here.gpus:
         advice = "Check CUDA_VISIBLE_DEVICES, whether torch is a CUDA build, and whether it supports this driver."
-        yield Finding("GPUs visible to torch", f"{here.gpus} of {seen}", advice)
+        yield Found("GPUs visible to torch", f"{here.gpus} of {seen}", "warning", advice)
 
 
-def versions() -> Iterator[Finding]:
+def versions() -> Iterator[Found]:
     for name in ("torch", "triton", "ray"):
         try:
-            yield Finding(name, importlib.metadata.version(name))
+            yield Found(name, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(name, "not installed")
+            yield Found(name, "not installed")
 
 
-def bytecode() -> Iterator[Finding]:
+def bytecode() -> Iterator[Found]:
     """Whether torch's bytecode is cached; checked after `devices`, which imports torch in another process."""
     spec = importlib.util.find_spec("torch")
     assert spec and spec.origin, "torch is installed"
     if Path(importlib.util.cache_from_source(spec.origin)).exists():
-        yield Finding("torch bytecode", "cached")
+        yield Found("torch bytecode", "cached")
         return
     advice = (
         "Every process compiles torch's source again, which takes seconds. Unset PYTHONDONTWRITEBYTECODE, or run "
         f"once: {sys.executable} -m compileall -q {Path(spec.origin).parent.parent}"
     )
-    yield Finding("torch bytecode", "not cached", advice)
+    yield Found("torch bytecode", "not cached", "warning", advice)
 
 
-def programs() -> Iterator[Finding]:
+def programs() -> Iterator[Found]:
     compiler = os.environ.get("CXX") or next((name for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
     compiling = "torch.compile needs a C++ compiler for the CPU and a C compiler for a GPU: install g++."
     profiling = "Needed by `profiler: nsys` only: install NVIDIA Nsight Systems to use that."
     for name, found, advice in (("C++ compiler", compiler, compiling), ("nsys", shutil.which("nsys"), profiling)):
-        yield Finding(name, found or "none", None if found else advice)
+        yield unless(found is not None, name, found or "none", advice)
 
 
-def clocks() -> Iterator[Finding]:
+def clocks() -> Iterator[Found]:
     governors = sorted({text for path in SYSTEM.glob("cpu*/cpufreq/scaling_governor") if (text := _read(path))})
     found = ", ".join(governors) or "unknown (hidden, as in most virtual machines)"
     advice = "The clock frequency follows the load. Fix it with: sudo cpupower frequency-set -g performance"
@@ -107,7 +110,7 @@ def clocks() -> Iterator[Finding]:
         yield unless(turbo == "off", "turbo", turbo, advice)
 
 
-def memory() -> Iterator[Finding]:
+def memory() -> Iterator[Found]:
     here = psutil.virtual_memory()
     advice = "Little memory is free: large models on the CPU will run out of memory."
     yield unless(here.available >= 4 * GIB, "memory", f"{gib(here.available)} of {gib(here.total)} free", advice)
@@ -121,7 +124,7 @@ def memory() -> Iterator[Finding]:
     yield unless(swap.used <= 0.1 * GIB, "swap", found, advice)
 
 
-def disks() -> Iterator[Finding]:
+def disks() -> Iterator[Found]:
     for what, path, enough in (
         ("disk for results (here)", Path.cwd(), ENOUGH_DISK),
         ("disk for compiled graphs", Path(tempfile.gettempdir()), ENOUGH_DISK),
@@ -133,7 +136,7 @@ def disks() -> Iterator[Finding]:
             yield unless(free >= enough, what, f"{gib(free)} free in {path}", advice)
 
 
-def gpus() -> Iterator[Finding]:
+def gpus() -> Iterator[Found]:
     seen = gpu_states()
     counted = _counted_by_ray()
     if counted and counted > (usable := _here().gpus):
@@ -145,9 +148,9 @@ def gpus() -> Iterator[Finding]:
         )
         advice = f"The machine has {plugged}: install or repair NVIDIA's driver; nvidia-smi must list them."
         found = f"none: trials run on the CPU alone ({seen.reason})"
-        yield Finding("NVIDIA GPUs", found, advice if plugged else None)
+        yield unless(not plugged, "NVIDIA GPUs", found, advice)
     for index, gpu in enumerate(seen.gpus):
-        yield Finding(f"GPU {index}", f"{gpu.name}, driver {gpu.driver_version}")
+        yield Found(f"GPU {index}", f"{gpu.name}, driver {gpu.driver_version}")
         for one in gpu_findings(gpu):
             yield replace(one, check=f"GPU {index}: {one.check}")
 
@@ -161,7 +164,7 @@ def _counted_by_ray() -> int | None:
     return next((int(node.resources.get("GPU", 0)) for node in live_nodes() if node.node_id == me), None)
 
 
-def missing_gpus(counted: int, driver: int, usable: int, reason: str | None) -> Finding:
+def missing_gpus(counted: int, driver: int, usable: int, reason: str | None) -> Found:
     """Ray sends trials on GPUs to a node that says it has `counted` of them, and PyTorch can use only `usable`."""
     found = f"Ray counts {counted}, NVIDIA's driver {driver}{f' ({reason})' if reason else ''}, torch can use {usable}"
     if driver < counted:
@@ -174,10 +177,10 @@ def missing_gpus(counted: int, driver: int, usable: int, reason: str | None) -> 
             "Trials on GPUs fail here. Install a torch with CUDA that supports this driver, and check "
             "CUDA_VISIBLE_DEVICES of `ray start`."
         )
-    return Finding("GPUs of this node", found, advice, fails=True)
+    return Found("GPUs of this node", found, "fails", advice)
 
 
-def ray_settings() -> Iterator[Finding]:
+def ray_settings() -> Iterator[Found]:
     """How Ray was started, on a node of a cluster."""
     if "RAY_RAYLET_PID" not in os.environ:
         return

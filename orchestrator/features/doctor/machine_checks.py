@@ -1,8 +1,9 @@
-"""What would distort measurements on the cores and GPUs of this machine."""
+"""What would distort measurements on the cores and GPUs of a machine, and the records of what is found."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import psutil
 
@@ -15,23 +16,40 @@ FEW_CORES = 4
 """Cores per GPU below which kernel launches, compilation and clock sampling disturb each other."""
 
 
+State = Literal["ok", "warning", "fails"]
+
+
 @dataclass(frozen=True)
-class Finding:
+class Found:
     """The result of one check."""
 
     check: str
-    found: str
+    finding: str
+    state: State = "ok"
+    """fails: the node says that it has GPUs which trials there could not use."""
     advice: str | None = None
-    """What to do; None if nothing is wrong."""
-    fails: bool = False
-    """Whether trials fail here, rather than measure something else."""
+    """null if it is ok."""
 
 
-def unless(is_fine: bool, check: str, found: str, advice: str) -> Finding:
-    return Finding(check, found, None if is_fine else advice)
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    node: str | None
+    """Its address; null for this machine."""
+    findings: list[Found]
 
 
-def cores() -> Iterator[Finding]:
+@dataclass(frozen=True, kw_only=True)
+class DoctorOutput:
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
+    nodes: list[Examined]
+
+
+def unless(is_fine: bool, check: str, finding: str, advice: str) -> Found:
+    """Return what was found: a warning with this advice, unless it is fine."""
+    return Found(check, finding) if is_fine else Found(check, finding, "warning", advice)
+
+
+def cores() -> Iterator[Found]:
     usable, gpus = len(usable_cores()), len(gpu_states().gpus)
     for_each = f" for {gpus} GPU{'s' * (gpus > 1)}" if gpus else ""
     yield unless(
@@ -51,13 +69,13 @@ def cores() -> Iterator[Finding]:
 
 
 def cpu_quotas() -> list[float]:
-    """Return the limits in cores."""
+    """Return the CPU quotas of the control groups of this process, in cores."""
     both = (limits_of_groups("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
     texts = [*limits_of_groups("cpu", "cpu.max", version=2), *(" ".join(each) for each in zip(*both, strict=True))]
     return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]
 
 
-def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
+def gpu_findings(gpu: GpuState) -> Iterator[Found]:
     """What NVML reports about a GPU besides its name."""
     if gpu.memory is not None and gpu.memory_used is not None:
         processes = "?" if gpu.processes is None else gpu.processes
@@ -65,10 +83,11 @@ def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
         advice = "Other processes take its memory and time: stop them (nvidia-smi lists them)."
         yield unless(not (gpu.processes or gpu.utilization), "other processes", found, advice)
     if gpu.partitioned:
-        yield Finding("MIG", "on", "A trial gets one MIG instance, so the datasheet's peak does not apply to it.")
+        advice = "A trial gets one MIG instance, so the datasheet's peak does not apply to it."
+        yield Found("MIG", "on", "warning", advice)
     if gpu.persistent is False:
         advice = "The first trial waits for the driver to load. Turn it on with: sudo nvidia-smi -pm 1"
-        yield Finding("persistence mode", "off", advice)
+        yield Found("persistence mode", "off", "warning", advice)
     if gpu.temperature is not None and gpu.slowdown_temperature is not None:
         found = f"{gpu.temperature} degC; throttles at {gpu.slowdown_temperature} degC"
         advice = "Close to throttling before anything runs: check the cooling."
@@ -79,13 +98,13 @@ def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
         yield unless(gpu.power_limit >= gpu.default_power_limit, "power limit", found, advice)
     if gpu.uncorrected_errors and gpu.ecc is not None:
         found = f"{'on' if gpu.ecc else 'off'}, {gpu.uncorrected_errors} uncorrected errors"
-        yield Finding("ECC", found, "Its memory is failing: replace the GPU.")
+        yield Found("ECC", found, "warning", "Its memory is failing: replace the GPU.")
     elif gpu.ecc is not None:
         advice = "ECC is off: compare results only with GPUs that have the same setting."
         yield unless(gpu.ecc, "ECC", "on" if gpu.ecc else "off", advice)
 
 
-def machine_findings() -> list[tuple[str, Finding]]:
+def machine_findings() -> list[tuple[str, Found]]:
     """Return what was found, each with what it is about: `host`, or `GPU 0`."""
     found = [("host", one) for one in cores()]
     return found + [(f"GPU {i}", one) for i, gpu in enumerate(gpu_states().gpus) for one in gpu_findings(gpu)]

@@ -63,7 +63,7 @@ def _show_step(
 ) -> None:
     from lmsweep.orchestrator.api import make_planned
     from lmsweep.orchestrator.cluster.nodes import Refusal
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.explain.step_text import chosen, step_listing, step_output
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
     from lmsweep.trials.analytic.prices import parse_prices
@@ -72,13 +72,13 @@ def _show_step(
     planned = make_planned(what, with_device(where, what.sweep, on), how, prices=parse_prices(price))
     one = chosen(planned.plan, explain)
     _, steps = estimate_planned(planned)
-    found = steps.estimate(one)
-    if isinstance(found, Refusal):
-        raise RequestError(f"--explain {explain}: its step is not predicted: {found.reason}")
+    estimate = steps.estimate(one)
+    if isinstance(estimate, Refusal):
+        raise RequestError(f"--explain {explain}: its step is not predicted: {estimate.reason}")
     if format == "json":
-        say_data(json_of(step_output(one, found)))
+        say_data(json_of(step_output(one, estimate)))
     else:
-        show_table(step_listing(one, found))
+        show_parts([step_listing(one, estimate)])
 
 
 def _show_causes(**given: Any) -> None:
@@ -86,12 +86,12 @@ def _show_causes(**given: Any) -> None:
         others = "--value, --min-effect, --same-within, --fail-on, --with and --environment"
         raise RequestError(f"--explain is about whole steps; leave out {others}")
     from lmsweep.orchestrator.commands.options import names_of, pairs
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.explain.explanation import explain
 
     sides = {name: pairs(given[name], f"--{name}") for name in ("baseline", "contrast", "where")}
-    found = explain(given["store"], given["other"], **sides, across=names_of(given["across"]))
-    show_table(found.listing(), given["format"])
+    explanation = explain(given["store"], given["other"], **sides, across=names_of(given["across"]))
+    show_parts([explanation.listing()], given["format"])
 
 
 feature = Feature(

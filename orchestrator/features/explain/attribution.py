@@ -68,7 +68,7 @@ def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surr
     """Find what encloses each event, in any order. any_range: ranges of the user's own code count, not only RANGES."""
     count = len(hosts)
     parents, self_times, in_backward = [-1] * count, [0] * count, [False] * count
-    found: list[str | None] = [None] * count
+    ranges: list[str | None] = [None] * count
     open_on: dict[int, list[int]] = {}
     nodes: dict[tuple[int, int], int] = {}
     # In order of start times, an event comes after everything that encloses it and after its forward operator.
@@ -82,7 +82,7 @@ def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surr
         if not event.call:
             stack.append(i)
         parents[i] = parent
-        around = found[parent] if parent >= 0 else None
+        around = ranges[parent] if parent >= 0 else None
         in_backward[i] = parent >= 0 and in_backward[parent]
         if not event.is_annotation:
             self_times[i] += event.end - event.start
@@ -93,14 +93,14 @@ def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surr
                 self_times[operator] -= event.end - event.start
         if event.sequence >= 0 and event.forward_thread:
             node = nodes.get((event.forward_thread, event.sequence))
-            forward = found[node] if node is not None else None
+            forward = ranges[node] if node is not None else None
             in_backward[i] = True
-            found[i] = f"backward of {forward.removeprefix('recomputed ')}" if forward else around
+            ranges[i] = f"backward of {forward.removeprefix('recomputed ')}" if forward else around
             continue
         if event.sequence >= 0:
             nodes[event.thread, event.sequence] = i
-        found[i] = _range_of(event, around, in_backward[i], any_range)
-    return Surroundings(parents, found, self_times)
+        ranges[i] = _range_of(event, around, in_backward[i], any_range)
+    return Surroundings(parents, ranges, self_times)
 
 
 def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent]) -> list[Piece]:
@@ -108,10 +108,10 @@ def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Seq
     for event, launcher in zip(devices, launchers(hosts, devices), strict=True):
         name = None if launcher is None else _operator_name(hosts, around.parents, launcher)
         if _COLLECTIVE.match(event.name):
-            found: str | None = COLLECTIVES
+            place: str | None = COLLECTIVES
         else:
-            found = None if launcher is None else around.ranges[launcher]
-        pieces.append(Piece(found, event.name, name, event.start, event.end - event.start, event.grid, event.block))
+            place = None if launcher is None else around.ranges[launcher]
+        pieces.append(Piece(place, event.name, name, event.start, event.end - event.start, event.grid, event.block))
     return pieces
 
 
@@ -128,8 +128,8 @@ def matched(events: Sequence[DeviceEvent], others: Sequence[DeviceEvent]) -> lis
 def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]:
     """One piece for each operator on the host, with its self time."""
     return [
-        Piece(found, event.name, event.name, event.start, self_time)
-        for event, found, self_time in zip(hosts, around.ranges, around.self_times, strict=True)
+        Piece(place, event.name, event.name, event.start, self_time)
+        for event, place, self_time in zip(hosts, around.ranges, around.self_times, strict=True)
         if not event.is_annotation
     ]
 

@@ -75,9 +75,10 @@ class Explanation:
         and the other causes. The differences in the last two add up to that in the first."""
         rows = self._together()
         named = rows[rows["named"]].sort_values("sure", ascending=False)
-        waits = IDLE in named.index
-        parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
-        others = parts[parts["named"]].sort_values("sure", ascending=False)
+        waits = IDLE in named.index  # only then does a sentence have the wall time
+        sums = [WHOLE, WALL] if waits else [WHOLE, WALL, IDLE]
+        after_first = rows.drop(sums, errors="ignore").drop(named.index[:1])
+        others = after_first[after_first["named"]].sort_values("sure", ascending=False)
         shown, more = others[:MOST_REST], others[MOST_REST:]
         whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
         unit = choose_unit("s", whole)
@@ -93,7 +94,7 @@ class Explanation:
         rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
         if len(more):
             rest.append(f"{len(more)} more {amount(more['difference'].sum())}")
-        left = parts.loc[~parts["named"], "difference"].sort_index(key=lambda names: names != REST)
+        left = after_first.loc[~after_first["named"], "difference"].sort_index(key=lambda names: names != REST)
         rest += [f"{name} {amount(one)}" for name, one in left.items()]
         if named.empty:
             first = "no part differs beyond its variation"
@@ -213,31 +214,33 @@ def explain_steps(
     known: variation of whole stores. Raises what `compare` raises, and RequestError if no compared step was profiled on
     both sides.
     """
-    read = {one: frame_of(open_store(one).read("kernels")[0]) if kernels is None else kernels for one in {*locations}}
-    one, two = (Side(each, read[location], location) for each, location in zip(rows, locations, strict=True))
-    for side in (one, two):
+    tables = {place: kernels if kernels is not None else kernels_of(place) for place in {*locations}}
+    sides = [Side(of_side, tables[place], place) for of_side, place in zip(rows, locations, strict=True)]
+    for side in sides:
         side.check_profiled()
-    found, profiles = (
+    baseline, contrast = sides
+    comparison, profiles = (
         compare(
-            *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known,
+            baseline.rows, contrast.rows, between=between, stores=stores, across=across, values=values, variation=known,
             device_decides=True,
         )
         for values in (None, ["step.kernel_time"])
     )  # fmt: skip
-    times = found.frame
+    times = comparison.frame
     has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
     stated = {
-        (one.step_of(first), two.step_of(second)): times.iloc[place]
-        for place, (first, second) in enumerate(zip(*found.results, strict=True))
+        (baseline.step_of(first), contrast.step_of(second)): times.iloc[place]
+        for place, (first, second) in enumerate(zip(*comparison.results, strict=True))
         if first and second and has_both.iloc[place]
     }
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
     parts, verdicts = [], []
     was_profiled = profiles.frame[[*SIDES]].notna().all(axis=1)
     for place, (first, second) in enumerate(zip(*profiles.results, strict=True)):
-        cell = stated.get((one.step_of(first), two.step_of(second))) if first and second else None
+        cell = stated.get((baseline.step_of(first), contrast.step_of(second))) if first and second else None
         if first and second and cell is not None and was_profiled.iloc[place]:
-            before, after = one.profiled(first, cell, SIDES[0], known), two.profiled(second, cell, SIDES[1], known)
+            before = baseline.profiled(first, cell, SIDES[0], known)
+            after = contrast.profiled(second, cell, SIDES[1], known)
             parts.append(causes(before, after).assign(**{name: profiles.frame[name].iloc[place] for name in keys}))
             verdicts.append(str(cell["verdict"]))
     if not parts:
@@ -245,12 +248,17 @@ def explain_steps(
     whole = pd.concat(parts, ignore_index=True)
     ends = [f"difference{end}" for end in (LOW, HIGH)]
     return Explanation(
-        title=found.title.rpartition(": ")[0],
+        title=comparison.title.rpartition(": ")[0],
         frame=whole[[*keys, "cause", *SIDES, "difference", *ends, "share", "change", "named"]],
         verdicts=verdicts,
         keys=keys,
         conditions=profiles.conditions,
     )
+
+
+def kernels_of(location: str) -> pd.DataFrame:
+    """Return the detail table `kernels` of a store."""
+    return frame_of(open_store(location).read("kernels")[0])
 
 
 def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.DataFrame:

@@ -41,10 +41,10 @@ def change_of(before: pd.DataFrame, after: pd.DataFrame) -> str:
 def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     sides = [one.assign(operator=_operators(one)) for one in (before, after)]
     times = pd.DataFrame({name: one.groupby("operator")["time"].sum() for name, one in zip(SIDES, sides, strict=True)})
-    before_after = times.fillna(0.0).to_numpy(float)
-    small = before_after <= GONE * before_after.sum(axis=0)
-    lacks = small & (before_after < GONE * before_after[:, ::-1])  # of each operator, on each side
-    gone, new = times["baseline"][lacks[:, 1]], times["contrast"][lacks[:, 0]]
+    times = times.fillna(0.0)
+    on_other_side = times[[*SIDES[::-1]]].to_numpy(float)
+    lacks = (times <= GONE * times.sum()) & (times < GONE * on_other_side)
+    gone, new = times["baseline"][lacks["contrast"]], times["contrast"][lacks["baseline"]]
     both = times[~lacks.any(axis=1)]
     change = (both["contrast"] - both["baseline"]).abs()
     if both.empty or gone.sum() + new.sum() > change.max():

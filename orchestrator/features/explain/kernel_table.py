@@ -1,7 +1,7 @@
 """The rows of a profile: the tables `kernels` and `operators`, and the time of each range."""
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import mean, median, stdev
 
@@ -21,11 +21,11 @@ def kernel_rows(pieces: Iterable[Piece], steps: int) -> list[Kernel]:
         durations[piece.range, piece.kernel, piece.operator, piece.grid, piece.block].append(piece.duration)
     total = sum(map(sum, durations.values()))
     rows = []
-    for (found, kernel, operator, grid, block), times in durations.items():
+    for (place, kernel, operator, grid, block), times in durations.items():
         assert kernel is not None, "every kernel has a name"
         rows.append(
             Kernel(
-                range=found, kernel=kernel, operator=operator, share=sum(times) / total if total else 0.0,
+                range=place, kernel=kernel, operator=operator, share=sum(times) / total if total else 0.0,
                 total=sum(times) / 1e9, instances=len(times), steps=steps, mean=mean(times) / 1e9,
                 median=median(times) / 1e9, min=min(times) / 1e9, max=max(times) / 1e9,
                 stdev=stdev(times) / 1e9 if len(times) > 1 else None, grid=grid, block=block,
@@ -39,33 +39,33 @@ def operator_rows(
 ) -> list[Operator]:
     """One row for each operator and driver call, by descending self time on the device, then on the host. `around` is
     `surroundings(hosts)`; `devices` is None if host and device are the same."""
-    calls, self_cpu, total_cpu, self_device, total_device = range(5)  # places in the numbers of a name
-    numbers: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
+    # Name of an operator or call -> field of `Operator` -> calls, or nanoseconds.
+    numbers: dict[str, Counter[str]] = defaultdict(Counter)
     for i, event in enumerate(hosts):
         if event.is_annotation:
             continue
         of_name = numbers[event.name]
-        of_name[self_cpu] += around.self_times[i]
+        of_name["self_cpu"] += around.self_times[i]
         if event.name not in _names_from(hosts, around, around.parents[i]):  # else it is part of that call
-            of_name[calls] += 1
-            of_name[total_cpu] += event.end - event.start
+            of_name["calls"] += 1
+            of_name["total_cpu"] += event.end - event.start
     for device, launcher in zip(devices or (), launchers(hosts, devices or ()), strict=True):
         names = _names_from(hosts, around, -1 if launcher is None else launcher)
         if launcher is not None and hosts[launcher].call:
             names = names[1:]  # a driver call works for the operator around it
         for name in names[:1]:
-            numbers[name][self_device] += device.end - device.start
+            numbers[name]["self_device"] += device.end - device.start
         for name in set(names):
-            numbers[name][total_device] += device.end - device.start
+            numbers[name]["total_device"] += device.end - device.start
     rows = [
         Operator(
             name=name,
-            calls=of_name[calls],
+            calls=of_name["calls"],
             steps=steps,
-            self_cpu=of_name[self_cpu] / 1e9,
-            total_cpu=of_name[total_cpu] / 1e9,
-            self_device=None if devices is None else of_name[self_device] / 1e9,
-            total_device=None if devices is None else of_name[total_device] / 1e9,
+            self_cpu=of_name["self_cpu"] / 1e9,
+            total_cpu=of_name["total_cpu"] / 1e9,
+            self_device=None if devices is None else of_name["self_device"] / 1e9,
+            total_device=None if devices is None else of_name["total_device"] / 1e9,
         )
         for name, of_name in numbers.items()
     ]

@@ -29,12 +29,12 @@ class _Profiles:
     """Columns of `trials` that distinguish the profiles."""
 
     def listing(
-        self, found: pd.DataFrame, *, title: str, lines: list[str], units: dict[str, str], notes: list[str]
+        self, rows: pd.DataFrame, *, title: str, lines: list[str], units: dict[str, str], notes: list[str]
     ) -> Listing:
-        """found: the lines, indexed by RESULT and ordered within each profile; lines: their key columns."""
+        """rows: the lines, indexed by RESULT and ordered within each profile; lines: their key columns."""
         return Listing(
             title=title,
-            frame=self.trials[self.keys].join(found, how="inner").reset_index(drop=True),
+            frame=self.trials[self.keys].join(rows, how="inner").reset_index(drop=True),
             keys=[*self.keys, *lines],
             units=units,
             conditions=common_conditions(self.trials, self.keys),
@@ -62,10 +62,10 @@ def matmul_share(results: Results) -> Listing:
     kernels = pd.concat([profiles.kernels, profiles.kernels.assign(phase="step")])
     times = kernels.groupby([*RESULT, "phase", "kind"])["time"].sum().unstack(fill_value=0)
     times = times.reindex(columns=list(KINDS), fill_value=0.0)
-    found = times.div(times.sum(axis=1), axis=0).assign(time=times.sum(axis=1)).reset_index("phase")
-    found = found[["phase", "time", *KINDS]].rename_axis(columns=None)
+    shares = times.div(times.sum(axis=1), axis=0).assign(time=times.sum(axis=1)).reset_index("phase")
+    shares = shares[["phase", "time", *KINDS]].rename_axis(columns=None)
     return profiles.listing(
-        _sorted(found, "phase", [*STEP_PHASES, "step"]),
+        _sorted(shares, "phase", [*STEP_PHASES, "step"]),
         title="Share of matrix products in the kernel time of a step",
         lines=["phase"],
         units={"time": "s"} | dict.fromkeys(KINDS, "share"),
@@ -80,25 +80,25 @@ def softmax_against_matmul(results: Results) -> Listing:
     products = kernels[kernels["range"].isin(["scores", "value_matmul"]) & (kernels["kind"] == "matmul")]
     softmax = kernels[kernels["range"] == "softmax"]
     sums = {name: rows.groupby(RESULT)["time"].sum() for name, rows in (("softmax", softmax), ("matmul", products))}
-    found = pd.DataFrame(sums).dropna()
-    if found.empty:
+    both = pd.DataFrame(sums).dropna()
+    if both.empty:
         raise RequestError(
             "no profile has softmax and matrix products in separate kernels: that takes attention naive, compile none"
         )
-    trials = profiles.trials.loc[found.index]
+    trials = profiles.trials.loc[both.index]
     shape = {name: trials[name] for name in ("context_length", "batch_size")}
     width = pd.Series(size_terms(trials)["query_width"], index=trials.index).astype("Int64")
     flops = {
         "softmax_flops": trials["num_layers"] * _softmax_flops(num_heads=trials["num_heads"], **shape),
         "matmul_flops": trials["num_layers"] * attention_flops(phase="forward", d_model=width, **shape),
     }
-    found = found.assign(
-        time_ratio=found["softmax"] / found["matmul"],
+    both = both.assign(
+        time_ratio=both["softmax"] / both["matmul"],
         **flops,
         flops_ratio=flops["softmax_flops"] / flops["matmul_flops"],
     )
     return profiles.listing(
-        found,
+        both,
         title="Softmax and matrix products of attention in forward",
         lines=[],
         units={"softmax": "s", "matmul": "s"} | dict.fromkeys(("time_ratio", *flops, "flops_ratio"), "1"),
@@ -120,8 +120,8 @@ def profiled_against_timed(results: Results) -> Listing:
     known = profiles.kernels[profiles.kernels["phase"] != "other"]
     phases = known.assign(phase=known["phase"].replace("loss", "forward"))
     whole = pd.concat([phases, profiles.kernels.assign(phase="step")])
-    found = whole.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
-    found = found.merge(profiles.trials.reset_index()[[*RESULT, "trial_id", "mode"]], on=RESULT)
+    by_phase = whole.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
+    by_phase = by_phase.merge(profiles.trials.reset_index()[[*RESULT, "trial_id", "mode"]], on=RESULT)
     same = ["trial_id", "environment_id", "mode", "phase"]
     rows = ok_rows(results.measurements).sort_values("started_at")
     for name, metrics in (("timed", ("time",)), ("busy", ("busy_time", "device_time"))):
@@ -130,10 +130,12 @@ def profiled_against_timed(results: Results) -> Listing:
         of_timing = rows[rows["workload"].isin(["timing", "busy"]) & rows["metric"].isin(metrics)]
         by_metric = of_timing.sort_values("metric", key=lambda column: column.map(metrics.index), kind="stable")
         newest = by_metric.drop_duplicates(same, keep="last")
-        found = found.merge(newest[[*same, "median"]].rename(columns={"median": name}), on=same, how="left")
-    found = found.assign(of_timed=found["kernels"] / found["timed"], of_busy=found["kernels"] / found["busy"])
+        by_phase = by_phase.merge(newest[[*same, "median"]].rename(columns={"median": name}), on=same, how="left")
+    by_phase = by_phase.assign(
+        of_timed=by_phase["kernels"] / by_phase["timed"], of_busy=by_phase["kernels"] / by_phase["busy"]
+    )
     return profiles.listing(
-        _sorted(found.set_index(RESULT).drop(columns=["trial_id", "mode"]), "phase", list(_PHASES)),
+        _sorted(by_phase.set_index(RESULT).drop(columns=["trial_id", "mode"]), "phase", list(_PHASES)),
         title="Kernel time of the profiled step, and times of the step without a profiler",
         lines=["phase"],
         units=dict.fromkeys(("kernels", "timed", "busy"), "s") | dict.fromkeys(("of_timed", "of_busy"), "share"),
@@ -148,17 +150,17 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
     """Kernels of the same name are combined, whatever operator and shape launched them."""
     each = kernels.groupby([*RESULT, part, "kernel"])[["time", "calls"]].sum().reset_index()
     longest = each.sort_values("time", ascending=False).drop_duplicates([*RESULT, part]).set_index([*RESULT, part])
-    found = pd.DataFrame({"time": each.groupby([*RESULT, part])["time"].sum()})
-    found["kernel"] = longest["kernel"].map(short_name)
-    found[f"of_{part}"] = longest["time"] / found["time"]
-    found["calls"] = longest["calls"]
-    found = found.join(profiles.kernels.groupby(RESULT)["time"].sum().rename("step"), on=RESULT)
-    found.insert(1, "of_step", found["time"] / found.pop("step"))
-    found = found.reset_index(part).sort_values("time", ascending=False, kind="stable")
+    parts = pd.DataFrame({"time": each.groupby([*RESULT, part])["time"].sum()})
+    parts["kernel"] = longest["kernel"].map(short_name)
+    parts[f"of_{part}"] = longest["time"] / parts["time"]
+    parts["calls"] = longest["calls"]
+    parts = parts.join(profiles.kernels.groupby(RESULT)["time"].sum().rename("step"), on=RESULT)
+    parts.insert(1, "of_step", parts["time"] / parts.pop("step"))
+    parts = parts.reset_index(part).sort_values("time", ascending=False, kind="stable")
     if part == "phase":
-        found = _sorted(found, part, [*STEP_PHASES, "step"])
+        parts = _sorted(parts, part, [*STEP_PHASES, "step"])
     return profiles.listing(
-        found,
+        parts,
         title=title,
         lines=[part],
         units={"time": "s", "of_step": "share", f"of_{part}": "share", "calls": "1"},
@@ -170,8 +172,8 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
     )
 
 
-def _sorted(found: pd.DataFrame, name: str, order: list[str]) -> pd.DataFrame:
-    return found.iloc[found[name].map(order.index).argsort(kind="stable")]
+def _sorted(frame: pd.DataFrame, name: str, order: list[str]) -> pd.DataFrame:
+    return frame.iloc[frame[name].map(order.index).argsort(kind="stable")]
 
 
 def _profiles(results: Results) -> _Profiles:

@@ -38,14 +38,14 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         if bench.config.profiler == "nsys":
             bench.clear()  # the steps run in another process, which needs the device's memory
             with bench.account("measured"):
-                found = profile_with_nsys(bench.config)
+                trace = profile_with_nsys(bench.config)
         else:
             traced = bench.traced
             run_steps = ready_steps(bench)
             with bench.account("measured"), modules_ranged(bench.step):
-                found = take_trace(run_steps, device, with_file=bench.keeps_traces)
+                trace = take_trace(run_steps, device, with_file=bench.keeps_traces)
         with bench.account("measured"):
-            rows = list(profile_rows(found, traced, any_range=bool(bench.config.references)))
+            rows = list(profile_rows(trace, traced, any_range=bool(bench.config.references)))
     yield from rows
 
 
@@ -75,8 +75,11 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
 
 
 def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bool) -> Iterator[Yielded]:
-    """traced: kernels of further steps, which operators did not slow down; if the profiled step ran the same kernels,
-    they have the times of these steps: in the table, of the one or two in the middle, whose time is the median."""
+    """Yield the operators, the trace, the ranges and the kernels.
+
+    traced: the kernels of further steps, which recording operators did not slow down. If the profiled step ran the same
+    kernels, their times are those of these steps; in the table of kernels, of the one or two steps of median time.
+    """
     around = surroundings(trace.hosts, any_range=any_range)
     starts = step_starts(trace.hosts, around)
     if trace.file:
@@ -129,17 +132,17 @@ def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compilat
     those that torch.compile compiles, because a graph has kernels of several modules."""
     if compiled.whole:
         return {}
-    found: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     inside = {id(module) for block in blocks for module in block.modules()}
     for name, module in model.named_modules():
         if name and id(module) not in inside and not any(True for _ in module.children()):
-            found[name] = module
+            modules[name] = module
     for name, module in model.named_modules():
         if not compiled.each_block and any(module is block for block in blocks):
             inner = getattr(module, "_checkpoint_wrapped_module", module)
-            found[name] = module
-            found |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
-    return {name.replace(CHECKPOINTED, ""): module for name, module in found.items()}
+            modules[name] = module
+            modules |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
+    return {name.replace(CHECKPOINTED, ""): module for name, module in modules.items()}
 
 
 def _runs(module: nn.Module) -> bool:

@@ -77,11 +77,11 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     times = pd.concat([one.groupby("cause")["time"].sum() for one in tables], axis=1, keys=SIDES).fillna(0.0)
     variation = _variation(steps, tables, times)
     squares = ((times.to_numpy(float) * variation.scale) ** 2 / [one.processes for one in steps]).sum(axis=1)
-    found = _differences(times, np.sqrt(squares), variation.freedom)
-    significant = holm(found["p"].to_numpy(float)) < SIGNIFICANCE
+    parts = _differences(times, np.sqrt(squares), variation.freedom)
+    significant = holm(parts["p"].to_numpy(float)) < SIGNIFICANCE
     least_of_part = max(least, _not_reproduced(steps, times))  # what is unexplained may belong to any part
-    is_named = significant & (found["difference"].abs() >= least_of_part).to_numpy(bool)
-    named = found[is_named].sort_values("difference", key=abs, ascending=False)
+    is_named = significant & (parts["difference"].abs() >= least_of_part).to_numpy(bool)
+    named = parts[is_named].sort_values("difference", key=abs, ascending=False)
     changes = [change_of(*(one[one["cause"] == cause] for one in tables)) for cause in named.index]
     lines = [named.assign(change=changes, named=True)]
     if not is_named.all():
@@ -133,13 +133,13 @@ def _line(cause: str, times: Floats) -> pd.DataFrame:
 
 def _differences(times: pd.DataFrame, error: Floats | None = None, freedom: float = np.inf) -> pd.DataFrame:
     """times: seconds of both sides; error: standard error of each difference in seconds, None if it is not known."""
-    found = times.assign(difference=times["contrast"] - times["baseline"], change="", named=False)
-    each = np.full(len(found), freedom)
-    far = np.full(len(found), np.nan) if error is None else reach(each) * error
-    distance = found["difference"].to_numpy(float)
-    p = np.ones(len(found)) if error is None else p_different(distance, error, each)
+    frame = times.assign(difference=times["contrast"] - times["baseline"], change="", named=False)
+    each = np.full(len(frame), freedom)
+    far = np.full(len(frame), np.nan) if error is None else reach(each) * error
+    distance = frame["difference"].to_numpy(float)
+    p = np.ones(len(frame)) if error is None else p_different(distance, error, each)
     ends = {f"difference{LOW}": distance - far, f"difference{HIGH}": distance + far}
-    return found.assign(**ends, p=p)
+    return frame.assign(**ends, p=p)
 
 
 def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:

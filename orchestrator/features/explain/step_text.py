@@ -55,10 +55,10 @@ class StepOutput:
 def explained(time: StepTime) -> Mapping[str, Mapping[str, float]]:
     """Part of the model -> class -> seconds of the device, the longest part first."""
     parts = time.by(lambda one: one.operator.module or "outside of modules")
-    found: dict[str, dict[str, float]] = {name: defaultdict(float) for name in parts}
+    seconds: dict[str, dict[str, float]] = {name: defaultdict(float) for name in parts}
     for one in time.parts:
-        found[one.operator.module or "outside of modules"][one.kind] += one.seconds
-    return found
+        seconds[one.operator.module or "outside of modules"][one.kind] += one.seconds
+    return seconds
 
 
 def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
@@ -83,7 +83,7 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
 
 
 def step_listing(planned: PlannedTrial, estimate: StepEstimate) -> Listing:
-    """Return the same as a table of parts of the model, with a column per class."""
+    """Return one trial's predicted step as a table: a row for each part of the model, a column for each class."""
     parts = explained(estimate.time)
     classes = list(estimate.time.by(lambda one: one.kind))
     rows = [
@@ -124,8 +124,8 @@ def _notes(estimate: StepEstimate) -> list[str]:
 
 def chosen(plan: Plan, text: str) -> PlannedTrial:
     """Return the trial whose identifier begins with this text. Raises RequestError unless one does."""
-    found = {one.trial_id: one for one in plan.trials if text and one.trial_id.startswith(text.lower())}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    what = f"begins the identifiers {', '.join(found)}" if found else f"no trial of {plan.sweep} has this identifier"
+    alike = {one.trial_id: one for one in plan.trials if text and one.trial_id.startswith(text.lower())}
+    if len(alike) == 1:
+        return next(iter(alike.values()))
+    what = f"begins the identifiers {', '.join(alike)}" if alike else f"no trial of {plan.sweep} has this identifier"
     raise RequestError(f"--explain {text}: {what}; `lmsweep plan {plan.sweep} --all` shows them")

@@ -71,7 +71,7 @@ def fits(
     ).checked()
     if price and not tokens:
         say("--price without --tokens: dollars are those of so many tokens, --tokens 1B", error=True)
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.fits.fit import FitsOutput
     from lmsweep.orchestrator.features.fits.fits_page import fits_listing
     from lmsweep.orchestrator.features.fits.predicted_fits import find_fits
@@ -86,7 +86,7 @@ def fits(
     if format == "json":
         say_data(json_of(answer))
     else:
-        show_table(fits_listing(answer))
+        show_parts([fits_listing(answer)])
 
 
 def _listed(text: str) -> list[str]:

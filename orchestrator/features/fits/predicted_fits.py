@@ -22,10 +22,9 @@ from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import why_not_on
+from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 from lmsweep.trials.store.store import Store
 
-RECOMPUTED = ("none", "block")
-"""Values of `checkpointing` that are tried."""
 MOST_REMEDIES = 3
 
 
@@ -84,7 +83,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
 
 
 def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
-    ways = (config.checkpointing,) if "checkpointing" in request.chosen() else RECOMPUTED
+    ways = (config.checkpointing,) if "checkpointing" in request.chosen() else TRIED_CHECKPOINTINGS
     found = []
     for gpus in request.gpus:
         ranks = {"ddp": "fsdp", "world_size": gpus} if gpus > 1 else {}

@@ -29,6 +29,10 @@ NOT_READ = (
 )
 
 
+MOST_LINES = 10
+"""Of a kind that are printed."""
+
+
 def init(code: Annotated[str, Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
     """Write lmsweep.yaml, a first sweep of the code in this folder.
 
@@ -49,51 +53,51 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     if file.exists():
         raise RequestError(f"{file} exists; delete or rename it, and lmsweep init writes a new one")
     folder = code_folder(code)
-    found = discover(folder)
+    discovery = discover(folder)
     here = this_machine()
-    read = "1 file" if found.files == 1 else f"{found.files} files"
+    read = "1 file" if discovery.files == 1 else f"{discovery.files} files"
     places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder)).replace("., ", "", 1)
     looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
     device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
     inside = Path(folder.folder).is_relative_to(Path.cwd())
     relative = os.path.relpath(folder.folder) if inside else None  # a file leads into its own folder only
     elsewhere = "" if inside else f" --code {shlex.quote(code)}"
-    sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=relative)
+    sweep = first_sweep(Path(folder.folder).name, discovery, device=device, gpus=here.gpus, code=relative)
     if not sweep.text:
         raise RequestError(_nothing_to_name(looked, sweep.not_measured))
-    adapter = Path(folder.folder, sweep.adapter_file)
-    is_kept = sweep.adapter is not None and adapter.exists()
-    to_write = None if is_kept else sweep.to_write
-    if sweep.adapter and not is_kept:
-        adapter.write_text(sweep.adapter, "utf-8")
+    model, adapter = sweep.model, Path(folder.folder, sweep.model.adapter_file)
+    is_kept = model.adapter is not None and adapter.exists()
+    to_write = None if is_kept else model.to_write
+    if model.adapter and not is_kept:
+        adapter.write_text(model.adapter, "utf-8")
         say(f"wrote {adapter}, which {'is to build' if to_write else 'builds'} your model")
     file.write_text(sweep.text, "utf-8")
     count = (
         "" if to_write else f"{len(load_sweep(str(file), code=None if inside else code).trials)} trials on {device}; "
     )
     say(f"wrote {file}: {count}{looked}")
-    if sweep.replaced:
-        say(f"  the model is small, for a first look: args replace your defaults of {', '.join(sweep.replaced)}")
-    if found.unread:
-        say(f"  {found.unread} more files were not read: choose a smaller folder with --code")
-    for kind, listed in groupby(found.candidates, key=lambda one: one.kind):
+    if model.replaced:
+        say(f"  the model is small, for a first look: args replace your defaults of {', '.join(model.replaced)}")
+    if discovery.unread:
+        say(f"  {discovery.unread} more files were not read: choose a smaller folder with --code")
+    for kind, listed in groupby(discovery.candidates, key=lambda one: one.kind):
         lines = [f"  {kind:<9}  {one.reference}  ({one.place})" for one in listed]
         say("\n".join(_first(lines)))
     if sweep.not_measured:
         say("found, and not in the sweep:")
         say("\n".join(_first([f"  {words}" for words in sweep.not_measured])))
-    if not found.files:
+    if not discovery.files:
         say(f"  the sweep is of lmsweep's model. {NOT_READ}")
     if to_write:
         say(f"\nbefore it runs, write {to_write}")
-    if found.files:
+    if discovery.files:
         say(f"\nnext: lmsweep check {file}{elsewhere}  tries your code and measures nothing")
     say(f"then: lmsweep run {file}{elsewhere}")
 
 
-def _first(lines: list[str], most: int = 10) -> list[str]:
+def _first(lines: list[str]) -> list[str]:
     """Return the first lines, and how many more there are."""
-    return lines if len(lines) <= most else [*lines[:most], f"  and {len(lines) - most} more"]
+    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"  and {len(lines) - MOST_LINES} more"]
 
 
 def _nothing_to_name(looked: str, left: tuple[str, ...]) -> str:

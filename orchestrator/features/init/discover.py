@@ -35,7 +35,7 @@ _ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "v
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """What was found, the likeliest first."""
+    """What a folder's code defines that a sweep could measure, the likeliest first."""
 
     files: int
     """The number of files that were read."""
@@ -55,7 +55,7 @@ def discover(code: Code) -> Discovery:
     files = sorted(readable, key=lambda file: is_archived(file, code))
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees, code)
-    found = [
+    everything = [
         *models(classes, code),
         *without_tokens(classes),
         *_pretrained(trees, code),
@@ -65,8 +65,8 @@ def discover(code: Code) -> Discovery:
     return Discovery(
         files=len(trees),
         unread=max(0, len(files) - MAX_FILES),
-        candidates=tuple(one for one in found if isinstance(one, Candidate)),
-        left_out=tuple(one for one in found if isinstance(one, LeftOut)),
+        candidates=tuple(one for one in everything if isinstance(one, Candidate)),
+        left_out=tuple(one for one in everything if isinstance(one, LeftOut)),
     )
 
 
@@ -88,6 +88,7 @@ def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
 
 
 def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
+    # Name, how it is called, its definition, the function with its parameters, file.
     functions = [
         (node.name, node.name, node, node, file)
         for file, tree in trees.items()
@@ -138,15 +139,20 @@ def _returns_several(function: ast.FunctionDef) -> bool:
 
 
 def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
-    for one in classes:
-        kind: Kind = "optimizer" if "Optimizer" in one.bases and "step" in one.methods else "ddp"
-        if kind == "ddp" and "finish_gradient_synchronization" not in one.methods:
+    for cls in classes:
+        kind: Kind = "optimizer" if "Optimizer" in cls.bases and "step" in cls.methods else "ddp"
+        if kind == "ddp" and "finish_gradient_synchronization" not in cls.methods:
             continue
-        if one.parameters and one.parameters[0].name == "param_groups":
+        if cls.parameters and cls.parameters[0].name == "param_groups":
             advice = (
                 "it takes groups that its training loop makes: "
-                f"write def make(params): return {one.name}(...), name make"
+                f"write def make(params): return {cls.name}(...), name make"
             )
-            yield LeftOut(kind=kind, reference=one.reference, place=one.place, advice=advice)
+            yield LeftOut(kind=kind, reference=cls.reference, place=cls.place, advice=advice)
         else:
-            yield Candidate(kind=kind, reference=one.reference, place=one.place, parameters=one.parameters[1:])
+            yield Candidate(
+                kind=kind,
+                reference=cls.reference,
+                place=cls.place,
+                parameters=cls.parameters[1:],
+            )

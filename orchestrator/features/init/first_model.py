@@ -50,8 +50,9 @@ class FirstModel:
     adapter: str | None = None
     """The text of ADAPTER, if the model needs a function that builds it."""
     adapter_file: str = ADAPTER
+    """Relative to the code folder."""
     to_write: str | None = None
-    """What the user must write before the sweep runs."""
+    """What the user must write before the sweep runs; None if it runs as it is."""
     left: tuple[str, ...] = ()
     """Other models that were found, each with what to write."""
 
@@ -77,23 +78,25 @@ class _Way:
         return types <= {*PLAIN} and not {*self.unknown} & {*OBJECTS}
 
 
-def first_model(found: Discovery, *, size: str, context: int, shallow: bool) -> FirstModel:
+def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool) -> FirstModel:
     """Return the folder's likeliest model that can be built; else the likeliest, with what to write; else lmsweep's."""
-    ways = [_way(one, size, context, shallow=shallow) for one in found.of("model")]
+    ways = [_way(one, size, context, shallow=shallow) for one in discovery.of("model")]
     likely = [way for way in ways if way.model.is_likely]
     parts = [way for way in ways if not way.model.is_likely]
-    left = [one for one in found.left_out if one.kind == "model"]
+    left = [one for one in discovery.left_out if one.kind == "model"]
     wholes = [one for one in left if one.is_likely]
-    listed: list[_Way | LeftOut] = [*likely, *wholes, *parts, *(one for one in left if not one.is_likely)]
-    if not listed:
+    by_likelihood: list[_Way | LeftOut] = [*likely, *wholes, *parts, *(one for one in left if not one.is_likely)]
+    if not by_likelihood:
         return FirstModel(
             line=f"model: {size}",
             notes=("# There is no code here: this is lmsweep's model. Yours is named as package.module:Class.",),
             is_users=False,
         )
-    able = [way for way in (likely or ([] if wholes else parts[:1])) if not way.unknown]
-    chosen = able[0] if able else listed[0]
-    others = tuple(_words(one, able[0] if able else None) for one in listed if one is not chosen or not able)
+    # A part of a model is measured only where nothing looks like a whole one.
+    possible = likely or ([] if wholes else parts[:1])
+    able = next((way for way in possible if not way.unknown), None)
+    chosen = able or by_likelihood[0]
+    others = tuple(_words(one, able) for one in by_likelihood if one is not able)
     if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
         return _to_write(chosen, others)
     model, settings = chosen.model, chosen.settings
@@ -150,7 +153,7 @@ def _words(one: _Way | LeftOut, measured: _Way | None) -> str:
 
 def _to_write(one: _Way | LeftOut, left: tuple[str, ...]) -> FirstModel:
     """Return a function that the user completes; until then, reading the sweep file says what to write."""
-    words, found = _words(one, None), one if isinstance(one, LeftOut) else one.model
+    words, named = _words(one, None), one if isinstance(one, LeftOut) else one.model
     text = "\n".join(
         [
             '"""Builds the model that lmsweep measures. Its forward takes tokens and returns logits."""',
@@ -161,10 +164,10 @@ def _to_write(one: _Way | LeftOut, left: tuple[str, ...]) -> FirstModel:
             "",
         ]
     )
-    name = found.reference.rpartition(":")[2].partition(".")[0]
+    name = named.reference.rpartition(":")[2].partition(".")[0]
     return FirstModel(
         line=f'model: {{name: {as_yaml(name)}, call: "{BUILD}"}}',
-        notes=(f"# {found.place}. Write build in {ADAPTER}, which says what it needs, or another model here.",),
+        notes=(f"# {named.place}. Write build in {ADAPTER}, which says what it needs, or another model here.",),
         adapter=text,
         to_write=f"build in {ADAPTER}: {words}",
         left=left,
@@ -191,17 +194,17 @@ def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
         taken = settings.parameters if settings else model.parameters
         args: dict[str, object] = {}
         unknown = []
-        for one in taken:
-            ours = _ours(one, taken)
+        for parameter in taken:
+            ours = _ours(parameter, taken)
             of_adapter = ours in ("vocab_size", "context_length")
-            if of_adapter if settings else one.name in PASSED:
+            if of_adapter if settings else parameter.name in PASSED:
                 continue
-            if ours in values and (one.required or of_adapter or (shallow and ours == "num_layers")):
-                args[one.name] = values[ours]
-            elif one.required and one.name in USUAL_VALUES:
-                args[one.name] = USUAL_VALUES[one.name]
-            elif one.required:
-                unknown.append(one.name)
+            if ours in values and (parameter.required or of_adapter or (shallow and ours == "num_layers")):
+                args[parameter.name] = values[ours]
+            elif parameter.required and parameter.name in USUAL_VALUES:
+                args[parameter.name] = USUAL_VALUES[parameter.name]
+            elif parameter.required:
+                unknown.append(parameter.name)
         ways.append(_Way(model=model, settings=settings, args=args, unknown=unknown))
     return min(ways, key=lambda way: bool(way.unknown))
 

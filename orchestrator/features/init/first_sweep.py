@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from lmsweep.orchestrator.features.init.definitions import Candidate
 from lmsweep.orchestrator.features.init.discover import Discovery
 from lmsweep.orchestrator.features.init.first_model import (
-    ADAPTER,
     USUAL_VALUES,
     VOCABULARY,
     FirstModel,
@@ -24,43 +23,37 @@ MOST_CANDIDATES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class FirstSweep:
-    """The text of the sweep file, and of the adapter if its model needs one."""
+    """The text of the sweep file, and its model, which may need an adapter."""
 
     text: str
     """Empty if there is nothing that a sweep could name."""
-    adapter: str | None = None
-    adapter_file: str = ADAPTER
-    """Relative to the code folder."""
-    replaced: tuple[str, ...] = ()
-    """Parameters of the model whose defaults the sweep replaces."""
-    to_write: str | None = None
-    """What the user must write before the sweep runs; None if it runs as it is."""
-    not_measured: tuple[str, ...] = ()
+    model: FirstModel
+    not_measured: tuple[str, ...]
     """What was found and is not in the sweep, with its place and what to write."""
 
 
-def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: str | None) -> FirstSweep:
+def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code: str | None) -> FirstSweep:
     """Return the file for a folder called `name`. `device` is what to measure on, `code` the folder relative to the
     file, None if it is elsewhere."""
     is_large = device in GPU_DEVICES
     contexts, size = ((256, 1024), "small") if is_large else ((64, 128), "tiny")
-    model = first_model(found, size=size, context=max(contexts), shallow=not is_large)
+    model = first_model(discovery, size=size, context=max(contexts), shallow=not is_large)
     left = [
         *model.left,
-        *(f"{one.reference} ({one.place}): {one.advice}" for one in found.left_out if one.kind != "model"),
+        *(f"{one.reference} ({one.place}): {one.advice}" for one in discovery.left_out if one.kind != "model"),
     ]
     grids = [
-        *(_timing_grid(model, contexts, device) if model.is_users or not found.files else []),
-        *_attention_grids(found, device, left),
-        *_optimizer_grid(found, model.line, device, left),
-        *_ddp_grid(found, model.line, device, gpus, left),
+        *(_timing_grid(model, contexts, device) if model.is_users or not discovery.files else []),
+        *_attention_grids(discovery, device, left),
+        *_optimizer_grid(discovery, model.line, device, left),
+        *_ddp_grid(discovery, model.line, device, gpus, left),
     ]
     lines = [
         f"name: {as_yaml(name)}",
         "description: A first look at the time and memory of a training step.",
         *(
             [f"code: {as_yaml(code)}  # the folder with your code, relative to this file"]
-            if code and found.files
+            if code and discovery.files
             else []
         ),
         "",
@@ -71,10 +64,7 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
         lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in left)]
     return FirstSweep(
         text="\n".join(lines) + "\n" if grids else "",
-        adapter=model.adapter,
-        adapter_file=model.adapter_file,
-        replaced=model.replaced,
-        to_write=model.to_write,
+        model=model,
         not_measured=tuple(left),
     )
 
@@ -98,17 +88,19 @@ def _timing_grid(model: FirstModel, contexts: tuple[int, int], device: str) -> l
     ]
 
 
-def _measured(found: list[Candidate], field: str, left: list[str]) -> list[Candidate]:
+def _measured(candidates: list[Candidate], field: str, left: list[str]) -> list[Candidate]:
     """Return the candidates that the sweep measures; the others go to `left`, with what to write."""
     given = (*CAUSAL, *ATTENTION_MASKS) if field == "attention" else ()
-    able = [one for one in found if not unknown_of(one.parameters, given)]
-    for one in found:
-        where = f"{one.reference} ({one.place})"
-        if unknown := unknown_of(one.parameters, given):
-            call = as_call(one.reference, dict.fromkeys(unknown, TO_WRITE))
+    able = [one for one in candidates if not unknown_of(one.parameters, given)]
+    for candidate in candidates:
+        where = f"{candidate.reference} ({candidate.place})"
+        if unknown := unknown_of(candidate.parameters, given):
+            call = as_call(candidate.reference, dict.fromkeys(unknown, TO_WRITE))
             left.append(f"{where}: it also needs {', '.join(unknown)}: add to {field}: {call}")
-        elif one in able[MOST_CANDIDATES:]:
-            left.append(f'{where}: the sweep has {MOST_CANDIDATES} of its kind: add to {field}: "{one.reference}"')
+        elif candidate in able[MOST_CANDIDATES:]:
+            left.append(
+                f'{where}: the sweep has {MOST_CANDIDATES} of its kind: add to {field}: "{candidate.reference}"'
+            )
     return able[:MOST_CANDIDATES]
 
 
@@ -117,12 +109,13 @@ def _grid(comment: str, workload: str, axes: list[str], fixed: list[str]) -> lis
     return [*head, *(f"      {line}" for line in axes), "    fixed:", *(f"      {line}" for line in fixed)]
 
 
-def _attention_grids(found: Discovery, device: str, left: list[str]) -> list[str]:
+def _attention_grids(discovery: Discovery, device: str, left: list[str]) -> list[str]:
     lines: list[str] = []
     is_cuda = device == "cuda"
     for causal in (True, False):
         masked = {*CAUSAL, *ATTENTION_MASKS}
-        of_kind = [one for one in found.of("attention") if bool({p.name for p in one.parameters} & masked) == causal]
+        functions = discovery.of("attention")
+        of_kind = [one for one in functions if bool({taken.name for taken in one.parameters} & masked) == causal]
         users = [_quoted(one.reference) for one in _measured(of_kind, "attention", left)]
         if users:
             lines += _grid(
@@ -144,8 +137,8 @@ def _attention_grids(found: Discovery, device: str, left: list[str]) -> list[str
     return lines
 
 
-def _optimizer_grid(found: Discovery, model: str, device: str, left: list[str]) -> list[str]:
-    plain = [one for one in found.of("optimizer") if not _is_sharded(one)]
+def _optimizer_grid(discovery: Discovery, model: str, device: str, left: list[str]) -> list[str]:
+    plain = [one for one in discovery.of("optimizer") if not _is_sharded(one)]
     users = [_quoted(one.reference) for one in _measured(plain, "optimizer", left)]
     context = f"context_length: {256 if device == 'cuda' else 64}"
     fixed = [model, f"vocab_size: {VOCABULARY}", context, f"device: {device}", "batch_size: 4", "measure_steps: 20"]
@@ -153,9 +146,9 @@ def _optimizer_grid(found: Discovery, model: str, device: str, left: list[str]) 
     return _grid(comment, "timing", [f"optimizer: [adamw_fused, {', '.join(users)}]"], fixed) if users else []
 
 
-def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[str]) -> list[str]:
-    users = _measured(found.of("ddp"), "ddp", left)
-    sharded = [one for one in found.of("optimizer") if _is_sharded(one)]
+def _ddp_grid(discovery: Discovery, model: str, device: str, gpus: int, left: list[str]) -> list[str]:
+    users = _measured(discovery.of("ddp"), "ddp", left)
+    sharded = [one for one in discovery.of("optimizer") if _is_sharded(one)]
     left += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST_CANDIDATES:]]
     if not users and not sharded:
         return []
@@ -181,7 +174,7 @@ def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[s
 
 
 def _is_sharded(one: Candidate) -> bool:
-    """Its state; it is constructed with the class of another."""
+    """Whether its state is sharded: its constructor takes the class of another optimizer."""
     return any(p.name in ("optimizer_cls", "optimizer_class") for p in one.parameters)
 
 

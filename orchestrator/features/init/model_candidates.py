@@ -40,58 +40,59 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
         chosen = [min(named[part], key=lambda one: one.file != module.file) for part in sorted(parts)]
         return _embeds_tokens(called) or any(embeds(part, seen | {module.name, part.name}) for part in chosen)
 
-    ranked: list[tuple[tuple[bool, float, bool, bool, int], Candidate | LeftOut]] = []
+    ranked: list[tuple[tuple[bool, float, bool, bool, int], Candidate | LeftOut]] = []  # smaller is likelier
     copies: set[str] = set()
-    for one in modules:
-        is_wrapper = "finish_gradient_synchronization" in one.methods
-        is_embedding = any(_EMBEDDING.search(each) for each in (one.name, *(one.bases & named.keys())))
-        if "forward" not in one.methods or is_wrapper or is_embedding or _other_input(one) or not embeds(one):
+    for cls in modules:
+        is_wrapper = "finish_gradient_synchronization" in cls.methods
+        is_embedding = any(_EMBEDDING.search(each) for each in (cls.name, *(cls.bases & named.keys())))
+        if "forward" not in cls.methods or is_wrapper or is_embedding or _other_input(cls) or not embeds(cls):
             continue
-        if (text := ast.dump(one.node)) in copies:
+        if (text := ast.dump(cls.node)) in copies:
             continue
         copies.add(text)
-        is_part = any(one.name in other.calls for other in modules if other.name != one.name)
-        taken, is_old = one.parameters_of("forward"), is_archived(one.file, code)
-        near = (one.reference.startswith("./"), one.file.name.startswith(_SCRIPTS), len(one.file.parts))
+        is_part = any(cls.name in other.calls for other in modules if other.name != cls.name)
+        taken, is_old = cls.parameters_of("forward"), is_archived(cls.file, code)
+        # What an import can name comes first, then what is no script, then what is higher in the folder.
+        near = (cls.reference.startswith("./"), cls.file.name.startswith(_SCRIPTS), len(cls.file.parts))
         if unknown := _not_given(taken):
             if not is_part and any(parameter.required for parameter in taken):
                 advice = (
                     f"its forward also requires {', '.join(unknown)}: write a function that returns a module around "
                     f"it, whose forward(tokens) gives {unknown[0]}, and name the function"
                 )
-                left = LeftOut(kind="model", reference=one.reference, place=one.place, advice=advice, is_likely=True)
+                left = LeftOut(kind="model", reference=cls.reference, place=cls.place, advice=advice, is_likely=True)
                 ranked.append(((is_old, 0.0, *near), left))
             continue
-        attributes = {node.attr.lower() for node in ast.walk(one.node) if isinstance(node, ast.Attribute)}
+        attributes = {node.attr.lower() for node in ast.walk(cls.node) if isinstance(node, ast.Attribute)}
         of_model = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
-        embeds_itself = _embeds_tokens(one.calls)
+        embeds_itself = _embeds_tokens(cls.calls)
         score = 2.0 * embeds_itself + 2.0 * any(head in attribute for attribute in of_model for head in _HEADS)
-        score += 1.0 * any(word in one.name.lower() for word in _NAMES) - 4.0 * is_part
+        score += 1.0 * any(word in cls.name.lower() for word in _NAMES) - 4.0 * is_part
         candidate = Candidate(
             kind="model",
-            reference=one.reference,
-            place=one.place,
-            parameters=one.parameters,
+            reference=cls.reference,
+            place=cls.place,
+            parameters=cls.parameters,
             is_likely=score > 2 or (score > 0 and embeds_itself),
-            ways=ways_to_build(one, classes, code),
+            ways=ways_to_build(cls, classes, code),
         )
         ranked.append(((is_old, -score, *near), candidate))
-    ranked = [row for row in ranked if not row[0][0]] or ranked
-    found = [one for _, one in sorted(ranked, key=lambda row: (row[0], row[1].reference))]
-    return found or [*_without_forward(modules, named.keys())]
+    in_use = [row for row in ranked if not row[0][0]]
+    candidates = [one for _, one in sorted(in_use or ranked, key=lambda row: (row[0], row[1].reference))]
+    return candidates or [*_without_forward(modules, named.keys())]
 
 
 def _without_forward(modules: list[Class], ours: Set[str]) -> Iterator[LeftOut]:
     """Yield the modules that are called models and get their forward from a class outside of the folder."""
-    for one in modules:
-        bases = [last_name(base) for base in one.node.bases]
+    for module in modules:
+        bases = [last_name(base) for base in module.node.bases]
         outside = [name for name in bases if name not in {*ours, *_MODULES}]
-        if "forward" not in one.methods and outside and any(word in one.name.lower() for word in _NAMES):
+        if "forward" not in module.methods and outside and any(word in module.name.lower() for word in _NAMES):
             advice = (
                 f"its forward is that of {outside[0]}: write a function that returns a module around it, whose "
                 "forward(tokens) returns logits, and name the function"
             )
-            yield LeftOut(kind="model", reference=one.reference, place=one.place, advice=advice, is_likely=True)
+            yield LeftOut(kind="model", reference=module.reference, place=module.place, advice=advice, is_likely=True)
 
 
 def without_tokens(classes: list[Class]) -> Iterator[LeftOut]:
@@ -123,7 +124,7 @@ def _other_input(module: Class) -> str | None:
 
 
 def _not_given(taken: tuple[Parameter, ...]) -> list[str]:
-    """The first is the tokens."""
+    """Return what a forward requires and lmsweep does not give. Without a usual name, the first is the tokens."""
     tokens = next((one.name for one in taken if one.name in TOKENS), taken[0].name if taken else None)
     given = {tokens, *TARGETS, *MASKS, *POSITIONS}
     return [one.name for one in taken if one.required and one.name not in given]

@@ -33,14 +33,14 @@ def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Setti
         return ()
     settings_class = _class_of_settings(needed[0], model, classes, code) if takes_settings else None
     fields = _fields(settings_class) if settings_class else None
-    found: list[Settings] = []
+    ways: list[Settings] = []
     if settings_class and fields is not None and not any(map(_is_object, fields)):
-        found.append(_settings(fields, f"return {model.name}({settings_class.name}({{given}}))", model, settings_class))
+        ways.append(_settings(fields, f"return {model.name}({settings_class.name}({{given}}))", model, settings_class))
     builders = [one for one in classes if "build" in one.methods and _returned(one.methods["build"]) == model.name]
-    found += _of_functions(model, settings_class, builders)
-    if takes_settings and not found:  # nothing states the settings: a default may, or what the model reads of them
-        found += filter(None, (_of_default(model), _of_what_is_read(needed[0], model, classes)))
-    return tuple(found)
+    ways += _of_functions(model, settings_class, builders)
+    if takes_settings and not ways:  # nothing states the settings: a default may, or what the model reads of them
+        ways += filter(None, (_of_default(model), _of_what_is_read(needed[0], model, classes)))
+    return tuple(ways)
 
 
 def _is_object(parameter: Parameter) -> bool:
@@ -65,10 +65,10 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class],
         return None
     imported = _imported_from(model).get(wanted, "")
     # The one in the model's file, else the one that it imports, else the first.
-    found = min(named, key=lambda one: (one.file != model.file, reference_to(one.file, "", code) != f"{imported}:"))
+    nearest = min(named, key=lambda one: (one.file != model.file, reference_to(one.file, "", code) != f"{imported}:"))
     # A file that no import can name is loaded from its folder, so both must lie in it.
-    by_path = any(one.reference.startswith("./") for one in (model, found))
-    return None if by_path and model.file.parent != found.file.parent else found
+    by_path = any(one.reference.startswith("./") for one in (model, nearest))
+    return None if by_path and model.file.parent != nearest.file.parent else nearest
 
 
 def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
@@ -139,9 +139,9 @@ def _of_what_is_read(parameter: Parameter, model: Class, classes: list[Class]) -
     if not read or any(not name.isidentifier() for name in read):
         return None
     fields = tuple(Parameter(name=name, required=True) for name in read)
-    found = _settings(fields, f"return {model.name}({kind}({{given}}))", model)
-    imports = found.imports if kind == "dict" else ("types:SimpleNamespace", *found.imports)
-    return Settings(parameters=fields, body=found.body, imports=imports, beside=found.beside)
+    settings = _settings(fields, f"return {model.name}({kind}({{given}}))", model)
+    imports = settings.imports if kind == "dict" else ("types:SimpleNamespace", *settings.imports)
+    return Settings(parameters=fields, body=settings.body, imports=imports, beside=settings.beside)
 
 
 def _returned(function: ast.FunctionDef) -> str:

@@ -105,8 +105,8 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     steps = ok.assign(tokens=tokens)[is_known]
     rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
     rates = ok[["device_name", "workload", "metric", "precision", "collective", "median"]]
-    found = [_limits(row, rates) for row in rows.to_dict("records")]
-    return pd.DataFrame(found, columns=[*_MODEL, *_RATES, *LIMITS])
+    lines = [_limits(row, rates) for row in rows.to_dict("records")]
+    return pd.DataFrame(lines, columns=[*_MODEL, *_RATES, *LIMITS])
 
 
 def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable, Any]:
@@ -122,7 +122,7 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
     is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
     tokens, width = float(row["tokens"]), float(row["d_ff"]) if is_known else float("nan")
     matrices = 2 if row["feed_forward"] == "gelu" else 3
-    found = limits_of(
+    limits = limits_of(
         tokens=tokens,
         d_ff=width,
         flops=flops,
@@ -131,7 +131,7 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
         element_bytes=2 if PRECISIONS[precision].is_narrow else 4,
     )
     rates = zip(_RATES, (flops, flops_from, bandwidth, bandwidth_from), strict=True)
-    return {**row, **dict[Hashable, Any](rates), **dict[Hashable, Any](zip(LIMITS, found, strict=True))}
+    return {**row, **dict[Hashable, Any](rates), **dict[Hashable, Any](zip(LIMITS, limits, strict=True))}
 
 
 def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:
@@ -196,8 +196,8 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
             element_bytes=PRECISIONS[trial["precision"]].weight_bytes,
         )
         same = (ddp[_TRIAL] == trial[_TRIAL]).all(axis=1) & (ddp["status"] == Status.OK)
-        found = ddp[same & (ddp["phase"] == "rank0") & (ddp["metric"] == f"{moment}_memory")]
+        measured = ddp[same & (ddp["phase"] == "rank0") & (ddp["metric"] == f"{moment}_memory")]
         rows.append(
-            {name: trial[name] for name in _TRIAL} | {"moment": moment, **held} | {"measured": found["median"].max()}
+            {name: trial[name] for name in _TRIAL} | {"moment": moment, **held} | {"measured": measured["median"].max()}
         )
     return pd.DataFrame(rows, columns=[*_TRIAL, "moment", *PARTS, "measured"])

@@ -24,21 +24,21 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
     hourly = _hourly(step, prices)
     tokens = step["tokens_per_second"].to_numpy() * step["median"].to_numpy()
-    found = {}
+    added = {}
     for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
         per_token = step[seconds].to_numpy() / tokens
-        found[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
+        added[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
         inverse = {"": "", "_low": "_high", "_high": "_low"}[end]  # the lowest time is the highest speed
-        found[f"tokens_per_second{inverse}"] = 1 / per_token
+        added[f"tokens_per_second{inverse}"] = 1 / per_token
     busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
     busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
     share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()
-    found["device_dollars"] = found["dollars"] * share
+    added["device_dollars"] = added["dollars"] * share
     energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
     of_trial = ["trial_id", "environment_id", "mode"]
     joules = energy.drop_duplicates(of_trial, keep="last").set_index(of_trial)["energy_per_token"]
-    found["joules"] = MILLION * joules.reindex(pd.MultiIndex.from_frame(step[of_trial])).to_numpy()
-    return step.drop(columns="tokens_per_second").assign(**found)
+    added["joules"] = MILLION * joules.reindex(pd.MultiIndex.from_frame(step[of_trial])).to_numpy()
+    return step.drop(columns="tokens_per_second").assign(**added)
 
 
 def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
@@ -70,11 +70,11 @@ def break_even(frame: pd.DataFrame) -> pd.DataFrame:
             "compile_flags": first["flags"].groupby([first[name] for name in RESULT]).first(),
         }
     ).reset_index()
-    found = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=RESULT)
-    saved = found["eager_step"] - found["median"]
-    compiling = (found["compile_time"] - found["median"]).clip(lower=0)
-    return found.assign(
-        compiled_step=found["median"],
+    compiled = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=RESULT)
+    saved = compiled["eager_step"] - compiled["median"]
+    compiling = (compiled["compile_time"] - compiled["median"]).clip(lower=0)
+    return compiled.assign(
+        compiled_step=compiled["median"],
         compile_time=compiling,
         saved=saved,
         steps=np.where(saved > 0, np.ceil(compiling / saved), np.nan),

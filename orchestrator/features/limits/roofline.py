@@ -79,11 +79,11 @@ def measured_ceiling(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) ->
     metric: `flops_rate` (FLOP/s) or `bandwidth` (B/s).
     """
     rows = ceilings[ceilings["workload"].eq("ceiling") & ceilings["metric"].eq(metric) & ceilings["median"].notna()]
-    found = rows.groupby(["device_name", "precision"])["median"].max().to_dict()
+    highest = rows.groupby(["device_name", "precision"])["median"].max().to_dict()
     # The products of bf16_pure run on the same matrix units as those of bf16.
     precisions = step["precision"].replace({"bf16_pure": "bf16", "fp16_pure": "fp16"})
     keys = zip(step["device_name"], precisions, strict=True)
-    return np.array([found.get(key, np.nan) for key in keys], dtype=np.float64)
+    return np.array([highest.get(key, np.nan) for key in keys], dtype=np.float64)
 
 
 def _datasheet_bandwidth(step: pd.DataFrame) -> NDArray[np.float64]:

@@ -15,11 +15,6 @@ ALONG = ("context_length", "parameters")
 _DIMENSIONS = ["model", *DIMENSIONS]
 
 
-def with_parameters(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with `parameters`, the number of their model's parameters; NaN without a whole model."""
-    return frame.assign(parameters=parameter_count(**size_terms(frame)))
-
-
 def scaling(times: pd.DataFrame) -> pd.DataFrame:
     """Return the exponents of time ~ along^exponent for each series of at least three points that differ only in along.
 
@@ -27,7 +22,8 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
     its `least` and `most` value and the number of `points`; `exponent` with its 95 % interval, by least squares on
     logarithms; `flops_exponent`, of the FLOPs of matrix products over the same points.
     """
-    ok = with_parameters(times[(times["status"] == Status.OK) & (times["median"] > 0)])
+    ok = times[(times["status"] == Status.OK) & (times["median"] > 0)]
+    ok = ok.assign(parameters=parameter_count(**size_terms(ok)))  # NaN without a whole model
     lines = []
     for along in ALONG:
         differ = ["context_length"] if along == "context_length" else _DIMENSIONS
@@ -41,11 +37,16 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
             lines.append(
                 dict(zip(keys, key, strict=True))
                 | {
-                    "along": along, "least": series[along].min(), "most": series[along].max(), "points": len(series),
-                    "exponent": exponent, "exponent_low": exponent - error, "exponent_high": exponent + error,
+                    "along": along,
+                    "least": series[along].min(),
+                    "most": series[along].max(),
+                    "points": len(series),
+                    "exponent": exponent,
+                    "exponent_low": exponent - error,
+                    "exponent_high": exponent + error,
                     "flops_exponent": _slope(x, np.log(work))[0] if np.isfinite(work).all() else np.nan,
                 }
-            )  # fmt: skip
+            )
     return pd.DataFrame(lines)
 
 
@@ -72,9 +73,9 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
                     "smallest_oom": series.loc[~series["fits"], along].min(),
                 }
             )
-    found = pd.DataFrame(lines)
-    numbers = [name for name in ("largest_ok", "smallest_oom") if name in found]
-    return found.astype(dict.fromkeys(numbers, "Int64"))
+    frame = pd.DataFrame(lines)
+    numbers = [name for name in ("largest_ok", "smallest_oom") if name in frame]
+    return frame.astype(dict.fromkeys(numbers, "Int64"))
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

@@ -1,12 +1,12 @@
 """Fused attention by kernel, context, head width and mask: forward with what backward needs, and backward."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from lmsweep.orchestrator.features.operators.cases import Case, Extent
+from lmsweep.orchestrator.features.operators.cases import Call, Case, Extent
 
 KERNELS = {
     "_scaled_dot_product_flash_attention": SDPBackend.FLASH_ATTENTION,
@@ -31,7 +31,7 @@ def attention_cases(extent: Extent) -> Iterator[Case]:
     for name, kernel in KERNELS.items():
         able = {head for head in HEADS if _runs(extent, kernel, head)}
         for batch, heads, context, head in _shapes(extent):
-            for is_causal in (True, False) if head in (64, 128) else (True,):
+            for is_causal in (True, False) if head in (64, 128) else (True,):  # the usual widths have both masks
                 if head in able:
                     yield from _both(extent, name, kernel, (batch, heads, context, head), is_causal=is_causal)
 
@@ -65,7 +65,7 @@ def _both(
     moved = extent.dtype.itemsize * batch * heads * context * head
     for backward in (False, True):
 
-        def make(backward: bool = backward) -> Callable[[], object]:
+        def make(backward: bool = backward) -> Call:
             return _operands(extent, kernel, shape, is_causal=is_causal, backward=backward)
 
         yield Case(
@@ -81,9 +81,8 @@ def _both(
         )
 
 
-def _operands(
-    extent: Extent, kernel: SDPBackend, shape: Sequence[int], *, is_causal: bool, backward: bool
-) -> Callable[[], object]:
+def _operands(extent: Extent, kernel: SDPBackend, shape: Sequence[int], *, is_causal: bool, backward: bool) -> Call:
+    """Make queries, keys and values of this shape, and return the call of forward or of backward."""
     q, k, v = inputs = [extent.random(*shape).requires_grad_() for _ in range(3)]
 
     def forward() -> torch.Tensor:

@@ -9,26 +9,23 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from lmsweep.orchestrator.features.operators.cases import Case, Extent
+from lmsweep.orchestrator.features.operators.cases import Call, Case, Extent, Make
 from lmsweep.trials.machine.torch_private import LOG_SOFTMAX_BACKWARD, SOFTMAX_BACKWARD
 
 aten = torch.ops.aten
-Call = Callable[[], object]
-Make = Callable[[], Call]
-"""Makes operands, and returns the call."""
 ROWS = 1024
 """Elements of a row that is normalized."""
 HEAD = 128
 """Columns of a weight of a norm of heads, whose gradient is summed over all rows."""
 VOCABULARY = 32768
-EXPERTS, ACTIVE = 128, 8
-"""Experts, and how many of them a token goes to."""
+EXPERTS, TOP_K = 128, 8
+"""Experts, and to how many of them a token is routed."""
 CACHED_BYTES = 2**25
 """Operands up to this size are also timed where the last call left them in the L2 cache."""
 
 
 def byte_cases(extent: Extent) -> Iterator[Case]:
-    """Sizes go up to `tokens` rows of `width`, four bytes each."""
+    """Yield cases whose operands have up to `tokens` times `width` elements."""
     if extent.recipe:
         yield from _casting(extent)
         return
@@ -45,11 +42,11 @@ def byte_cases(extent: Extent) -> Iterator[Case]:
 
 def _sizes(most: int) -> list[int]:
     size = 2**14
-    found: list[int] = []
-    while size <= most or not found:
-        found.append(size)
+    sizes: list[int] = []
+    while size <= most or not sizes:
+        sizes.append(size)
         size *= 4
-    return found
+    return sizes
 
 
 def _case(extent: Extent, name: str, size: int, moved: float, make: Make, **more: Any) -> Case:
@@ -73,21 +70,18 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
     def heads() -> torch.Tensor:
         return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
 
+    def sum_of(one: torch.Tensor, other: torch.Tensor) -> Call:
+        return partial(torch.add, one, other, out=torch.empty_like(other))
+
     def strided(dtype: torch.dtype = extent.dtype) -> Call:
-        one, other = heads(), extent.random(16, size // 64 // 16, 64, dtype=dtype)
-        out = torch.empty_like(other)
-        return lambda: torch.add(one, other, out=out)
+        return sum_of(heads(), extent.random(16, size // 64 // 16, 64, dtype=dtype))
 
     def casting() -> Call:
-        one, other = extent.random(size), extent.random(size, dtype=torch.float32)
-        out = torch.empty_like(other)
-        return lambda: torch.add(one, other, out=out)
+        return sum_of(extent.random(size), extent.random(size, dtype=torch.float32))
 
     def transposed() -> Call:
         rows = 2 ** (size.bit_length() // 2)
-        one, other = extent.random(size // rows, rows).t(), extent.random(rows, size // rows)
-        out = torch.empty_like(other)
-        return lambda: torch.add(one, other, out=out)
+        return sum_of(extent.random(size // rows, rows).t(), extent.random(rows, size // rows))
 
     add = _call(extent, lambda one, other, out: torch.add(one, other, out=out), whole, whole, whole)
     mul = _call(extent, lambda one, out: torch.mul(one, 1.5, out=out), whole, whole)
@@ -186,11 +180,11 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
 
 def _routing(extent: Extent, size: int) -> Iterator[Case]:
     """What a mixture of experts does with its tokens: scores, order, and sums over the experts of a token."""
-    rows, item = max(ACTIVE, size // ROWS), extent.dtype.itemsize
-    tokens, scores = rows // ACTIVE, max(1, size // EXPERTS)
+    rows, item = max(TOP_K, size // ROWS), extent.dtype.itemsize
+    tokens, scores = rows // TOP_K, max(1, size // EXPERTS)
 
     def places() -> torch.Tensor:
-        return torch.randperm(rows, device=extent.device) // ACTIVE
+        return torch.randperm(rows, device=extent.device) // TOP_K
 
     def put() -> Call:
         into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
@@ -213,12 +207,12 @@ def _routing(extent: Extent, size: int) -> Iterator[Case]:
     moved, shapes = item * rows * ROWS, ((tokens, ROWS), (rows,), (rows, ROWS))
     yield _case(extent, "index_put_", size, 3 * moved, put, shapes=shapes)
     for name, make in (("index_add", add), ("scatter_add", scatter)):
-        yield _case(extent, name, size, moved * (1 + 2 / ACTIVE) + 8 * rows, make, shapes=shapes)
+        yield _case(extent, name, size, moved * (1 + 2 / TOP_K) + 8 * rows, make, shapes=shapes)
     yield _case(extent, "gather", size, 2 * moved + 8 * rows, gather, shapes=shapes[:2])
     yield _case(extent, "sort", rows, 24 * rows, order, dtype="int64")
-    best = _call(extent, lambda x: x.topk(ACTIVE), (scores, EXPERTS))
+    best = _call(extent, lambda x: x.topk(TOP_K), (scores, EXPERTS))
     yield _case(
-        extent, "topk", size, scores * (item * (EXPERTS + ACTIVE) + 8 * ACTIVE), best, shapes=((scores, EXPERTS),)
+        extent, "topk", size, scores * (item * (EXPERTS + TOP_K) + 8 * TOP_K), best, shapes=((scores, EXPERTS),)
     )
 
 

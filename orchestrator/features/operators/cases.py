@@ -8,6 +8,9 @@ from torch import Tensor
 
 from lmsweep.trials.spec.config import TrialConfig
 
+Call = Callable[[], object]
+Make = Callable[[], Call]
+"""Makes operands, and returns the call."""
 WIDTHS = (768, 1024, 1280, 1600, 2048, 2560, 3200, 4096, 5120, 8192)
 """Widths of models from 124M to 70B parameters."""
 LEAST_WIDTH = 64
@@ -28,8 +31,7 @@ class Case:
     is_causal: bool = False
     is_cold: bool = True
     """Whether each call has operands that the L2 cache does not hold."""
-    make: Callable[[], Callable[[], object]]
-    """Make operands, and return the call."""
+    make: Make
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +66,10 @@ class Extent:
 
     def powers(self, least: int, step: int = 2) -> list[int]:
         """Return token counts: powers of `step` times `least`, up to `tokens`."""
-        found = [min(least, self.tokens)]
-        while found[-1] * step <= self.tokens:
-            found.append(found[-1] * step)
-        return found
+        counts = [min(least, self.tokens)]
+        while counts[-1] * step <= self.tokens:
+            counts.append(counts[-1] * step)
+        return counts
 
     @property
     def type_name(self) -> str:

@@ -1,16 +1,15 @@
 """Matrix products: of linear layers in the three layouts of training, of experts, of attention, and of float8."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
-from lmsweep.orchestrator.features.operators.cases import Case, Extent
+from lmsweep.orchestrator.features.operators.cases import Call, Case, Extent, Make
 from lmsweep.trials.analytic.rates.product_rates import EXPECTED
 from lmsweep.trials.machine.torch_private import GROUPED_MM
 from lmsweep.trials.model.float8 import float8_product
 
-Make = Callable[[], Callable[[], object]]
 VOCABULARIES = (50304, 128256)
 """Vocabularies of GPT-2 (padded) and Llama 3."""
 UNALIGNED = (50257, 50258, 50260)
@@ -76,14 +75,14 @@ def _grouped(extent: Extent) -> Iterator[Case]:
 
 
 def _of_experts(extent: Extent, groups: int, rows: int, outputs: int, inputs: int, layout: str) -> Case:
-    """A grouped product in which the tokens of the experts follow the uneven load EXPECTED."""
+    """A grouped product, with an uneven load of experts as EXPECTED."""
     one, other = {
         "forward": ((rows, inputs), (groups, inputs, outputs)),
         "input_gradient": ((rows, outputs), (groups, outputs, inputs)),
         "weight_gradient": ((outputs, rows), (rows, inputs)),
     }[layout]
 
-    def make() -> Callable[[], object]:
+    def make() -> Call:
         x, y = extent.random(*one), extent.random(*other)
         if layout == "forward":
             y = extent.random(groups, outputs, inputs).transpose(1, 2)
@@ -104,7 +103,7 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
         "weight_gradient": (outputs, inputs, tokens),
     }[layout]
 
-    def make() -> Callable[[], object]:
+    def make() -> Call:
         if layout == "forward":
             one, other = extent.random(m, k), extent.random(n, k).t()
         elif layout == "input_gradient":
@@ -126,7 +125,7 @@ def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[
     for form, (recipe, exact) in FLOAT8.items():
         m, n, k = backward if exact else (tokens, outputs, inputs)
 
-        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, exact: bool = exact) -> Callable[[], object]:
+        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, exact: bool = exact) -> Call:
             return float8_product(extent.random(m, k), extent.random(k, n), recipe, exact=exact)
 
         moved = m * k + k * n + 2 * m * n
@@ -147,7 +146,7 @@ def _batched(extent: Extent) -> Iterator[Case]:
 
 
 def _batch(extent: Extent, form: str, batch: int, m: int, n: int, k: int) -> Case:
-    def make() -> Callable[[], object]:
+    def make() -> Call:
         one = extent.random(batch, m, k)
         other = extent.random(batch, n, k).transpose(1, 2) if form == "scores" else extent.random(batch, k, n)
         return lambda: torch.bmm(one, other)

@@ -2,7 +2,6 @@
 
 plan_text.py     a plan as text
 plan_output.py   a plan for programs
-frontier.py      the largest batch or context of each configuration
 """
 
 import shlex
@@ -19,10 +18,12 @@ from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.record_json import json_of
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.planning.plan import Planned
+    from lmsweep.orchestrator.planning.largest_fit import Frontier
+    from lmsweep.orchestrator.planning.plan import Plan, Planned
+    from lmsweep.trials.analytic.memory_prediction import Dimension
 
 
 @takes_request(
@@ -69,11 +70,11 @@ def plan(
     if not planned.plan.trials:
         say(f"{planned.plan.sweep}: no trials; this shard is empty")
         return
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.plan.plan_text import PlanText
 
     command = partial(command_on, what=what, where=where, how=how)
-    show_table(PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all))
+    show_parts([PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all)])
     if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(where.address)}" if where.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
@@ -84,23 +85,42 @@ def plan(
 
 
 def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_context: bool) -> None:
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
-    from lmsweep.orchestrator.features.plan.frontier import find_frontier
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.plan.plan_output import FrontierOutput
     from lmsweep.orchestrator.features.plan.plan_text import frontier_listing
-    from lmsweep.orchestrator.running.progress.trial_words import count_trials
-    from lmsweep.trials.analytic.memory_prediction import Dimension
+    from lmsweep.trials.spec.quantities import count_of
 
     wanted: dict[Dimension, bool] = {"batch_size": max_batch, "context_length": max_context}
     say(
-        f"predicting the memory of {count_trials(len(planned.plan.trials))} at many sizes, some seconds each",
+        f"predicting the memory of {count_of(len(planned.plan.trials), 'trial')} at many sizes, some seconds each",
         error=True,
     )
-    found = [find_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]
+    frontiers = [_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]
     if format == "json":
-        say_data(json_of(FrontierOutput(frontier=[one for each in found for one in each])))
+        say_data(json_of(FrontierOutput(frontier=[one for each in frontiers for one in each])))
     else:
-        show_parts([frontier_listing(each) for each in found])
+        show_parts([frontier_listing(each) for each in frontiers])
+
+
+def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":
+    """Return the frontier of each configuration on its device. Raises RequestError if no trial's memory is known."""
+    from lmsweep.orchestrator.planning.largest_fit import dimension_of, frontiers
+    from lmsweep.orchestrator.planning.memory_budget import Budget, budget
+    from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
+
+    places: dict[TrialConfig, tuple[str, Budget]] = {}
+    for planned in plan.trials:
+        config, room = planned.trial.config, budget(planned.trial.config, planned.environment)
+        if room and config.builds_a_model and config.step is None:
+            smallest = with_value(memory_config(config), dimension_of(config, dimension), 1)
+            places.setdefault(replace(smallest, model=config.model), (planned.environment.device_name, room))
+    if not places:
+        raise RequestError(
+            "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "
+            "--for names a device"
+        )
+    code = next((planned.trial.code for planned in plan.trials if planned.trial.code), None)
+    return frontiers(places, dimension, code)
 
 
 feature = Feature(name="plan", place=0, verbs=(plan,), outputs={"plan": f"{__name__}.plan_output:Printed"})

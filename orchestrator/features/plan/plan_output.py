@@ -168,7 +168,7 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
     if step is None:
         return {}
     known = step if isinstance(step, StepEstimate) else None
-    found = {
+    fields = {
         "expected_step_seconds": known and known.seconds,
         "expected_step_seconds_between": known and known.between,
         "expected_step_seconds_of_others": known and known.others,
@@ -177,10 +177,10 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
         "expected_step_reason": step.reason if isinstance(step, Refusal) else None,
     }
     if known and known.quantiles:
-        found["expected_step_seconds_quantiles"] = known.quantiles
+        fields["expected_step_seconds_quantiles"] = known.quantiles
     if not known or not known.fleet:
-        return found
-    return found | {
+        return fields
+    return fields | {
         "expected_exposed_parts": known.parts,
         "expected_tokens_per_second": known.fleet.tokens_per_second,
         "expected_dollars_per_billion_tokens": known.fleet.dollars,

@@ -77,10 +77,10 @@ class PlanText:
     def _notes(self, trials: Sequence[PlannedTrial]) -> list[str]:
         """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
         left = len(self.plan.trials) - len(trials)
-        found = [peak_of(planned, self.predictions) for planned in trials]
-        peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
+        memory = [peak_of(planned, self.predictions) for planned in trials]
+        peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in memory if isinstance(one, Refusal))
         on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
-        known = on_gpu and any(isinstance(one, Prediction) for one in found)
+        known = on_gpu and any(isinstance(one, Prediction) for one in memory)
         others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
@@ -103,8 +103,8 @@ class PlanText:
         if not wanted:
             return ""
         missing = [software for software in wanted if not is_made(software)]
-        found = f"a run installs {', '.join(missing)} first" if missing else "their environments are ready"
-        return f"software: {found}; peak memory is predicted with the installed torch"
+        words = f"a run installs {', '.join(missing)} first" if missing else "their environments are ready"
+        return f"software: {words}; peak memory is predicted with the installed torch"
 
     def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
         steps = self.steps
@@ -141,41 +141,41 @@ class PlanText:
         return pd.DataFrame(rows, columns=columns, dtype=object)
 
     def _peak_text(self, planned: PlannedTrial) -> str:
-        found = peak_of(planned, self.predictions)
-        if isinstance(found, Bounds):
-            return between(found)
-        return gib(found.peak) if isinstance(found, Prediction) else "?"
+        peak = peak_of(planned, self.predictions)
+        if isinstance(peak, Bounds):
+            return between(peak)
+        return gib(peak.peak) if isinstance(peak, Prediction) else "?"
 
     def _lengths_text(self, planned: PlannedTrial) -> tuple[str, str, str]:
         """Return the share of padding, how often code is compiled again, and how often memory runs out."""
         config = planned.trial.config
         if not config.varies:
             return "-", "-", "-"
-        found = self.predictions.many_steps(planned.trial, planned.environment) if self.predictions else None
-        return f"{padding_of(config):.0%}", label(recompiles(config)), _lasting(found)
+        lasting = self.predictions.many_steps(planned.trial, planned.environment) if self.predictions else None
+        return f"{padding_of(config):.0%}", label(recompiles(config)), _lasting(lasting)
 
     def _step_text(self, planned: PlannedTrial, column: str) -> str:
-        found = self.steps.of(planned) if self.steps else None
-        if isinstance(found, StepEstimate):
-            times = found.others if column != "step" else (found.seconds, *found.between)
+        step = self.steps.of(planned) if self.steps else None
+        if isinstance(step, StepEstimate):
+            times = step.others if column != "step" else (step.seconds, *step.between)
             return "{:.3g} ms ({:.3g} to {:.3g})".format(*(1e3 * one for one in times))
-        return "?" if found else "-"
+        return "?" if step else "-"
 
     def _seconds_text(self, planned: PlannedTrial) -> str:
-        found = self.estimate.trials.get(planned.index)
-        if found is None:
+        estimate = self.estimate.trials.get(planned.index)
+        if estimate is None:
             return "-"
-        return "?" if found.reason else format_seconds(found.seconds)
+        return "?" if estimate.reason else format_seconds(estimate.seconds)
 
 
-def _lasting(found: ManySteps | None) -> str:
+def _lasting(lasting: ManySteps | None) -> str:
     """Return how often memory runs out."""
-    if found is None:
+    if lasting is None:
         return "?"
-    if not found.failed:
-        return f"0 of {found.runs} runs of {found.steps:,} steps"
-    often = f"{found.failed / found.runs:.0%} of runs, {found.failed_steps:.3g} of {found.steps:,} steps"
-    return f"{often}, first in step {found.first_failed}"
+    if not lasting.failed:
+        return f"0 of {lasting.runs} runs of {lasting.steps:,} steps"
+    often = f"{lasting.failed / lasting.runs:.0%} of runs, {lasting.failed_steps:.3g} of {lasting.steps:,} steps"
+    return f"{often}, first in step {lasting.first_failed}"
 
 
 def _process_text(planned: PlannedTrial) -> str:
@@ -184,20 +184,20 @@ def _process_text(planned: PlannedTrial) -> str:
     return str(planned.trial.config.processes) if planned.action == "stored" else "-"
 
 
-def frontier_listing(found: list[Frontier]) -> Listing:
+def frontier_listing(frontiers: list[Frontier]) -> Listing:
     """Return the largest value of one dimension that fits, by everything else that varies."""
-    dimension = found[0].dimension
-    sizes = {one.dimension for one in found}
-    names = [name for name in varying_fields([one.config for one in found]) if name not in sizes]
-    rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
-    rooms = dict.fromkeys(one.room for one in found)
+    dimension = frontiers[0].dimension
+    sizes = {one.dimension for one in frontiers}
+    names = [name for name in varying_fields([one.config for one in frontiers]) if name not in sizes]
+    rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in frontiers]
+    rooms = dict.fromkeys(one.room for one in frontiers)
     return Listing(
         title=f"The largest {dimension} that fits, as predicted",
         frame=pd.DataFrame(rows, columns=[*names, "device", f"largest {dimension}"], dtype=object),
         keys=[*names, "device"],
         units={},
         notes=[
-            *dict.fromkeys(one.words for one in found if one.words),
+            *dict.fromkeys(one.words for one in frontiers if one.words),
             *(f"fits: predicted peak of at most {room}" for room in rooms),
         ],
     )

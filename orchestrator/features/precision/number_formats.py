@@ -140,8 +140,9 @@ class Accumulation:
         return total.item()
 
 
-def accumulations(narrow: torch.dtype, wide: torch.dtype = torch.float32) -> tuple[Accumulation, ...]:
-    """The four variants of the experiment: all wide, all narrow, narrow addends to a wide sum, and those cast first."""
+def accumulations(narrow: torch.dtype) -> tuple[Accumulation, ...]:
+    """Return the experiment's variants: all wide, all narrow, narrow addends to a wide sum, and those cast first."""
+    wide = torch.float32
     return (
         Accumulation(accumulator=wide, addend=wide),
         Accumulation(accumulator=narrow, addend=narrow),

@@ -25,9 +25,10 @@ def accumulation(results: Results) -> Listing:
 
 def reciprocal_rms(results: Results) -> Listing:
     """The reciprocal root mean square of normalisation layers, computed in 16 bits."""
+    values = _of(results.of("precision"), "reciprocal_rms").rename(columns={"types": "type", "median": "value"})
     return Listing(
         title="1 / sqrt(mean(x²)) for x = 1000",
-        frame=reciprocal_rms_table(results.of("precision")),
+        frame=values[["type", "cast", "value", "devices"]],
         keys=["type", "cast"],
         units={"value": "1"},
         notes=["cast: whether x is cast to float32 before it is squared; inf and 0 result from overflow of the dtype"],
@@ -57,16 +58,10 @@ def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
     Columns: accumulator and addend (dtypes), cast (of each addend first), sum, error (sum - 10), devices. Raises
     RequestError if there are no such results.
     """
-    found = _of(frame, "accumulation")
-    types = found["types"].str.split("_")
-    columns = {"accumulator": types.str[0], "addend": types.str[1], "cast": found["cast"], "sum": found["median"]}
-    return pd.DataFrame({**columns, "error": found["median"] - _SUM, "devices": found["devices"]})
-
-
-def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type of x, cast (to float32 first), value, devices."""
-    found = _of(frame, "reciprocal_rms").rename(columns={"types": "type", "median": "value"})
-    return found[["type", "cast", "value", "devices"]]
+    sums = _of(frame, "accumulation")
+    types = sums["types"].str.split("_")
+    columns = {"accumulator": types.str[0], "addend": types.str[1], "cast": sums["cast"], "sum": sums["median"]}
+    return pd.DataFrame({**columns, "error": sums["median"] - _SUM, "devices": sums["devices"]})
 
 
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
@@ -80,22 +75,21 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
         raise RequestError(f"the store has no tensor dtypes of {subject!r}; the subjects are transformer and toy")
     emulated = chosen["rules"] != chosen["device"]
     names = chosen["precision"] + ", " + chosen["rules"] + emulated.map({True: " (emulated)", False: ""})
-    order = chosen.assign(column=names, place=chosen["precision"].map(get_args(Precision).index)).sort_values(
-        ["place", "rules"]
-    )["column"]
+    place = chosen["precision"].map(get_args(Precision).index)
+    columns = chosen.assign(column=names, place=place).sort_values(["place", "rules"])["column"].unique()
     tensors = [chosen["kind"], chosen["name"]]
-    words = chosen["dtype"].groupby([*tensors, names], sort=False).agg(lambda found: ", ".join(dict.fromkeys(found)))
-    made = pd.MultiIndex.from_arrays(tensors).drop_duplicates()
-    wide = words.unstack(fill_value="-").reindex(index=made, columns=order.unique())
+    words = chosen["dtype"].groupby([*tensors, names], sort=False).agg(lambda types: ", ".join(dict.fromkeys(types)))
+    order = pd.MultiIndex.from_arrays(tensors).drop_duplicates()
+    wide = words.unstack(fill_value="-").reindex(index=order, columns=columns)
     return wide.rename_axis(columns=None).reset_index()
 
 
 def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
     """Each distinct result of an experiment: `types`, `cast`, `median`, and the `devices` that had it."""
-    found = frame[(frame["workload"] == "precision") & (frame["phase"] == phase)]
-    if found.empty:
+    rows = frame[(frame["workload"] == "precision") & (frame["phase"] == phase)]
+    if rows.empty:
         raise RequestError("the store has no results of the workload precision; `lmsweep run precision` adds them")
-    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
+    grouped = rows.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
     metric = grouped["metric"]
     return grouped.assign(
         types=metric.str.removesuffix("_cast"),

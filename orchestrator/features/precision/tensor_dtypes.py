@@ -81,9 +81,9 @@ def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtyp
     if math_mode.autocast_dtype is None:
         return []
     with cuda_autocast(), Fakes():
-        found = _toy(math_mode, "cpu", math_mode.autocasting("cpu"), rules="cuda")
+        toy = _toy(math_mode, "cpu", math_mode.autocasting("cpu"), rules="cuda")
         if config.model_code is not None:
-            return found
+            return toy
         model = Transformer(
             config.size,
             vocab_size=config.vocab_size,
@@ -97,7 +97,7 @@ def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtyp
             logits = model(tokens)
             loss = cross_entropy(logits, tokens)
         loss.backward()
-        return [*found, *dtypes_of(model, outputs, logits, loss, subject="transformer", rules="cuda")]
+        return [*toy, *dtypes_of(model, outputs, logits, loss, subject="transformer", rules="cuda")]
 
 
 def _toy(math_mode: MathMode, device: str, casts: AbstractContextManager[Any], *, rules: str) -> list[TensorDtype]:

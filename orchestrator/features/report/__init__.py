@@ -12,9 +12,9 @@ drilled.py          what the page shows of one result
 sections.py         the sections below the views, each shown if the store has its data
 summary.py          what ran where; flags, failed trials and environments
 
-`figures` has the charts and tables of the sections, `sharing` the folder, the badge and the notebooks, `template.html`
-the markup, `assets` the scripts and Plotly.js. The core's `analysis/answers` has the answers,
-`analysis/tables/page.css` the style of all pages.
+`answers` has what a store says in words, `figures` the charts and tables of the sections, `sharing` the folder, the
+badge and the notebooks, `template.html` the markup, `assets` the scripts and Plotly.js. The core's
+`analysis/tables/page.css` is the style of all pages.
 """
 
 import shlex
@@ -118,7 +118,7 @@ def report(
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         sys.stdout.writelines(page)
         return
-    from lmsweep.analysis.tables.number_format import size_text
+    from lmsweep.orchestrator.features.report.answers.store_answers import size_text
 
     path = Path(output).expanduser()
     size = write_page(page, path)
@@ -185,6 +185,7 @@ feature = Feature(
     functions={
         "report": f"{__name__}.page:write_report",
         "charts": f"{__name__}.chart_files:write_charts",
+        "findings": f"{__name__}.answers.store_answers:findings",
         "share": f"{__name__}.sharing.shared_folder:share",
     },
 )

@@ -10,18 +10,23 @@ from pkgutil import resolve_name
 import pandas as pd
 
 import lmsweep
-from lmsweep.analysis.answers.headline import headline_of, lead_of
-from lmsweep.analysis.answers.question import Asked, asked_in
-from lmsweep.analysis.answers.store_answers import MOST_ANSWERS, SOFTWARE, answers_of, range_headline
-from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.data.columns import check_key
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.orchestrator.feature import check_function, registered
+from lmsweep.orchestrator.features.report.answers.headline import headline_of, lead_of
+from lmsweep.orchestrator.features.report.answers.question import Asked, asked_in
+from lmsweep.orchestrator.features.report.answers.store_answers import (
+    MOST_ANSWERS,
+    SOFTWARE,
+    answers_of,
+    range_headline,
+)
+from lmsweep.orchestrator.features.report.answers.verdicts import Answer
 from lmsweep.orchestrator.features.report.drilled import result_numbers
 from lmsweep.orchestrator.features.report.history import headline_of_history, histories
-from lmsweep.orchestrator.features.report.joined import Joined, joined
+from lmsweep.orchestrator.features.report.joined import Joined, joined, text_as_objects
 from lmsweep.orchestrator.features.report.sections import Beside, Section, sections_of
 from lmsweep.orchestrator.features.report.summary import Summary, summarize
 from lmsweep.orchestrator.features.report.views import View, views_of_answer
@@ -52,6 +57,7 @@ class Content:
     sections: Sequence[Section]
 
 
+@text_as_objects()
 def content_of(
     store: str | Store,
     others: Sequence[str] = (),

@@ -7,11 +7,11 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.answers.question import DEVICE, STORE, Option, Question, measures_of
-from lmsweep.analysis.answers.verdicts import Answer, answer, cells_of_pair
 from lmsweep.analysis.comparison.claim import BETTER, WORSE, Claim, words
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.process_variation import KIND, Known, known_variation
+from lmsweep.orchestrator.features.report.answers.question import DEVICE, STORE, Option, Question, measures_of
+from lmsweep.orchestrator.features.report.answers.verdicts import Answer, answer, cells_of_pair
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.significance import SIGNIFICANCE
 from lmsweep.trials.statistics.variation import PRIORS, Kind

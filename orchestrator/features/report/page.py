@@ -14,11 +14,12 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.answers.question import DEVICE
-from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.tables.render import page_css, plain_json
+from lmsweep.orchestrator.features.report.answers.question import DEVICE
+from lmsweep.orchestrator.features.report.answers.verdicts import Answer
 from lmsweep.orchestrator.features.report.content import Content, content_of
 from lmsweep.orchestrator.features.report.drilled import Json, drilled
+from lmsweep.orchestrator.features.report.joined import text_as_objects
 from lmsweep.orchestrator.features.report.views import STRIP
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
@@ -50,6 +51,7 @@ def write_page(page: Iterable[str], output: Path) -> int:
     return output.stat().st_size
 
 
+@text_as_objects()
 def page_with(content: Content) -> Iterator[str]:
     """Return the page with this content, in pieces."""
     first, views, sections = content.first, content.views, content.sections

@@ -5,14 +5,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import lmsweep
-from lmsweep.analysis.answers.question import DEVICE, Option
-from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import presets
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import render
+from lmsweep.orchestrator.features.report.answers.question import DEVICE, Option
+from lmsweep.orchestrator.features.report.answers.verdicts import Answer
 from lmsweep.orchestrator.features.report.figures import charts, icicle, pareto, pieces
 from lmsweep.orchestrator.features.report.figures.charts import Figure
 from lmsweep.orchestrator.features.report.figures.html_table import written

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from lmsweep.analysis.answers.headline import lead_of
-from lmsweep.analysis.answers.verdicts import OPTION, Answer
 from lmsweep.analysis.comparison.claim import Gain
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import label, natural_ranks
 from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of
-from lmsweep.analysis.tables.number_format import size_text
+from lmsweep.orchestrator.features.report.answers.headline import lead_of
+from lmsweep.orchestrator.features.report.answers.store_answers import size_text
+from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer
 from lmsweep.orchestrator.features.report.drilled import JsonObject
 from lmsweep.orchestrator.features.report.lines import FEW_PANELS, MOST_LINES, chart_of
 

@@ -110,32 +110,32 @@ _CORE: dict[str, Any] = {
 
 def _output_of(verb: str) -> Any:
     named = registered("outputs", _CORE)
-    found = _CORE[verb] if verb in _CORE else resolve_name(named[verb])
+    output = _CORE[verb] if verb in _CORE else resolve_name(named[verb])
     for name in named:
         if name.startswith(f"{verb} "):
-            found |= resolve_name(named[name])
-    return found
+            output |= resolve_name(named[name])
+    return output
 
 
 class _RecordSchema(GenerateJsonSchema):
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
         """Describe what is printed of a dataclass: all of its fields, and no others. Its docstring is printed if
         it begins with the command that prints the record, as in `plan --explain`."""
-        found = super().dataclass_schema(schema)
-        found |= {
+        described = super().dataclass_schema(schema)
+        described |= {
             "additionalProperties": False,
-            "required": [*found["properties"]],
+            "required": [*described["properties"]],
             "description": schema["cls"].__doc__,
         }
-        for one in found["properties"].values():
+        for one in described["properties"].values():
             for key in ("default", "readOnly"):
                 one.pop(key, None)
-        if not found["description"].startswith("`"):  # it describes the code
-            del found["description"]
-        return found
+        if not described["description"].startswith("`"):  # it describes the code
+            del described["description"]
+        return described
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of what a verb prints."""
-    found = TypeAdapter(_output_of(verb)).json_schema(mode="serialization", schema_generator=_RecordSchema)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | found
+    described = TypeAdapter(_output_of(verb)).json_schema(mode="serialization", schema_generator=_RecordSchema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | described

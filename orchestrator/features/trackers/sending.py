@@ -118,10 +118,10 @@ def track(store: str, tracker: str) -> int:
     """
     if tracker not in TRACKERS:
         raise RequestError(f"there is no tracker {tracker}{choices(tracker, TRACKERS)}")
-    found, to = summaries(store), TRACKERS[tracker]()
-    for one in found:
+    trials, to = summaries(store), TRACKERS[tracker]()
+    for one in trials:
         to.send(one)
-    return len(found)
+    return len(trials)
 
 
 def _fields(trial: Summary) -> dict[str, Any]:

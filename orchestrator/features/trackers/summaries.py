@@ -43,7 +43,7 @@ def summaries(store: str, where: Mapping[str, str] | None = None) -> list[Summar
 
 
 def summaries_of(frame: pd.DataFrame) -> list[Summary]:
-    """Return those of the pooled rows that `load` returns."""
+    """Return the summaries of these rows of `load`, which are pooled."""
     groups = frame.groupby(_TRIAL, sort=False)
     differing = [name for name in varying_keys(groups.head(1), [], []) if name != "workload"]
     names = groups.head(1)[differing].apply(_name, axis=1) if differing else groups.head(1)["model"].map(label)

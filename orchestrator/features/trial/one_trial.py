@@ -20,16 +20,16 @@ from lmsweep.trials.spec.rules.combination_rules import why_not
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:
     """Return the trial whose `trial_id` begins with this text. Raises RequestError if none does, or several do."""
-    found = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
-    if not found:
+    alike = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
+    if not alike:
         raise RequestError(
             f"--id {text}: no trial of {sweep.name} has this identifier; `lmsweep plan --all` shows them"
         )
-    if len(found) > 1:
-        ids = dict.fromkeys(trial_id(trial.config) for trial in found)
+    if len(alike) > 1:
+        ids = dict.fromkeys(trial_id(trial.config) for trial in alike)
         what = f"begins the identifiers {', '.join(ids)}" if len(ids) > 1 else "is the identifier of several trials"
         raise RequestError(f"--id {text}: {what} of {sweep.name}; write one in full, or choose with --set FIELD=VALUE")
-    return found[0]
+    return alike[0]
 
 
 def _is_inside(software: str) -> bool:

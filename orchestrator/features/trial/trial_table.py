@@ -10,7 +10,7 @@ import pandas as pd
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import interval_texts
 from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
-from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.running.progress.trial_words import in_short
 from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.results.outcome import Status, short_line
@@ -25,7 +25,7 @@ def show_trial(rows: Sequence[Record]) -> None:
     frame = pd.DataFrame(_trial_lines(rows), columns=COLUMNS, dtype=object)
     notes = flag_lines(Counter(flag for row in rows for flag in row.flags))
     notes += [MORE_ON_FLAGS] if notes else []
-    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=notes), pages=False)
+    show_parts([Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=notes)], pages=False)
     traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
     for trace in dict.fromkeys(filter(None, traces)):
         say_data(f"\n{trace}")
@@ -45,8 +45,8 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
 
 def describe_samples(samples: Sequence[float]) -> tuple[float, ...]:
     """Return the median of one series and both ends of its 95 % interval, as `describe` computes them."""
-    found = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
-    return tuple(float(found[name][0]) for name in ("median", "low", "high"))
+    described = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
+    return tuple(float(described[name][0]) for name in ("median", "low", "high"))
 
 
 def _split(error: str | None) -> tuple[str, str]:

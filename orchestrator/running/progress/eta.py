@@ -48,11 +48,14 @@ class DeviceEta:
     """What the trials that succeeded took."""
 
     def corrected(self, parts: Parts, trials: int = 1) -> float:
-        """Return the estimated seconds of some trials, corrected by those that succeeded. One more that takes what was
-        estimated is added to these, so that the first does not decide alone; it is as long as the trials that are
-        asked about: short ones that went before say little of long ones."""
-        usual = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
-        factors = np.divide(self.taken + usual, self.estimated + usual, out=np.ones(2), where=usual > 0)
+        """Return the estimated seconds of some trials, corrected by those that succeeded.
+
+        The factors are what these took over what was estimated. One imaginary trial that takes just its estimate is
+        counted among them, so that the first real one does not decide alone. It is as long as a trial asked about, if
+        that is longer than those that succeeded: short trials say little about long ones.
+        """
+        imaginary = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
+        factors = np.divide(self.taken + imaginary, self.estimated + imaginary, out=np.ones(2), where=imaginary > 0)
         return float(parts @ factors)
 
     def forget(self, parts: Parts) -> None:
@@ -91,7 +94,7 @@ class Eta:
         for planned in trials:
             name = planned.environment.device_name
             device = self.devices.setdefault(name, DeviceEta(name=name, slots=1, running={}))
-            device.slots = max(device.slots, _side_by_side(planned))
+            device.slots = max(device.slots, planned.slots)
             device.left += 1
         for planned in trials:
             device = self.devices[planned.environment.device_name]
@@ -129,7 +132,7 @@ class Eta:
         seconds: dict[str, float] = {}
         for one in trials:
             name = one.environment.device_name
-            seconds[name] = seconds.get(name, 0.0) + self.expected(one) / _side_by_side(one)
+            seconds[name] = seconds.get(name, 0.0) + self.expected(one) / one.slots
         return sum(seconds.values()) if self.alone else max(seconds.values(), default=0.0)
 
     def still_expected(self, planned: PlannedTrial) -> float:
@@ -156,7 +159,7 @@ class Eta:
 
     def _slots(self, planned: PlannedTrial) -> float:
         """Return how many slots of its device a trial takes: one of two ranks takes two GPUs."""
-        return self.devices[planned.environment.device_name].slots / _side_by_side(planned)
+        return self.devices[planned.environment.device_name].slots / planned.slots
 
     @property
     def running(self) -> int:
@@ -167,8 +170,3 @@ class Eta:
         """Return time.monotonic() at the start of each running trial, by its index."""
         with self._lock:
             return {index: one.began for device in self.devices.values() for index, one in device.running.items()}
-
-
-def _side_by_side(planned: PlannedTrial) -> int:
-    """Return how many trials like this run at once."""
-    return planned.placement.slots if planned.placement else 1

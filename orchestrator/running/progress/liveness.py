@@ -20,11 +20,11 @@ from lmsweep.orchestrator.interrupt import RayFailedError, end_soon
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
-from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.isolation.server_process import MODULE as SERVER
 from lmsweep.trials.machine.processes import has_ended, is_stopped
+from lmsweep.trials.spec.quantities import count_of
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at Ray's own processes."""
@@ -83,7 +83,7 @@ class Liveness:
             if self._has_no_worker():
                 return self._end(f"Ray has started no worker in {self._without_worker:.0f} s; {why_no_worker()}")
             if looks % LOOKS_PER_SEARCH == 0 or self._gate.closed:
-                self._search()
+                self._kill_stopped()
             self._say_late_trials()
             self._writer.say_if_slow()
             if self._end_if_over():
@@ -107,7 +107,8 @@ class Liveness:
             return False
         return self._without_worker >= SLOW_SECONDS or not ray_private.starts_worker()
 
-    def _search(self) -> None:
+    def _kill_stopped(self) -> None:
+        """Search for workers and trial servers that have been stopped for too long, and kill them."""
         for process in psutil.Process().children(recursive=True):
             if self._is_late(process, LOOK_SECONDS * LOOKS_PER_SEARCH) and (name := _name(process)):
                 self._progress.say(f"{name}, process {process.pid}, is stopped and does not answer: it is killed")
@@ -141,7 +142,7 @@ class Liveness:
             more = len(running) - MOST_NAMED
             names += f" and {more} more" if more > 0 else ""
             self._progress.say(
-                f"the time for the run is over; {count_trials(len(running))} may end within "
+                f"the time for the run is over; {count_of(len(running), 'trial')} may end within "
                 f"{format_seconds(self._gate.late_seconds - late)}: {names}"
             )
         return False

@@ -17,7 +17,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import Range
 from lmsweep.orchestrator.planning.time_estimate import Took
 from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta
-from lmsweep.orchestrator.running.progress.trial_words import descriptions, outcome
+from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.orchestrator.terminal import OutputError, continuing, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.machine.live_phase import read_phase
 from lmsweep.trials.results.outcome import Status
@@ -133,21 +133,20 @@ class RunProgress:
         eta: Eta,
         console: Console | None = None,
         *,
-        names: Mapping[int, str] | None = None,
+        names: Mapping[int, str],
         phases: Path | None = None,
         is_search: bool = False,
         began: float | None = None,
         expected: Range | None = None,
     ) -> None:
-        """names: by the index of a trial in the plan; None: as these trials differ from each other. phases: the folder
-        in which trials report their phases; None if they run on other machines. is_search: not
-        all trials will run, so nobody knows how long the run takes. began: time.monotonic() at the start of the
-        command. expected: the range that the plan states for the seconds of the whole command.
+        """names: by the index of a trial in the plan. phases: the folder in which trials report their phases; None if
+        they run on other machines. is_search: not all trials will run, so nobody knows how long the run takes. began:
+        time.monotonic() at the start of the command. expected: the range that the plan states for its seconds.
         """
         self._began = time.monotonic() if began is None else began
         self._expected = None if is_search else expected
         self._is_search = is_search
-        self._names = descriptions(trials) if names is None else names
+        self._names = names
         self._total = len(trials)
         self._done = self._failed = 0
         self._has_said = False

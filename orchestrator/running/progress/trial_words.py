@@ -13,7 +13,7 @@ from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
 from lmsweep.trials.spec.config import ARGUMENTS, TrialConfig
-from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.quantities import count_of, gib
 from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
 
 SHORT_ID = 8
@@ -49,9 +49,8 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     not_run = [(counts[action] + in_part * (action == "stored"), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    lines = [
-        f"{plan.sweep}: {count_trials(_count(plan.trials) + in_part)}, {to_run}{_to_leave_out(plan, estimate, command)}"
-    ]
+    whole = count_of(_count(plan.trials) + in_part, "trial")
+    lines = [f"{plan.sweep}: {whole}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
         grouped = _grouped((one for one in plan.trials if one.action == ruled_out), lambda one: one.reason)
@@ -66,6 +65,7 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
 
 
 def _count(trials: Iterable[PlannedTrial]) -> int:
+    """Return how many processes these are: a stored trial stands for all of its own, any other for one."""
     return sum(one.trial.config.processes if one.action == "stored" else 1 for one in trials)
 
 
@@ -85,7 +85,7 @@ def _in_all(estimate: PlanEstimate) -> str:
         return f", in {most}; all would take about {format_seconds(estimate.seconds)}{_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     between = f", {most}" if most else between
-    without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
+    without = f", without {count_of(estimate.without, 'trial')} of unknown time" if estimate.without else ""
     about = f"about {format_seconds(estimate.seconds)}"
     return f", in {about}{between}{_dollars_text(estimate)}{without}{_by_device(estimate)}"
 
@@ -111,21 +111,17 @@ def _to_leave_out(plan: Plan, estimate: PlanEstimate, command: Callable[[str], s
 def _dollars_text(estimate: PlanEstimate) -> str:
     if estimate.dollars is None:
         return ""
-    if reason := f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None:
-        return f", at least {estimate.dollars:.2f} dollars ({reason})"
+    if estimate.unpriced:
+        return f", at least {estimate.dollars:.2f} dollars (no price for {', '.join(estimate.unpriced)})"
     return f", {estimate.dollars:.2f} dollars"
 
 
-def count_trials(count: int) -> str:
-    """Return `1 trial` or `2 trials`."""
-    return f"{count} trial" if count == 1 else f"{count} trials"
-
-
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
-    """Return how each trial differs from the others of its grid, those included that another grid measures, by index.
+    """Return how each trial differs from the others of its grid, by index.
 
-    trials: all of a plan, so that one of them has the same name wherever it is mentioned. How it is measured is no
-    difference, unless trials would be described alike without it.
+    A trial of the grid that another grid measures counts among the others. trials: all of a plan, so that one of them
+    has the same name wherever it is mentioned. How a trial is measured is named only where descriptions would be equal
+    without it.
     """
     listed = list(trials)
     workloads = {planned.index: "+".join(map(short_name, planned.trial.workloads)) for planned in listed}
@@ -134,12 +130,14 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     texts: dict[int, str] = {}
 
     def add(names: Sequence[str], to: Iterable[PlannedTrial], otherwise: str | None = "") -> None:
+        """Append these fields to the texts of these trials. otherwise: as for `describe`, of one without a text yet."""
         for planned in to:
             more = describe(planned.trial.config, names, short, "" if texts.get(planned.index) else otherwise)
             texts[planned.index] = ", ".join(filter(None, (texts.get(planned.index), more)))
 
     for planned in listed:
         add([name for name in planned.trial.varying if name not in _PROTOCOL], [planned])
+    # Where texts are equal, first fields of the trial itself follow, then those of how it is measured.
     for no_difference, otherwise in ((_PROTOCOL, None), (_LIMITS, "")):
         for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
             varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []

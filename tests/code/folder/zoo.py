@@ -67,25 +67,23 @@ class NanoGPT(nn.Module):
         self.lm_head = nn.Linear(d_model, vocab_size, bias=False)
         self.transformer.wte.weight = self.lm_head.weight
 
-    def forward(self, idx, targets=None):
+    def hidden(self, idx):
         pos = torch.arange(0, idx.size(1), dtype=torch.long, device=idx.device)
         x = self.transformer.drop(self.transformer.wte(idx) + self.transformer.wpe(pos))
         for block in self.transformer.h:
             x = block(x)
         with torch.profiler.record_function("my_range"):
-            x = self.transformer.ln_f(x).tanh()
-        return self.lm_head(x), None
+            return self.transformer.ln_f(x).tanh()
+
+    def forward(self, idx, targets=None):
+        return self.lm_head(self.hidden(idx)), None
 
 
 class LastToken(NanoGPT):
     """Without targets only the logits of the last token, with them all logits and the loss, as in nanoGPT itself."""
 
     def forward(self, idx, targets=None):
-        pos = torch.arange(0, idx.size(1), dtype=torch.long, device=idx.device)
-        x = self.transformer.drop(self.transformer.wte(idx) + self.transformer.wpe(pos))
-        for block in self.transformer.h:
-            x = block(x)
-        x = self.transformer.ln_f(x)
+        x = self.hidden(idx)
         if targets is None:
             return self.lm_head(x[:, [-1], :]), None
         logits = self.lm_head(x)

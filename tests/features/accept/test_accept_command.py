@@ -7,36 +7,8 @@ import jsonschema
 import pytest
 import torch
 
-import lmsweep as lmsweep_api
-from lmsweep.orchestrator.features.accept.accepting import judge
-from lmsweep.orchestrator.features.accept.node_trials import measure_node
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
-from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.results.record import records_of
-from lmsweep.trials.results.record_json import json_values
-from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.store.store import Store
-from tests.support.command import answer_here, lmsweep, lmsweep_here
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU is judged, too")
-def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
-    copy = single_trial(["workloads=ceiling", "d_model=64", "measure_steps=3"])
-    lost = single_trial(["workloads=timing", "model=tiny", "context_length=16", "timeout_seconds=0.01"])
-    here = measure_node({"host": [copy, copy, lost], "gpu": [], "node": []})
-    assert len(here.attempts) == 3 and not here.seen.gpus
-    store = Store(str(tmp_path))
-    for rows in here.attempts:
-        store.keep(rows)
-    first = judge(store, [here], None)
-    assert first.verdict == "cannot tell" and first.expected_device is None
-    (host,) = first.nodes[0].units
-    assert [part.part for part in host.parts] == ["product", "copy"] and "timeout" in " ".join(host.causes)
-    assert {(part.against, part.verdict, part.processes) for part in host.parts} == {(None, "not judged", 2)}
-    (host,) = judge(store, [here._replace(attempts=here.attempts[1:2])], None).nodes[0].units
-    was_busy = "busy_host" in {flag for row in records_of(here.attempts[0]) for flag in row.flags}
-    assert {part.against for part in host.parts} == {None if was_busy else "its own history"}
+from tests.support.command import answer_here, lmsweep
 
 
 @pytest.mark.parametrize(
@@ -59,25 +31,6 @@ def test_a_wrong_request_is_refused_before_anything_is_measured(
     done = answer_here("accept", *words)
     assert done.returncode == 2 and said in done.stderr and "measuring" not in done.stderr
     assert [*tmp_path.iterdir()] == []
-
-
-def test_help_says_what_each_exit_code_means() -> None:
-    said = " ".join(lmsweep_here("accept", "--help").split())
-    assert "Exit code 0: all that is judged passes. 1: a part is slow or undecided, or nothing could be judged" in said
-    assert "2: a wrong request" in said
-
-
-def test_from_python_an_unknown_gpu_is_refused_before_anything_is_measured() -> None:
-    with pytest.raises(RequestError, match="device H20x: no such device; did you mean H20"):
-        lmsweep_api.accept("H20x")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU is judged, too")
-def test_from_python_the_verdict_is_that_of_the_json(tmp_path: Path) -> None:
-    found = lmsweep_api.accept(store=str(tmp_path / "store"))
-    assert found.verdict == "cannot tell" and found.nodes[0].units[0].unit == "host"
-    jsonschema.Draft202012Validator(schema_of("accept")).validate(json_values(found))
 
 
 @pytest.mark.slow

@@ -22,18 +22,15 @@ from lmsweep.orchestrator.features.accept.accept_text import (
 )
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
 from lmsweep.orchestrator.features.accept.accepting import predicted_phase, write_page
-from lmsweep.orchestrator.features.accept.expected import Known, expected_times
-from lmsweep.orchestrator.features.accept.parts import Process, processes_in, shipped
+from lmsweep.orchestrator.features.accept.parts import Process, shipped
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import Attempts, samples
 from tests.support.simulated_machines import BYTES, Case, public_verdicts, verdicts
 
 SHIPPED = shipped(trial_id(trial.config) for trial in load_sweep("accept").trials)
@@ -57,26 +54,6 @@ def measured(
         for one in SHIPPED
         if one.source in sources
     ]
-
-
-BUSY_H200 = {
-    "matmul": 0.01264, "copy": 0.0002565, "forward": 0.003448, "backward": 0.009023, "step large": 0.1049,
-    "step small": 0.008372, "optimizer large": 0.00775, "optimizer small": 0.001032, "launches": 0.04959,
-    "cpu matmul": 0.2677, "cpu copy": 0.007925, "cpu step": 0.8275,
-}  # fmt: skip
-"""Seconds of an H200 of another machine, which no set has, on 2026-11-25: half of its cores taken."""
-
-
-def of_busy_h200() -> list[Process]:
-    """Its processes: those of the shipped acceptance, one of each part, with its times."""
-    found: dict[str, Process] = {}
-    for one in measured("h200-accept"):
-        phase, model = one.cell.phase, one.settings["model"]
-        name = f"cpu {phase}" if one.judged.kind == "cpu" else f"{phase} {model}" if model else phase
-        name = "launches" if one.judged.part == "launches" else name
-        if one.judged.unit != "links":
-            found[name] = replace(one, seconds=BUSY_H200[name], flags=frozenset())
-    return list(found.values())
 
 
 def attempts_of(gpu: str) -> set[str]:
@@ -148,64 +125,6 @@ def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200(
     assert slow.keys() == {"copy", "update", "step"} and slow["copy"] == pytest.approx(1.38, abs=0.01)
 
 
-def rows_of_a_gpu(store: Store, *, limited: bool, shared: bool) -> None:
-    """A step, and a product alone, on one GPU; telemetry flags the wall times of a phase."""
-    flags = (*((Flag.POWER_CAPPED,) if limited else ()), *((Flag.SHARED_GPU,) if shared else ()))
-    attempts = Attempts(Path(store.location))
-    for trial in load_sweep("accept").grids["gpu"]:
-        for workload, values in (
-            ("timing", ("step.time", "step.device_time", "optimizer.time", "optimizer.device_time")),
-            ("ceiling", ("matmul.time", "copy.time")),
-            ("attention", ("forward.time", "backward.time")),
-        ):
-            if workload in trial.workloads:
-                times = {name: samples(0.1, 1e-6) for name in values}
-                attempts.ok(trial.config, times, workload=workload, flags=flags)
-
-
-@pytest.mark.parametrize("limited", [False, True])
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_part_varies_as_its_clock_and_the_power_limit_of_its_phase_say(
-    tmp_path: Path, limited: bool, shared: bool
-) -> None:
-    """Kernels that are queued never wait for the host: their time is that of the device."""
-    store = Store(str(tmp_path))
-    rows_of_a_gpu(store, limited=limited, shared=shared)
-    found = processes_in(store, "mine", {trial_id(one.config) for one in load_sweep("accept").grids["gpu"]})
-    alone = "phase_capped" if limited else "phase"
-    kinds = {one.judged.part: one.judged.kind for one in found}
-    assert kinds == {
-        "step": "device_capped" if limited else "device",
-        **dict.fromkeys(("update", "product", "copy", "attention, forward", "attention, backward"), alone),
-    }
-    assert all(one.slowed_by == ({Flag.SHARED_GPU} if shared else set()) for one in found)
-
-
-def test_what_is_expected_is_as_sure_as_the_kind_that_varies_most() -> None:
-    """Of a GPU at its power limit beside sets that were not, and the other way round."""
-    free = [one for one in measured("h200-devices") if one.judged.part == "step"]
-    capped = [replace(one, judged=one.judged._replace(kind="device_capped")) for one in free]
-
-    def error(mine: Process, sets: list[Process]) -> float:
-        known = Known(shipped=sets, history=(), peers=(), predicted=predicted_phase)
-        return expected_times(mine, device("H200 SXM"), known)[0].error
-
-    assert error(free[0], free) < error(free[0], capped) == error(capped[0], free) == error(capped[0], capped)
-
-
-def test_a_gpu_of_another_machine_passes_beside_a_busy_host_the_first_time() -> None:
-    busy = Condition("host", "other processes use 16.1 cores", disturbs=True)
-    found = accept(of_busy_h200(), [seen("a", busy)], shipped=SHIPPED)
-    assert found.verdict == "pass" and unit(found, "GPU 0").verdict == "pass"
-    assert "16.1 cores" in " ".join(explanations(found))
-    before = [
-        replace(one, attempt_id=f"{one.attempt_id}-", seconds=one.seconds / (9 if one.judged.kind == "cpu" else 1))
-        for one in of_busy_h200()
-    ]
-    again = accept(of_busy_h200(), [seen("a", busy)], shipped=SHIPPED, history=before)
-    assert unit(again, "host").verdict == "cannot tell" and unit(again, "GPU 0").verdict == "pass"
-
-
 def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     kept = [one for one in SHIPPED if one.source == "h200-accept"]
     rows = [replace(one, node="a", machine="a" if one.judged.unit == "host" else one.machine) for one in kept]
@@ -232,35 +151,11 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     ]
 
 
-def test_gpus_of_one_machine_count_each_and_its_links_and_host_once() -> None:
-    kept = [one for one in SHIPPED if one.source == "h200-accept"]
-    machines = {one.judged.unit: set[str]() for one in kept}
-    for one in kept:
-        machines[one.judged.unit].add(f"{one.node} {one.machine}")
-    assert {name: len(found) for name, found in machines.items()} == {"GPU": 2, "links": 1, "host": 1}
-
-
-def test_a_measurement_of_another_protocol_is_no_reference() -> None:
-    sets = [one for one in SHIPPED if one.source != "h200-accept"]
-    found = accept(measured("h200-accept"), [seen()], shipped=sets)
-    against = {part.part: part.against for part in unit(found, "GPU 0").parts}
-    assert "public rates" in str(against["copy"]) and against["step"] == "the shipped sets of H200 SXM"
-
-
 def test_a_tenth_longer_is_slow_and_is_named() -> None:
     found = accept(measured("h200-devices", slower=1.1), [seen()], shipped=SHIPPED)
     assert unit(found, "GPU 0").verdict == "slow" and slow_parts(found) == {"step", "update"}
     assert "Slow: GPU 0" in advice(found)
     assert re.search(r" takes 1[01] % \(.* also .*step of large 10 %", " ".join(explanations(found)))
-
-
-def test_a_slow_host_that_was_busy_is_not_called_slow() -> None:
-    slow = accept(measured("h200-devices", slower=9, of="launches"), [seen()], shipped=SHIPPED)
-    assert unit(slow, "host").verdict == "slow"
-    rows = measured("h200-devices", slower=9, of="launches", flag=Flag.BUSY_HOST)
-    found = accept(rows, [seen()], shipped=SHIPPED)
-    assert unit(found, "host").verdict == "cannot tell" and unit(found, "GPU 0").verdict == "pass"
-    assert "CPU time" in " ".join(explanations(found)) and "Cannot tell about host: " in advice(found)
 
 
 def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice() -> None:
@@ -278,16 +173,6 @@ def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice()
     slow = accept(rows, [seen()], shipped=SHIPPED)
     assert re.search(r"launches of small takes \d{4} % ", " ".join(explanations(slow))), (
         "of an idle host it is a finding"
-    )
-
-
-def test_a_first_acceptance_that_was_disturbed_says_so_and_what_to_do() -> None:
-    rows = [one for one in measured("h200-accept", flag=Flag.BUSY_HOST) if one.judged.kind == "cpu"]
-    node = NodeSeen(node="a", conditions=(Condition("host", "other processes use 2.0 cores", disturbs=True),))
-    said = advice(accept(rows, [node], shipped=SHIPPED))
-    assert said == (
-        "Nothing to compare with yet, and this acceptance may be none for the next: other processes use 2.0 cores. "
-        "End what disturbs, and run it again."
     )
 
 
@@ -336,14 +221,6 @@ def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_scree
     assert len(lines) < 40 and max(len(line) for part in shown[:2] for line in part.splitlines()) <= 80
     assert any(re.match(r"node3 +GPU 5 slow \[\+16 %\]", line) for line in lines)
     assert any(re.match(r"node4 +pass \[8 GPUs\]", line) for line in lines)
-
-
-def test_a_slow_node_of_an_unknown_kind_shows_beside_its_peers() -> None:
-    rows = [one for name in "abcd" for one in measured("h200-devices", node=name)]
-    rows += measured("h200-devices", node="slow", slower=1.2)
-    found = accept(rows, [seen(name) for name in ("a", "b", "c", "d", "slow")], shipped=())
-    assert {node.node for node in found.nodes if node.verdict == "slow"} == {"slow"}
-    assert found.verdict == "slow"
 
 
 def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
@@ -430,15 +307,6 @@ def test_a_node_that_was_lost_is_undecided_and_the_others_are_judged() -> None:
     assert advice(found).startswith("Cannot tell about b host: the node was lost: it is dead.")
     alone = accept([], [lost], shipped=SHIPPED)
     assert alone.verdict == "cannot tell" and "verdict" in render(listing_of(alone), "text")
-
-
-def test_a_slow_node_stands_out_beside_one_that_was_disturbed() -> None:
-    rows = [one for one in measured("h200-accept", flag=Flag.BUSY_HOST) if one.judged.kind == "cpu"]
-    rows += [replace(one, flags=frozenset()) for one in measured("h200-accept", node="b", slower=9)]
-    found = accept(
-        [one for one in rows if one.judged.kind == "cpu"], [NodeSeen(node="a"), NodeSeen(node="b")], shipped=()
-    )
-    assert unit(found, "host", "b").verdict == "slow" and unit(found, "host").verdict == "not judged"
 
 
 def test_a_trial_that_failed_leaves_the_unit_open() -> None:

@@ -1,21 +1,12 @@
 """The workload `loss`: what the output head and the loss take by themselves, by each implementation."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from lmsweep.orchestrator.features.alone.loss_alone import LossStep
-from lmsweep.orchestrator.planning.durations import once_seconds
 from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.workloads import our_workloads
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 
@@ -66,49 +57,12 @@ def test_the_peak_of_a_chunked_loss_holds_no_logits_of_all_tokens() -> None:
     assert peaks["chunked"] < LOGITS < 3 * LOGITS < peaks["cross_entropy"] <= peaks["eager"]
 
 
-def test_a_step_is_forward_and_backward_of_hidden_states_and_the_weight() -> None:
-    config = TrialConfig(d_model=32, vocab_size=2000, context_length=16, batch_size=2, precision="bf16")
-    step = LossStep(config, MATH_MODES["bf16"].without_autocast())
-    for phase in step.phases():
-        phase.run()
-    assert step.hidden.dtype == step.weight.dtype == torch.bfloat16
-    assert step.loss is not None and step.loss.dtype == torch.float32
-    assert step.hidden.grad is not None and step.weight.grad is not None
-    step.drop()
-    assert step.loss is step.hidden.grad is step.weight.grad is None
-
-
-def test_the_plan_expects_time_that_grows_with_the_vocabulary() -> None:
-    small = TrialConfig(d_model=4096, context_length=8192, vocab_size=32_000, batch_size=1, precision="bf16")
-    h100 = find_device("NVIDIA H100 80GB HBM3")
-    assert h100
-    of_small, of_large = (
-        once_seconds(one, our_workloads()["loss"], rates_of(h100))
-        for one in (small, replace(small, vocab_size=128_000))
-    )
-    assert of_large == pytest.approx(4 * of_small, rel=0.05)
-    products = 6 * 8192 * 4096 * 32_000 / h100.bf16
-    assert products < of_small < 10 * products
-
-
 @pytest.mark.parametrize(
     ("field", "value", "reason"), [("compile", "block", "no block to compile"), ("loss", "liger", "device: cuda")]
 )
 def test_what_would_have_no_effect_or_is_missing_is_unsupported(field: str, value: str, reason: str) -> None:
     (row,) = measured(**{field: value}).values()
     assert row.status == Status.UNSUPPORTED and reason in str(row.error)
-
-
-@pytest.mark.usefixtures("forget_code")
-@pytest.mark.slow
-def test_a_loss_that_compiles_itself_has_done_so_before_the_warm_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(LOSSES)
-    rows = measured(loss="./mine.py:compiles_itself")
-    assert [row.error for row in rows.values() if row.error] == []
-    assert Flag.RECOMPILED not in rows["step", "time"].flags
 
 
 @needs_cuda

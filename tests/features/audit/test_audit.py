@@ -4,7 +4,6 @@ import csv
 import json
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import jsonschema
@@ -15,7 +14,7 @@ from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
-from lmsweep.orchestrator.features.audit.prediction import USUAL_DEVIATION, USUAL_MFU, Predicted, predicted
+from lmsweep.orchestrator.features.audit.prediction import Predicted, predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
 from lmsweep.trials.spec.quantities import gib
 from tests.support.browser import beyond_a_screen
@@ -132,15 +131,6 @@ def test_where_a_step_fits_by_checkpointing_alone_the_audit_assumes_it_as_fits_d
     assert stated.startswith("cannot tell: ") and "it does not fit, as `lmsweep fits` says, too: without act" in stated
 
 
-def test_the_first_example_of_the_help_is_possible_with_or_without_checkpointing() -> None:
-    text = answer_here("audit", "--help").stdout
-    example = next(line.split() for line in text.splitlines() if line.strip().startswith("lmsweep audit --"))
-    (found,) = json.loads(answer_here(*example[1:], "--format", "json").stdout)["claims"]
-    assert found["verdict"] == "possible"
-    assert "with and without were tried; without it one sequence needs" in found["varied"][0]
-    assert found["varied"][1].startswith("batch not stated: 1 to 4 give "), "16 fit by no way"
-
-
 def test_what_fits_without_checkpointing_is_not_assumed_to_have_it() -> None:
     claim = claim_of({**SMALL, "tokens/s": "1", "checkpointing": None})
     found = predicted(claim, asked_of([claim]))
@@ -202,30 +192,10 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     assert beyond_a_screen(page, 390) == []
 
 
-def found_of(**stated: str) -> Predicted:
-    claim = claim_of(SMALL | {"tokens/s": "1"} | stated)
-    found = predicted(claim, asked_of([claim]))
-    assert isinstance(found, Predicted), found
-    return found
-
-
-@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
-def test_the_usual_mfu_of_training_runs_narrows_the_interval_but_not_of_a_step_that_is_slow_by_choice() -> None:
-    def off(found: Predicted) -> float:  # a single run: its own prediction
-        return found.middle / (found.run.tokens / found.run.seconds)
-
-    whole, lora = found_of(), found_of(method="lora")
-    assert off(lora) == pytest.approx(1)
-    assert whole.deviation < USUAL_DEVIATION and whole.deviation < lora.deviation
-    (share,) = [one.share for one in judged(Case(claim=claim_of(SMALL | {"tokens/s": str(whole.middle)}),
-                predicted=whole)).utilisation if one.convention == "full"]  # fmt: skip
-    assert (off(whole) - 1) * (USUAL_MFU - share) > 0, "the middle moves towards the usual MFU"
-    assert off(found_of(attention="eager")) == pytest.approx(1)
-
-
-@cache
-def honest() -> list[Case]:
-    claims = [claim_of(row) for row in read("honest.csv")]
+@pytest.fixture(scope="module", params=[3, pytest.param(1, marks=pytest.mark.slow)])
+def honest(request: pytest.FixtureRequest) -> list[Case]:
+    """Every third public row, or all."""
+    claims = [claim_of(row) for row in read("honest.csv")[:: request.param]]
     answers, cases = asked_of(claims), []
     for claim in claims:
         found = predicted(claim, answers)
@@ -240,23 +210,23 @@ def times(claim: Claim, factor: float) -> Claim:
     return replace(claim, **changed, **({"step_seconds": claim.step_seconds / factor} if claim.step_seconds else {}))
 
 
-def test_public_rows_are_possible() -> None:
-    assert [judged(case).verdict for case in honest()] == ["possible"] * len(honest())
+def test_public_rows_are_possible(honest: list[Case]) -> None:
+    assert [judged(case).verdict for case in honest] == ["possible"] * len(honest)
 
 
 @pytest.mark.parametrize("factor", [4.0, 1 / 3])
-def test_public_rows_with_a_factor_are_flagged(factor: float) -> None:
+def test_public_rows_with_a_factor_are_flagged(honest: list[Case], factor: float) -> None:
     expected = {"impossible"} if factor > 1 else {"slow"}
-    assert {judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest()} == expected
+    assert {judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest} == expected
 
 
-def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so() -> None:
-    cases = [case for case in honest() if case.claim.count > 1 and case.claim.tokens_per_second_per_gpu]
+def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: list[Case]) -> None:
+    cases = [case for case in honest if case.claim.count > 1 and case.claim.tokens_per_second_per_gpu]
     for case in cases:
         rate = (case.claim.tokens_per_second_per_gpu or 0) * case.claim.count
         found = judged(replace(case, claim=replace(case.claim, tokens_per_second_per_gpu=rate)))
         assert "per node or per GPU" in [one.cause for one in found.explanations[:3]], case.claim
-    assert len(cases) >= 5
+    assert len(cases) >= 3
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """A claim: what is read of options and tables, what is missing, and what is wrong."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,6 @@ from lmsweep.orchestrator.features.audit.asking import why_unpredicted
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, least_seconds
 from lmsweep.orchestrator.features.audit.claims.models import model_named
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
-from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.trials.code.hub_configurations import FOLDER
 from lmsweep.trials.spec.errors import RequestError
 
@@ -132,23 +130,6 @@ def test_the_bound_is_the_peak_for_large_batches_and_the_bandwidth_for_small_one
 def test_adapters_leave_out_the_gradients_of_weights() -> None:
     full, lora = (claim_of(LLAMA | {"tokens/s": "1", "method": method}) for method in ("full", "lora"))
     assert 1.4 < least_seconds(full) / least_seconds(lora) < 1.5
-
-
-def test_fields_of_a_claim_are_options(tmp_path: Path) -> None:
-    from lmsweep.orchestrator.features.audit import STATED
-    from lmsweep.orchestrator.features.audit.claims.read_claim import COLUMNS
-
-    named = {COLUMNS[option.replace("-", "_")] if option not in COLUMNS else COLUMNS[option] for option in STATED}
-    assert named == {*Claim.__dataclass_fields__} - {"name"}
-
-
-def test_layers_with_a_sliding_window_count_the_positions_that_it_shows() -> None:
-    model = model_named("openai/gpt-oss-20b")
-    assert (model.window, model.windowed_layers) == (128, 12)  # every second of 24
-    every = model.attention_flops(4096)
-    assert model.windowed_flops(4096) == pytest.approx(every / 2 + every / 2 * (256 - 128**2 / 4096) / 4096)
-    assert model.windowed_flops(100) == model.attention_flops(100)
-    assert model_named("qwen3-8b").window is None
 
 
 @pytest.mark.parametrize(

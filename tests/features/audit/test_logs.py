@@ -1,10 +1,6 @@
 """Logs: each trainer is known by its lines, and what they say is the claim."""
 
 import json
-import re
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -55,32 +51,6 @@ def test_the_lines_that_were_read_are_shown_and_the_first_steps_do_not_count() -
 def test_a_text_that_no_trainer_wrote_is_refused_with_the_names_of_those_that_are_known() -> None:
     with pytest.raises(RequestError, match=r"^notes\.txt: no line is known of a trainer's log \(torchtitan, nanochat"):
         read_log("a quiet day\n", "notes.txt")
-
-
-TRAINER = """
-import torch, transformers
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
-transformers.logging.set_verbosity_info()
-rows = [{"input_ids": (ids := torch.arange(32) % 50), "labels": ids}] * 80
-model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2))
-asked = TrainingArguments(OUTPUT, max_steps=20, per_device_train_batch_size=2, gradient_accumulation_steps=2,
-                          logging_steps=5, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no")
-Trainer(model=model, args=asked, train_dataset=rows).train()
-"""
-
-
-@pytest.mark.slow  # the log of TRL above is of the same trainer
-@pytest.mark.skipif(not (find_spec("transformers") and find_spec("accelerate")), reason="transformers is not installed")
-def test_the_log_of_the_hugging_face_trainer_is_read_as_it_writes_it(tmp_path: Path) -> None:
-    script = TRAINER.replace("OUTPUT", repr(str(tmp_path / "out")))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    log = read_log(done.stdout + done.stderr, "train.log")
-    assert log.trainer.name == "Hugging Face Trainer (TRL)"
-    claim = claim_of(log.texts | {"gpus": "H100"})
-    assert (claim.batch, claim.accumulate, claim.global_batch) == (2, 2, 4)
-    printed = re.search(r"'train_samples_per_second': '?([\d.]+)", done.stdout + done.stderr)
-    assert printed
-    assert claim.samples_per_second == pytest.approx(float(printed[1]))
 
 
 def test_a_log_beside_options_is_one_claim(tmp_path: Path) -> None:

@@ -6,16 +6,14 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.terminal_table import terminal_text
-from lmsweep.orchestrator.features.beside.pairs import NoCounterpartError, paired, pairs
+from lmsweep.orchestrator.features.beside.pairs import NoCounterpartError, paired
 from lmsweep.orchestrator.features.beside.side_by_side import SideBySide
 from lmsweep.orchestrator.features.beside.side_by_side import beside as beside_published
-from tests.comparison.test_device_first import times
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, gpu, samples
 
@@ -23,7 +21,7 @@ COURSE: dict[str, Any] = {"context_length": 256, "batch_size": 4, "attention": "
 
 
 def beside(attempts: Attempts, name: str = "published") -> pd.DataFrame:
-    return pairs(analysis.load(attempts.store, pooled=False), name)
+    return paired(analysis.load(attempts.store, pooled=False), name).frame
 
 
 def test_each_pair_has_its_number_its_interval_and_a_verdict(attempts: Attempts) -> None:
@@ -39,18 +37,6 @@ def test_each_pair_has_its_number_its_interval_and_a_verdict(attempts: Attempts)
     assert row["measurement_id"] in set(analysis.load(attempts.store)["measurement_id"])
     assert row["clock"] == "wall" and row["verdict"] in ("faster", "ambiguous") and row["hardware"] == "RTX PRO 6000 WK"
     assert row["differs"] == "not stated: warmup_steps, measure_steps, software"
-
-
-def test_every_ratio_has_a_verdict_and_an_interval_unless_the_number_is_too_uncertain_for_one(
-    attempts: Attempts,
-) -> None:
-    for precision in ("fp32", "tf32", "bf16"):
-        values = {"forward.time": samples(0.01, 1e-5), "backward.time": samples(0.02, 1e-5)}
-        attempts.ok(gpu(precision=precision, **COURSE), values)
-    found = beside(attempts)
-    assert set(found["verdict"]) <= {"faster", "slower", "same", "host-limited", "ambiguous"}
-    uncertain = found["theirs_flags"].map(lambda words: bool({"host_bound", "wide_spread"} & set(words)))
-    assert found.loc[~uncertain, ["ratio_low", "ratio_high"]].notna().all(axis=None)
 
 
 def test_a_warm_up_that_is_stated_is_that_of_the_result_and_else_one_in_a_steady_state_stands_for_it(
@@ -80,28 +66,6 @@ def test_a_number_that_its_source_contradicts_counts_in_no_mean(attempts: Attemp
         found["seed2 e2e_bf16", "backward"] == ("backward_by_subtraction",) and not found["seed2 e2e_bf16", "forward"]
     )
     assert found["seed4 mixed_precision", "forward"] == ("host_bound",)
-
-
-def test_beside_a_store_the_verdict_is_that_of_the_comparison_of_both(tmp_path: Path) -> None:
-    stores = [Attempts(tmp_path / name) for name in ("one", "other")]
-    for factor, store in zip((1, 1.2), stores, strict=True):
-        for context_length in (256, 512):
-            store.ok(gpu(context_length=context_length), times(0.01 * factor, 0.02))
-    found = beside(stores[0], str(tmp_path / "other"))
-    assert (
-        set(found["clock"]) == {"device"} and np.allclose(found["ratio"], 1.2) and set(found["verdict"]) == {"slower"}
-    )
-
-
-def test_a_context_length_that_a_report_takes_for_one_that_a_source_leaves_open_is_taken_for_no_other_report(
-    attempts: Attempts,
-) -> None:
-    attempts.ok(gpu(precision="bf16", **COURSE), {"forward.time": samples(0.01, 1e-5)})
-    before = beside(attempts)["context_length_there"]
-    assert before.isna().any()
-    taken = paired(analysis.load(attempts.store, pooled=False), "published", analysis.load(attempts.store)).frame
-    assert taken["context_length_there"].notna().all()
-    pd.testing.assert_series_equal(beside(attempts)["context_length_there"], before)
 
 
 def test_results_without_a_counterpart_are_refused(attempts: Attempts) -> None:
@@ -135,8 +99,3 @@ def shipped() -> SideBySide:
 def test_no_line_of_the_answer_is_wrapped_by_a_terminal(shipped: SideBySide, columns: int) -> None:
     shown = "".join(str(terminal_text(one, width=columns)) for one in shipped.brief())
     assert shown.count("\n") <= 40 and max(map(len, shown.splitlines())) <= columns
-
-
-def test_each_result_has_one_line_with_the_published_tables_as_columns(shipped: SideBySide) -> None:
-    for one in shipped.cells():
-        assert not one.frame.duplicated(one.keys).any()

@@ -91,16 +91,6 @@ def test_a_loss_alone_stands_beside_the_same_loss_of_the_same_vocabulary(attempt
     assert found.to_dict() == {"liger": pytest.approx(0.1667087), "cross_entropy": pytest.approx(0.1114547)}
 
 
-def test_weights_in_float16_are_compared_with_weights_in_bfloat16_and_a_note_says_so(attempts: Attempts) -> None:
-    forward = config("llama-3.2-1b", context_length=128, batch_size=4, vocab_size=128256, precision="bf16_pure",
-                     compile="block", attention="sdpa", device="cuda", num_kv_heads=8, tied_head=True,
-                     mode="train_forward")  # fmt: skip
-    attempts.ok(forward, {"forward.time": (0.01,) * 3})
-    (line,) = lines(attempts).to_dict("records")
-    assert line["source"] == "accelerate regional compilation, Regional compilation"
-    assert line["differs"].startswith("precision fp16_pure")
-
-
 def test_every_rate_of_attention_is_below_the_peak_of_its_device_and_every_model_is_a_size() -> None:
     table = public_benchmarks()
     h100 = find_device("NVIDIA H100 80GB HBM3")

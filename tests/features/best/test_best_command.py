@@ -1,10 +1,7 @@
 """`lmsweep best` with real trials: what it measures is stored, and neither a kill nor a second run loses any of it."""
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import pytest
 
 from lmsweep.analysis import load
 from tests.support.command import (
-    ROOT,
     answer_here,
     interrupt,
     lmsweep,
@@ -57,59 +53,10 @@ def test_a_search_answers_and_a_run_continues_from_its_results(tmp_path):
     assert f"2 trials, {2 - len(searched)} to run" in plan
 
 
-READS = """
-import sys
-sweep, seen = sys.argv[2], []
-sys.addaudithook(lambda event, args: seen.append(args[0]) if event == "open" and str(args[0]) == sweep else None)
-from lmsweep.orchestrator.cli import main
-try:
-    main()
-finally:
-    print("reads:", len(seen))
-"""
-
-
-def test_a_search_reads_its_sweep_file_once(tmp_path):
-    sweep, store = grid(tmp_path), shutil.copytree(ROOT / "tests/support/stores/cpu", tmp_path / "results")
-    words = ["best", str(sweep), "--store", str(store), "--no-predict", "--price", "H100=2"]
-    done = subprocess.run([sys.executable, "-c", READS, *words], capture_output=True, text=True, check=False)
-    assert "--price H100: no such device here" in done.stderr, done.stderr  # planned, and nothing runs yet
-    assert done.stdout.endswith("reads: 1\n")
-
-
 def test_a_search_decides_how_often_a_cell_is_measured(tmp_path):
     done = answer_here("best", grid(tmp_path), "--store", tmp_path / "results", "--set", "processes=2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--set processes: best decides" in done.stderr and done.stderr.count("\n") == 1
-
-
-BLAS_THREADS = """
-import ctypes, os, sys
-os.sched_setaffinity(0, range(os.cpu_count()))
-from lmsweep.orchestrator.cli import main
-sys.argv = ["lmsweep", "best", "h200-best-2.7b", "--no-predict"]
-try:
-    main()
-except SystemExit:
-    pass
-maps = open("/proc/self/maps").read().split()
-libraries = {one for one in maps if "openblas" in one and one.endswith(".so")}
-names = ["scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads", "openblas_get_num_threads"]
-for path in libraries:
-    library = ctypes.CDLL(path)
-    print("threads", [getattr(library, name)() for name in names if hasattr(library, name)])
-print("inherited", os.environ.get("OPENBLAS_NUM_THREADS"))
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
-def test_the_arithmetic_of_a_search_takes_one_core_from_the_trials(monkeypatch):
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    done = subprocess.run([sys.executable, "-c", BLAS_THREADS], capture_output=True, text=True, check=True)
-    found = done.stdout.splitlines()
-    threads = [line for line in found if line.startswith("threads")]
-    assert threads and set(threads) == {"threads [1]"}
-    assert "inherited None" in found, "the processes of the trials do not inherit the limit"
+    assert "--set processes: best decides" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -12,14 +12,14 @@ from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.orchestrator.features.best.searching.candidates import search_of
 from lmsweep.orchestrator.features.best.searching.search import STOP_PROBABILITY, Search
 from lmsweep.orchestrator.features.best.standing import MOST_WRONG, RIGHT_MARGIN
-from lmsweep.orchestrator.features.best.surrogate import Space, Surrogate
+from lmsweep.orchestrator.features.best.surrogate import Space
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.statistics.variation import PRIORS, Kind
+from lmsweep.trials.statistics.variation import Kind
 from tests.support.made_up_results import H200, Attempts, config, samples
 from tests.support.simulated_grids import SHARE, TEST_SEEDS, searched, simulate
 
@@ -57,23 +57,6 @@ def test_the_best_of_additive_effects_is_found_without_running_most_cells() -> N
     assert one.doubt() < STOP_PROBABILITY
 
 
-def test_every_value_is_tried_first() -> None:
-    order = run(search(), dict(enumerate(COSTS.tolist())))
-    first = [CELLS[cell] for cell in order[:4]]
-    assert {value for cell in first for value in cell} == set(EFFECTS)
-
-
-def test_likely_cells_are_mostly_chosen_next() -> None:
-    one, left, named, followed = search(), set(range(len(CELLS))), list[int](), list[bool]()
-    while (cell := one.choose(left)) is not None:
-        followed += [cell in named[:4]] if named else []
-        left.discard(cell)
-        assert set(one.likely) <= left
-        named = one.likely
-        one.learn(cell, measured(float(COSTS[cell])))
-    assert followed and sum(followed) > len(followed) / 2
-
-
 def test_a_value_that_always_fails_is_soon_avoided() -> None:
     costs = {index: None if "sdpa" in cell else COSTS[index] for index, cell in enumerate(CELLS)}
     one = search()
@@ -93,32 +76,6 @@ def test_cells_that_run_at_the_same_time_differ() -> None:
         one.learn(cell, measured(float(COSTS[cell])))
     again = [one.choose(left - {*chosen}) for _ in range(3)]
     assert len({*again} - {None}) == len([cell for cell in again if cell is not None])
-
-
-def test_noise_keeps_the_search_from_being_sure() -> None:
-    """Where a value is known to 50 % only, no cell is ruled out by a few others."""
-    one, left = search(), set(range(len(CELLS)))
-    for _ in range(8):
-        cell = one.choose(left)
-        assert cell is not None
-        left.discard(cell)
-        one.learn(cell, measured(float(COSTS[cell]), 0.5))
-    assert one.doubt() > STOP_PROBABILITY
-
-
-def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
-    space = Space.of(list(AXES), CELLS)
-    rng = np.random.default_rng(0)
-    chosen = rng.permutation(len(CELLS))[:10]
-    values = COSTS[chosen] - COSTS.mean() + rng.normal(0, 0.01, 10)
-    surrogate = Surrogate(space, space.codes[chosen], values, np.full(10, 0.01))
-    at = rng.normal(-1.5, 0.5, len(space.axes) + 2)
-    _, gradient = surrogate.loss(at, values)
-    for place in range(len(at)):
-        step = np.zeros(len(at))
-        step[place] = 1e-5
-        slope = (surrogate.loss(at + step, values)[0] - surrogate.loss(at - step, values)[0]) / 2e-5
-        assert gradient[place] == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
 
 def outcomes(seeds: range) -> tuple[float, float]:
@@ -149,13 +106,6 @@ def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
     right, share = outcomes(range(TEST_SEEDS, TEST_SEEDS + 1000))
     assert right >= 0.95
     assert share < SHARE
-
-
-def test_money_begins_where_speed_does_as_waiting_is_paid_for_too() -> None:
-    """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
-    configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
-    chosen = [search_of_trials(configs, goal).choose({0, 1}) for goal in ("tokens/s", "$/Mtoken")]
-    assert chosen[0] == chosen[1]
 
 
 def test_an_axis_of_null_and_a_value_is_searched() -> None:
@@ -225,25 +175,6 @@ def test_a_search_learns_of_a_trial_what_the_answer_reads_of_it_from_the_store(
         assert cost and one.results.measured[0].logs == pytest.approx(cost.processes.logs, abs=1e-12)
         assert replace(one.results.measured[0], logs=cost.processes.logs) == cost.processes
         assert one.results.errors()[0] == pytest.approx(cost.error)
-
-
-@pytest.mark.parametrize("shares", [(0.9, 0.97), (0.97, 0.9, 0.5), (0.97, 0.9, 0.97)])
-def test_a_cell_whose_processes_differ_in_kind_is_of_the_widest_in_the_search_as_in_the_answer(
-    attempts: Attempts, shares: tuple[float, ...]
-) -> None:
-    """Of their distances only those between processes of one kind say how far processes of this kind differ."""
-    aim = parse_aim("tokens/s", [], [])
-    one = Search(Space.of([], [[]]), prior=np.zeros(1), seconds=np.ones(1), aim=aim)
-    for place, busy in enumerate(shares):
-        seconds = samples(0.04 * 1.01**place, 1e-5)
-        times = {"step.time": seconds, "step.device_time": tuple(busy * number for number in seconds)}
-        one.learn_trial(0, attempts.ok(config("small", device="cuda"), times))
-    (stored,) = cells_of(load(attempts.store))
-    cost = stored.cost(aim)
-    assert cost and one.results.measured[0].kind == cost.processes.kind == ("host" if 0.5 in shares else "wall_waits")
-    assert one.results.errors()[0] == pytest.approx(cost.error)
-    like = min(shares)  # those of the widest kind
-    assert cost.error.freedom == PRIORS[cost.processes.kind].freedom + shares.count(like) - 1 + len(shares) - 1
 
 
 def test_what_processes_of_one_device_show_says_nothing_of_another(attempts: Attempts) -> None:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 import pytest
 
 import lmsweep
-from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
 
 STORE = "h200-best-2.7b"
@@ -89,10 +88,3 @@ def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(word
     done = answer_here("best", *words)
     assert (done.returncode, done.stdout) == (2, "") and message in done.stderr
     assert "predicting" not in done.stderr
-
-
-def test_from_python_what_is_no_store_and_no_sweep_is_refused() -> None:
-    with pytest.raises(RequestError, match="nowhere is neither a file nor the name of a packaged sweep"):
-        lmsweep.best("nowhere")
-    with pytest.raises(RequestError, match="overrides change a sweep"):
-        lmsweep.best(["nowhere", STORE])

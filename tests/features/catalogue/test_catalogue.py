@@ -4,7 +4,6 @@ import json
 from collections import Counter
 
 from lmsweep.orchestrator.feature import packaged_sweeps
-from lmsweep.orchestrator.features.catalogue.listed import ListedSweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from tests.support.command import ROOT, lmsweep_here
@@ -32,15 +31,3 @@ def test_the_json_has_each_sweep_with_the_number_of_its_trials_that_can_run_here
     assert listed["quick"]["trials"] == len(trials) and listed["quick"]["fewest_gpus"] == 0
     assert listed["quick"]["run_here"] == sum(one.config.world_size <= len(usable_cores()) for one in trials)
     assert listed["fsdp"]["fewest_gpus"] == min(one.config.world_size for one in load_sweep("fsdp").trials)
-
-
-def test_a_line_says_how_many_trials_run_here_or_what_they_need() -> None:
-    def words(run_here: int | None, gpus: int = 2) -> str:
-        named = {"name": "ddp", "question": "Which?", "description": "Ways."}
-        return ListedSweep(**named, trials=8, run_here=run_here, fewest_gpus=gpus).words
-
-    assert words(8) == "  8 trials, all run here   Ways."
-    assert words(3) == "  8 trials, 3 run here     Ways."
-    assert words(0) == "  8 trials, needs 2 GPUs   Ways."
-    assert words(0, gpus=1) == "  8 trials, needs 1 GPU    Ways."
-    assert words(None) == "  8 trials, none run here  Ways."

@@ -72,15 +72,6 @@ class Norm(Net):
         return x + self.norm(x.mean(1))[:, None]
 
 
-class Mode(Net):
-    def __init__(self, vocab_size, training):
-        super().__init__(vocab_size)
-        self.wanted = training
-    def change(self, x, tokens):
-        assert self.training == self.wanted
-        return x
-
-
 class Remembers(Net):
     """The second iteration reads what the first left."""
     def __init__(self, vocab_size, detached):
@@ -120,28 +111,9 @@ class Wide(Net):
         return x @ torch.eye(16, dtype=torch.float32)
 
 
-class Reads(Net):
-    def change(self, x, tokens):
-        return x * (1 if float(x.sum()) > 0 else 2)
-
-
 class Pooled(Net):
     def forward(self, tokens):
         return super().forward(tokens).mean(1)
-
-
-class Own(Net):
-    def forward(self, tokens, targets=None):
-        logits = super().forward(tokens)
-        if targets is None:
-            return logits[:, -1:], None
-        return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-class Frozen(Net):
-    def __init__(self, vocab_size):
-        super().__init__(vocab_size)
-        self.requires_grad_(False)
 
 
 def loss_of_any(logits, targets):
@@ -149,10 +121,6 @@ def loss_of_any(logits, targets):
 
 def loss_of_context(logits, targets):
     return functional.cross_entropy(logits.view(-1, 24, 50).flatten(0, 1), targets.view(-1, 24).flatten())
-
-def loss_of_batch(logits, targets):
-    assert len(logits) == 3
-    return loss_of_any(logits, targets)
 
 def loss_of_each(logits, targets):
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
@@ -180,10 +148,6 @@ class Closure(Plain):
     def step(self, closure):
         loss = closure()
         super().step()
-
-class Asks(Plain):
-    def step(self, closure=None):
-        assert closure is not None, "it requires closure"
 
 class Matrices(Plain):
     def step(self):
@@ -228,8 +192,6 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("Fixed", {"batch_size": 6, "accumulate": 2, "model_args": '{"batch": 3}'}),
     ("Norm", {}),
     ("Norm", {"batch_size": 1}),
-    ("Mode", {"model_args": '{"training": false}'}),
-    ("Mode", {"model_args": '{"training": false}', "mode": "forward"}),
     ("Remembers", {"model_args": '{"detached": true}'}),
     ("Remembers", {"model_args": '{"detached": false}'}),
     ("Remembers", {"model_args": '{"detached": false}', "mode": "train_forward"}),
@@ -239,10 +201,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("Wide", {}),
     ("Wide", {"precision": "bf16"}),
     ("Wide", {"precision": "bf16_pure"}),
-    ("Reads", {}),
     ("Pooled", {}),
-    ("Own", {"loss": "eager"}),
-    ("Frozen", {}),
     ("Net", {"precision": "fp16"}),
     ("Net", {"zero_grad": "before_backward", "optimizer": "sgd"}),
 ]
@@ -250,12 +209,10 @@ PARTS: list[tuple[str, str, dict[str, Any]]] = [
     ("loss", "loss_of_any", {}),
     ("loss", "loss_of_context", {}),
     ("loss", "loss_of_context", {"context_length": 16}),
-    ("loss", "loss_of_batch", {}),
     ("loss", "loss_of_each", {}),
     ("optimizer", "Plain", {}),
     ("optimizer", "Scheduled", {}),
     ("optimizer", "Closure", {}),
-    ("optimizer", "Asks", {}),
     ("optimizer", "Matrices", {}),
     ("optimizer", "RefusesVectors", {}),
     ("optimizer", "Ranks", {}),

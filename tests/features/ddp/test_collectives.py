@@ -6,14 +6,11 @@ from typing import get_args
 
 import pytest
 
-from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.words import Collective
 from tests.support.command import lmsweep
 
@@ -45,23 +42,10 @@ def test_two_ranks_time_each_collective_and_count_as_nccl_tests_do(runner, envir
     assert median(found["collective.bus_bandwidth"]) == pytest.approx(factor * median(rates))
 
 
-def test_the_bus_factors_are_those_of_nccl_tests():
-    assert [bus_factor("all_reduce", ranks) for ranks in (1, 2, 4, 8)] == [0.0, 1.0, 1.5, 1.75]
-    for collective in ("all_gather", "reduce_scatter", "all_to_all"):
-        assert [bus_factor(collective, ranks) for ranks in (2, 4, 8)] == [0.5, 0.75, 0.875]
-    assert [bus_factor(collective, 4) for collective in ("broadcast", "send_recv")] == [1.0, 1.0]
-
-
 def test_what_has_no_effect_is_unsupported_with_the_reason(runner, environment):
     rows = run(runner, environment, world_size=1)
     assert [row.status for row in rows] == [Status.UNSUPPORTED]
     assert "one rank sends nothing" in (rows[0].error or "")
-
-
-def test_a_collective_has_identifiers_of_its_own_and_needs_no_model():
-    configs = [trial.config for trial in load_sweep("collectives").trials]
-    assert len({trial_id(config) for config in configs}) == len(configs) == 66
-    assert {config.d_model for config in configs} == {0}
 
 
 @pytest.mark.slow

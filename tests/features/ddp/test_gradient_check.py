@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
-from lmsweep.orchestrator.features.ddp.checked.gradient_check import gathered, gradient_error, part_like
+from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
 from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
 from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
@@ -74,35 +73,6 @@ def test_ranks_that_share_a_weight_with_a_wrong_one_are_named():
     assert in_ranks(complaint, replace(FOUR, tp=2, ddp="naive")).startswith("gradients of ranks 2, 3 are off by 0.")
     of_norm = in_ranks(complaint_of_norm, replace(FOUR, tp=2))
     assert of_norm.startswith("gradients of ranks 1, 3 are off by 0."), "each rank of a layer has the whole norm"
-
-
-DIVIDED: dict[str, dict[str, Any]] = {
-    "fsdp, odd": {"d_model": 40, "d_ff": 54, "vocab_size": 51},
-    "more ranks than rows": {"d_model": 4, "num_heads": 2, "d_ff": 2, "vocab_size": 5},
-    "hsdp": {"ddp": "hsdp", "shards": 2},
-    "fsdp x tp": {"tp": 2},
-    "fsdp x tp, odd": {"tp": 2, "d_model": 40, "d_ff": 54, "vocab_size": 51},
-    "tp 4": {"tp": 4, "ddp": "naive"},
-}
-
-
-def are_parts(bench: Workbench, config: TrialConfig) -> list[tuple[str, bool]]:
-    """Whether each rank finds its own part of each weight in the whole one."""
-    found = []
-    for name, fields in DIVIDED.items():
-        parallel = TimedRank(replace(config, **fields), bench.math_mode)
-        parallel.build()
-        weights = [weight.detach() for weight in parallel.parameters()]
-        same = [torch.equal(part_like(weight, gathered(weight)), part_of(weight)) for weight in weights]
-        count = torch.tensor(sum(same))
-        torch.distributed.all_reduce(count)
-        found.append((name, count.item() == len(weights) * config.world_size))
-    return found
-
-
-@pytest.mark.slow  # four ranks on two cores
-def test_a_rank_finds_its_part_of_a_whole_tensor_however_it_is_divided():
-    assert dict(in_ranks(are_parts, FOUR)) == dict.fromkeys(DIVIDED, True)
 
 
 def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:

@@ -1,18 +1,15 @@
 """The step without synchronization of sharded weights: what it needs, and ranks in which it does not fit, with gloo."""
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import psutil
 import pytest
 
-from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
-from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.step_pairs import (
     DoesNotFit,
     Pair,
@@ -24,9 +21,8 @@ from lmsweep.orchestrator.features.ddp.step_pairs import (
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.timing.clock import Iteration, Phase
+from lmsweep.trials.timing.clock import Iteration
 from tests.features.ddp.test_sharding import SMALL, in_ranks
 
 HEAVY: dict[str, Any] = {"d_model": 512, "d_ff": 2048, "num_layers": 4}
@@ -98,47 +94,6 @@ def test_no_rank_gathers_whole_weights_if_one_has_no_room_for_them(fields: dict[
     assert error < 1e-4
 
 
-class Cramped(TimedRank):
-    """A rank whose process may not allocate large tensors in backward of a step without synchronization.
-
-    Large is what fits into none of the arenas of 64 MiB that malloc has reserved.
-    """
-
-    is_local = False
-
-    @contextmanager
-    def local(self) -> Iterator[None]:
-        self.is_local = True
-        try:
-            with super().local():
-                yield
-        finally:
-            self.is_local = False
-
-    def phases(self) -> list[Phase]:
-        forward, backward, *rest = super().phases()
-        return [forward, replace(backward, run=partial(self.limited, backward.run)), *rest]
-
-    def limited(self, run: Callable[[], object]) -> None:
-        if not self.is_local:
-            run()
-            return
-        with at_most(2**24):
-            run()
-
-
-def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
-    assert bench.rank
-    kind = Cramped if bench.rank.index == 1 else TimedRank
-    team = Team(kind(config, bench.math_mode), bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return []
-    rows = [one for one in lead(bench, team) if isinstance(one, Measurement)]
-    team.release()
-    return rows
-
-
 def test_the_values_of_a_step_that_does_not_fit_are_null_with_the_reason_and_the_others_are_not():
     taken = Iteration(phases=(0.1, 0.2, 0.3, 0.1), step=0.7, enqueue=None)
     pairs = [Pair(synchronized=taken, local_by_rank=())] * 3
@@ -149,16 +104,3 @@ def test_the_values_of_a_step_that_does_not_fit_are_null_with_the_reason_and_the
     assert missing == {"local_step.time", "communication.exposed_time", "local_step.skew", *of_ranks}
     assert all(str(rows[name].reason).endswith("did not fit: too little memory") for name in missing)
     assert rows["step.time"].samples == (0.7, 0.7, 0.7)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fields", [{}, {"world_size": 4, "tp": 2}], ids=["fsdp", "fsdp x tp"])
-def test_where_only_the_step_without_synchronization_does_not_fit_the_others_are_measured(fields: dict[str, Any]):
-    large = replace(SMALL, d_model=16, vocab_size=20_000, context_length=512, **fields)  # logits of 82 MB
-    rows = {(one.phase, one.metric): one for one in in_ranks(rows_of_cramped, large)}
-    for name in [("local_step", "time"), ("communication", "exposed_time"), ("rank0", "local_step_time")]:
-        assert rows[name].samples is None
-        assert "did not fit: " in rows[name].reason and "can't allocate memory" in rows[name].reason
-    assert len(rows["step", "time"].samples) == large.measure_steps
-    assert rows["gradients", "relative_error"].samples[0] < 1e-4
-    assert rows["communication", "collectives"].samples[0] > 0

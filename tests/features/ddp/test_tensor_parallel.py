@@ -1,7 +1,5 @@
 """Tensor parallelism: what a rank computes, sends and holds, with gloo."""
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +17,6 @@ from lmsweep.trials.machine.torch_private import TorchDispatchMode
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 from tests.features.ddp.test_sharding import SMALL, check, in_ranks
-from tests.support.command import ROOT
 
 DIVIDED = replace(SMALL, tp=2, ddp="naive", timeout_seconds=300.0)
 PHASES = {"synchronization": "backward"}
@@ -157,12 +154,3 @@ def test_in_16_bits_gradients_are_those_of_one_process_up_to_rounding():
 
 
 # Beside a plan written by hand
-
-
-@pytest.mark.slow  # three processes import torch
-@pytest.mark.timeout(600)
-def test_torchtitans_plan_written_by_hand_runs_beside_ours_on_a_model_whose_queries_share_keys():
-    model = "--model tinyllama-1.1b --layers 1 --vocabulary 100 --batch 1 --context 16 --precision fp32 --device cpu"
-    command = [sys.executable, ROOT / "benchmarks/sharded_beside.py", *model.split(), "--steps", "1"]
-    ran = subprocess.run([*command, "--variants", "tp", "--alternate"], capture_output=True, text=True, check=False)
-    assert "tinyllama-1.1b tp: lmsweep" in ran.stdout, ran.stderr

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import re
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ import pytest
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.features.doctor import examination, machine_checks
 from lmsweep.orchestrator.features.doctor.gpu_inventory import GpuState, gpu_states
-from lmsweep.orchestrator.features.doctor.machine_checks import Finding
+from lmsweep.orchestrator.features.doctor.machine_checks import Found
 from lmsweep.trials.machine import cgroups
 from tests.support.command import answer_here, lmsweep, lmsweep_here
 
@@ -42,12 +41,12 @@ HEALTHY = GpuState(
 )
 
 
-def by_check(findings: Iterator[Finding]) -> dict[str, Finding]:
+def by_check(findings: Iterator[Found]) -> dict[str, Found]:
     return {one.check: one for one in findings}
 
 
 def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_are():
-    done = lmsweep("doctor")
+    done = answer_here("doctor")
     assert done.returncode == 0, done.stderr
     assert "\ndevices " in done.stdout and f"({psutil.cpu_count()} cores)" in done.stdout
     assert re.match(r"(no warnings|1 warning|\d+ warnings)\n", done.stdout)
@@ -60,7 +59,7 @@ def test_a_machine_without_nvidias_driver_says_so_and_a_gpu_that_it_hides_is_a_w
         pytest.skip("this machine has NVIDIA GPUs")
     monkeypatch.setattr(examination, "PCI", tmp_path)
     (only,) = examination.gpus()
-    assert only.found.startswith("none: trials run on the CPU alone (NVML") and only.advice is None
+    assert only.finding.startswith("none: trials run on the CPU alone (NVML") and only.advice is None
     for place, vendor, kind in (("1", "0x10de", "0x030200"), ("2", "0x10de", "0x068000"), ("3", "0x1af4", "0x030000")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "vendor").write_text(f"{vendor}\n")
@@ -87,15 +86,6 @@ def test_each_wrong_state_of_a_gpu_gets_its_own_advice(change, check):
     assert [one.check for one in machine_checks.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
 
 
-def test_unknown_state_of_a_gpu_gives_no_finding():
-    silent = GpuState(
-        name="NVIDIA X",
-        driver_version="1",
-        **dict.fromkeys(set(GpuState.__dataclass_fields__) - {"name", "driver_version"}),
-    )
-    assert list(machine_checks.gpu_findings(silent)) == []
-
-
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "GROUPS", tmp_path / "none")
     monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
@@ -103,21 +93,21 @@ def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     (tmp_path / "memory.max").write_text("2000000000\n")
     quota = by_check(machine_checks.cores())["container CPU quota"]
-    assert quota.found == "1.5 cores" and quota.advice
+    assert quota.finding == "1.5 cores" and quota.advice
     limit = by_check(examination.memory())["container memory limit"]
-    assert limit.found == "1.86 GiB" and limit.advice
+    assert limit.finding == "1.86 GiB" and limit.advice
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert "container CPU quota" not in by_check(machine_checks.cores())
     # Version 1 of control groups says 2^63 bytes, less a page, where there is no limit; others are above the host's.
     for no_limit in (2**63 - 4096, psutil.virtual_memory().total, 2**50):
         (tmp_path / "memory.max").write_text(f"{no_limit}\n")
-        assert by_check(examination.memory())["container memory limit"] == Finding("container memory limit", "none")
+        assert by_check(examination.memory())["container memory limit"] == Found("container memory limit", "none")
     (tmp_path / "cpu.max").write_text("102400000 100000\n")  # 1024 cores
-    assert by_check(machine_checks.cores())["container CPU quota"] == Finding("container CPU quota", "none")
+    assert by_check(machine_checks.cores())["container CPU quota"] == Found("container CPU quota", "none")
 
 
 def test_variable_clocks_are_found(tmp_path, monkeypatch):
-    def governor(word: str) -> Finding:
+    def governor(word: str) -> Found:
         for core in ("cpu0", "cpu1"):
             folder = tmp_path / core / "cpufreq"
             folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +115,7 @@ def test_variable_clocks_are_found(tmp_path, monkeypatch):
         return by_check(examination.clocks())["frequency governor"]
 
     monkeypatch.setattr(examination, "SYSTEM", tmp_path)
-    assert by_check(examination.clocks())["frequency governor"].found.startswith("unknown")
+    assert by_check(examination.clocks())["frequency governor"].finding.startswith("unknown")
     assert governor("powersave").advice
     assert governor("performance").advice is None
     (tmp_path / "intel_pstate").mkdir()
@@ -145,14 +135,7 @@ def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
     kept.parent.mkdir(parents=True)
     kept.touch()
     (found,) = examination.bytecode()
-    assert found == Finding(check="torch bytecode", found="cached")
-
-
-def test_a_full_disk_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(examination, "ENOUGH_DISK", 10**18)
-    assert by_check(examination.disks())["disk for results (here)"].advice
-    monkeypatch.setattr(examination, "ENOUGH_DISK", 1)
-    assert by_check(examination.disks())["disk for results (here)"].advice is None
+    assert found == Found(check="torch bytecode", finding="cached")
 
 
 def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
@@ -181,7 +164,7 @@ def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
 )
 def test_gpus_that_ray_counts_and_no_trial_can_use_are_a_failure(counts: Any, found: str, advice: str) -> None:
     finding = examination.missing_gpus(*counts)
-    assert finding.fails and finding.found.startswith(found) and advice in (finding.advice or "")
+    assert finding.state == "fails" and finding.finding.startswith(found) and advice in (finding.advice or "")
 
 
 @pytest.mark.slow
@@ -192,18 +175,10 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
         monkeypatch.setenv(name, setting)
     own = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 100_000_000}
     cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-    script = (
-        "from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, connect\n"
-        "from lmsweep.orchestrator.cluster.nodes import environment_here\n"
-        "from lmsweep.orchestrator.cluster.placement import live_nodes\n"
-        f"connect({cluster.address!r})\n"
-        "for one in ask_nodes(live_nodes(), environment_here): print('sees', one.get('CUDA_VISIBLE_DEVICES'))\n"
-    )
     try:
         healthy = lmsweep("doctor", "--address", cluster.address)
         cluster.add_node(**{**own, "num_gpus": 2})
         contradictory = lmsweep("doctor", "--address", cluster.address)
-        seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=200)
     finally:
         cluster.shutdown()
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
@@ -211,21 +186,6 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
     (line,) = re.findall(r"^GPUs of this node .*", contradictory.stdout, re.MULTILINE)
     assert "Ray counts 2, NVIDIA's driver " in line and line.rstrip().endswith("fails")
     assert "GPUs of this node: Trials on GPUs fail here. " in contradictory.stdout
-    assert seen.stdout.splitlines() == ["sees 3,4"] * 2, "Ray hides the GPUs of its node from such a task"
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
-        ("nowhere", "'nowhere' is not the address of a Ray cluster"),
-        ("ray://127.0.0.1:10001", "run lmsweep on the head node"),
-    ],
-)
-def test_an_address_without_a_cluster_is_a_wrong_request_within_seconds(address, message):
-    done = answer_here("doctor", "--address", address, RAY_AUTH_MODE="disabled")
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert message in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow  # Ray waits

@@ -77,20 +77,15 @@ BELONGS_TO = [
 
 
 def test_a_kernel_belongs_to_the_innermost_range_around_what_launched_it():
-    for hosts in (HOSTS, HOSTS[::-1]):  # in whatever order the profiler hands them out
+    # While the queue of launches is full the operator waits inside its call to the driver; the wait has its number.
+    wait = HostEvent("Command Buffer Full", 0, 630, 680, number=9)
+    stranger = host("aten::mm", 140, 150, thread=33, sequence=8)  # a thread has its own sequence numbers
+    # In whatever order the profiler hands them out.
+    for hosts in (HOSTS, HOSTS[::-1], [*HOSTS, wait], [wait, *HOSTS], [*HOSTS, stranger]):
         pieces = device_pieces(hosts, surroundings(hosts), DEVICES)
         assert [piece.range for piece in pieces] == BELONGS_TO
         assert [piece.operator for piece in pieces][:3] == ["aten::exp", "aten::mm", "aten::mm"]
         assert sum(piece.duration for piece in pieces) == sum(event.end - event.start for event in DEVICES)
-
-
-def test_a_wait_for_a_full_queue_launches_nothing():
-    # While the queue of launches is full the operator waits inside its call to the driver; the wait has its number.
-    wait = HostEvent("Command Buffer Full", 0, 630, 680, number=9)
-    for hosts in ([*HOSTS, wait], [wait, *HOSTS]):
-        pieces = device_pieces(hosts, surroundings(hosts), DEVICES)
-        assert [piece.range for piece in pieces] == BELONGS_TO
-        assert [piece.operator for piece in pieces if piece.range == "optimizer"] == ["aten::_fused_adamw_"]
 
 
 def test_backward_belongs_to_the_latest_forward_operator_of_its_number():
@@ -104,12 +99,6 @@ def test_backward_belongs_to_the_latest_forward_operator_of_its_number():
     hosts = [*HOSTS, *later]
     (piece,) = device_pieces(hosts, surroundings(hosts), [DeviceEvent("gemm", 2400, 2500, operator=22)])
     assert piece.range == "backward of feed_forward"
-
-
-def test_a_thread_has_its_own_sequence_numbers():
-    stranger = host("aten::mm", 140, 150, thread=33, sequence=8)
-    hosts = [*HOSTS, stranger]
-    assert [piece.range for piece in device_pieces(hosts, surroundings(hosts), DEVICES)] == BELONGS_TO
 
 
 def test_more_than_one_percent_without_a_range_is_flagged():

@@ -87,13 +87,6 @@ def test_nsys_without_a_profile_to_take_is_refused():
 
 
 @pytest.mark.slow
-def test_a_trial_that_asks_for_nsys_where_there_is_none_is_unsupported(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    (row,) = run_here(Trial(config=config("tiny", profiler="nsys"), workloads=("profile",), sweep="test"))
-    assert isinstance(row, Record) and row.status == "unsupported" and "nsys" in (row.error or "")
-
-
-@pytest.mark.slow
 def test_nsys_that_writes_no_report_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in (STAND_IN | {"NSYS_STAND_IN_CALLS": str(tmp_path / "calls")}).items():
         monkeypatch.setenv(name, value)

@@ -2,22 +2,17 @@
 
 import gzip
 import json
-import timeit
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 import torch._dynamo
 from torch.profiler import ProfilerActivity, profile
 
-from lmsweep.analysis import load
 from lmsweep.orchestrator.features.explain.attribution import RANGES, UNATTRIBUTED, host_pieces, surroundings
 from lmsweep.orchestrator.features.explain.kernel_table import operator_rows
 from lmsweep.orchestrator.features.explain.profiled_steps import PROFILED_STEPS
-from lmsweep.trials.model.annotations import Range, ranges_on
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -26,7 +21,6 @@ from lmsweep.trials.profiling.torch_trace import events_of, take_trace
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.record import DetailRow, Record, StoredFile
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import config
 from tests.support.trial_here import run_here
 
@@ -134,22 +128,6 @@ def test_the_trace_names_the_ranges_in_the_format_that_its_viewers_read(tiny: li
     assert row.artifact == file.path and file.path.endswith("/trace.json.gz")
     events = json.loads(gzip.decompress(file.content))["traceEvents"]
     assert {*RANGES} - {"fused_attention"} <= {event["name"] for event in events}
-    # Google's "Trace Event Format": spans X, arrows from s to f, marks i, names M; each on a thread of a process.
-    assert {event["ph"] for event in events} <= set("XsfiM")
-    assert all(isinstance(event["ts"], int | float) and {"pid", "tid"} <= event.keys() for event in events)
-    arrows = {end: {event["id"] for event in events if event["ph"] == end} for end in "sf"}  # one may end twice
-    assert arrows["s"] == arrows["f"] != set()
-    spans = [event for event in events if event["ph"] == "X"]
-    assert all(isinstance(event["dur"], int | float) and event["dur"] >= 0 for event in spans)
-    for thread in {event["tid"] for event in spans}:
-        of_thread = [event for event in spans if event["tid"] == thread]
-        ends: list[float] = []
-        for event in sorted(of_thread, key=lambda event: (event["ts"], -event["dur"])):
-            while ends and ends[-1] <= event["ts"]:
-                ends.pop()
-            # A viewer draws spans inside of spans; one that outlives what is around it is dropped.
-            assert not ends or event["ts"] + event["dur"] <= ends[-1] + 0.001
-            ends.append(event["ts"] + event["dur"])
 
 
 def test_a_trace_that_is_too_large_is_left_out_and_the_row_says_so(monkeypatch: pytest.MonkeyPatch):
@@ -189,63 +167,4 @@ def test_operators_times_are_those_of_pytorch_s_own_table():
 # Ranges
 
 
-def test_ranges_are_seen_only_where_they_are_switched_on():
-    def names() -> set[str]:
-        with profile(activities=[ProfilerActivity.CPU]) as trace, Range("softmax"):
-            torch.ones(2).sum()
-        return {event.name() for event in trace.profiler.kineto_results.events()}
-
-    assert "softmax" not in names()
-    with ranges_on():
-        assert "softmax" in names()
-    assert "softmax" not in names()
-
-
-def test_ranges_cost_nothing_while_they_are_off():
-    def empty() -> None:
-        pass
-
-    def ranged() -> None:
-        with Range("softmax"):
-            pass
-
-    on = {"number": 2000, "repeat": 7}
-    off = min(timeit.repeat(ranged, **on)) - min(timeit.repeat(empty, **on))
-    with ranges_on(), profile(activities=[ProfilerActivity.CPU]):
-        pushed = min(timeit.repeat(ranged, **on)) - min(timeit.repeat(empty, **on))
-    assert off < 0.2 * pushed
-    assert off / on["number"] < 5e-6  # seconds each; a step of a model that is not tiny has thousands of these
-
-
-def test_ranges_end_where_an_exception_leaves_them():
-    with profile(activities=[ProfilerActivity.CPU]) as trace, ranges_on():
-        with pytest.raises(ZeroDivisionError), Range("scores"):
-            1 / 0  # noqa: B018
-        torch.ones(2).sum()
-    hosts = [(event.name(), event.start_ns(), event.end_ns()) for event in trace.profiler.kineto_results.events()]
-    end = next(end for name, _, end in hosts if name == "scores")
-    assert all(start >= end for name, start, _ in hosts if name == "aten::sum")
-
-
 # In a store
-
-
-def test_a_profile_is_kept_as_tables_and_a_file(tiny: list[Any], tmp_path: Path):
-    store = tmp_path / "store"
-    Store(str(store)).keep(tiny)
-    kernels, operators = (pd.read_parquet(store / name) for name in ("kernels", "operators"))
-    frame = load(str(store))
-    step = frame[(frame["phase"] == "step") & (frame["metric"] == "kernel_time")].iloc[0]
-    assert kernels["total"].sum() == pytest.approx(sum(step["samples"]))
-    assert {"range", "kernel", "share", "total", "instances", "median", "grid", "block"} < {*kernels}
-    assert {"self_cpu", "total_cpu", "self_device", "total_device", "calls"} < {*operators}
-    assert (store / frame[frame["metric"] == "trace"]["artifact"].iloc[0]).exists()
-
-
-def test_what_pytorch_cannot_see_is_unsupported(monkeypatch: pytest.MonkeyPatch):
-    from lmsweep.trials.bench import workbench
-
-    monkeypatch.setattr(workbench, "present_devices", lambda: ("cpu", "mps"))
-    monkeypatch.setattr(workbench, "set_math_mode", lambda *_: set_math_mode("fp32", "cpu"))
-    (row,) = run_here(Trial(config=config("tiny", device="mps"), workloads=("profile",), sweep="test"))
-    assert isinstance(row, Record) and row.status == "unsupported" and "mps" in (row.error or "")

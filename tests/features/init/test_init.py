@@ -59,8 +59,8 @@ class DDP(nn.Module):
 def trials_of(folder: Path, device: str = "cpu") -> tuple[Trial, ...]:
     """The trials of the first sweep for a folder, written to it and read."""
     sweep = first_sweep(folder.name, discover(code_folder(folder)), device=device, gpus=2, code=".")
-    if sweep.adapter:
-        (folder / "lmsweep_model.py").write_text(sweep.adapter)
+    if sweep.model.adapter:
+        (folder / "lmsweep_model.py").write_text(sweep.model.adapter)
     path = folder / "lmsweep.yaml"
     path.write_text(sweep.text)
     return load_sweep(str(path)).trials
@@ -100,6 +100,7 @@ def test_a_model_gets_values_for_parameters_whose_names_say_what_they_are(tmp_pa
     plain = [trial.config for trial in trials if trial.config.attention == "mine:plain"]
     assert plain and not any(config.causal for config in plain)
     assert any(trial.config.optimizer == "mine:Muon" for trial in trials)
+    assert {trial.config.model_code for trial in trials if trial.config.ddp == "mine:DDP"} == {"mine:LM"}
 
 
 def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_settings_are_those_that_the_file_of_the_model_imports(tmp_path: Path) -
     ):
         (tmp_path / "package" / f"{name}.py").write_text(text)
     written = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
-    assert "from package.config import Settings" in str(written.adapter)
+    assert "from package.config import Settings" in str(written.model.adapter)
 
 
 def test_models_of_transformers_and_settings_of_pydantic_are_taken_by_name(tmp_path: Path) -> None:
@@ -172,10 +173,10 @@ def test_models_of_transformers_and_settings_of_pydantic_are_taken_by_name(tmp_p
     for text, given in ((settings, "vocab_size=vocab_size"), (fields, "block_size=context_length")):
         (tmp_path / "package" / "config.py").write_text(text)
         found = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
-        assert given in str(found.adapter)
+        assert given in str(found.model.adapter)
 
 
-def test_an_embedding_of_the_users_own_makes_a_model_and_a_rotary_one_does_not(tmp_path: Path) -> None:
+def test_an_embedding_of_the_users_own_makes_a_model_and_is_none(tmp_path: Path) -> None:
     lines = [
         "from torch import nn",
         "class {}(nn.Module):",
@@ -184,7 +185,8 @@ def test_an_embedding_of_the_users_own_makes_a_model_and_a_rotary_one_does_not(t
     ]
     own = "\n".join(lines)
     (tmp_path / "mine.py").write_text(own.format("MyLM", "MyEmbedding"))
-    (tmp_path / "other.py").write_text(own.format("Attention", "RotaryEmbedding"))
+    parts = [("Attention", "RotaryEmbedding"), ("BertEmbeddings", "nn.Embedding"), ("rosa_emb_layer", "nn.Embedding")]
+    (tmp_path / "other.py").write_text("\n".join(own.format(*part) for part in parts))
     assert [one.reference for one in discover(code_folder(tmp_path)).of("model")] == ["mine:MyLM"]
 
 

@@ -9,7 +9,6 @@ from lmsweep import analysis
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.features.limits.roofline import roofline
 from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
-from lmsweep.trials.spec.config import RequestError
 from tests.support.made_up_results import Attempts, gpu, samples
 
 
@@ -25,13 +24,6 @@ def test_a_power_law_is_found_with_its_exponent(attempts: Attempts) -> None:
     assert line.along == "context_length" and (line.least, line.most, line.points) == (128, 1024, 4)
     assert line.exponent == pytest.approx(1.5) and line.exponent_high - line.exponent_low < 1e-6
     assert 1 < line.flops_exponent < 1.3
-
-
-def test_two_points_make_no_exponent(attempts: Attempts) -> None:
-    for context_length in (128, 256):
-        attempts.ok(gpu(context_length=context_length), {"step.time": samples(1, 0.1)})
-    with pytest.raises(RequestError, match="a fit needs three"):
-        make_preset("scaling", attempts.store)
 
 
 def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempts) -> None:

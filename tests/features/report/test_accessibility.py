@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.page import write_report
 from tests.support.browser import BROWSERS, launch, open_in_scheme
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 
 @pytest.mark.slow
@@ -15,20 +15,7 @@ from tests.support.made_up_results import H200, LAPTOP, Attempts, config, sample
 def test_axe_finds_no_violation_with_everything_open(tmp_path: Path, scheme: str, name: str) -> None:
     axe = pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python adds axe-core")
     rules = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-    attempts = Attempts(tmp_path / "results")
-    for fingerprint, factor in ((LAPTOP, 3.0), (H200, 1.0)):
-        for precision in ("fp32", "bf16"):
-            for context_length in (128, 256):
-                device = "cpu" if fingerprint is LAPTOP else "cuda"
-                trial = config(context_length=context_length, precision=precision, device=device)
-                seconds = factor * context_length / 1e4
-                both = {
-                    "step.time": samples(seconds, seconds / 100),
-                    "forward.time": samples(seconds / 3, seconds / 300),
-                }
-                attempts.ok(trial, both, fingerprint=fingerprint)
-    attempts.failed(config("2.7b", device="cuda"), "oom")
-    write_report(attempts.store.location, tmp_path / "report.html", ["published"])
+    write_report(stores()["h100-devices"], tmp_path / "report.html", [stores()["h200-devices"], "published"])
     with launch(name) as browser, open_in_scheme(browser, tmp_path / "report.html", scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.name = ''; one.open = true; })")
         page.evaluate(rules)

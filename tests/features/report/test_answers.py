@@ -10,13 +10,13 @@ from typing import Any, get_args
 import pandas as pd
 import pytest
 
-from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.question import MEASURES, Asked, asked_in, questions
-from lmsweep.analysis.answers.verdicts import OPTION, Answer, answer, cells_of_pair
 from lmsweep.analysis.comparison.claim import Form, Gain, claim_of, words
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.reference import stores
+from lmsweep.orchestrator.features.report.answers.headline import headline_of
+from lmsweep.orchestrator.features.report.answers.question import MEASURES, Asked, asked_in, questions
+from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer, answer
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.report.joined import joined
 from lmsweep.orchestrator.features.report.page import page_with
@@ -25,7 +25,6 @@ from tests.support.made_up_results import H200 as NAMELESS
 from tests.support.made_up_results import Attempts, config, samples
 
 H200 = replace(NAMELESS, accelerator_type="H200")
-H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", accelerator_type="H100")
 FEW = ("h200-attention", "h200-x2-fsdp")
 """Shipped sets with a question about one workload each, whose pages are made soon."""
 
@@ -108,18 +107,6 @@ def test_a_busy_host_is_mentioned(tmp_path: Path) -> None:
     assert "The machine was busy in 2 of 2 comparisons." in headline_of(answers_of(location)[0])[1]
 
 
-def test_options_that_are_compared_at_once_have_the_numbers_of_each_pair(tmp_path: Path) -> None:
-    [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "tf32": [11, 22, 44], "bf16": [6, 12, 24]}))
-    assert headline_of(found)[0].startswith("Training step: bf16 is the fastest of 3: 2 times as fast as fp32 [")
-    numbers = ["gain", "gain_low", "gain_high", "baseline", "contrast"]
-    for option in found.question.options[1:]:
-        alone = cells_of_pair(found.question, found.question.options[0], option)
-        together = found.of(option.name)
-        assert together[numbers].to_numpy(float) == pytest.approx(alone[numbers].to_numpy(float))
-        assert list(together["verdict"]) == list(alone["verdict"])
-        assert list(together["one"]) == list(alone["one"]) and list(together["other"]) == list(alone["other"])
-
-
 def test_cells_in_which_the_winner_was_not_measured_do_not_count_against_it(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     of_lengths = {"fp32": (12, 24, 48), "tf32": (11, 22, 44), "bf16": (6, 12)}
@@ -160,11 +147,6 @@ def test_what_a_sweep_asks_is_not_asked_again_because_its_fields_vary(tmp_path: 
     assert [one.question.text for one in answers_of(location, asked=narrower)] == ["Is bf16 worth it?", ""]
 
 
-def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
-    location = grid(tmp_path, {"fp32": [12]}, question=json.dumps({"ask": "How fast?", "compare": ["precision"]}))
-    assert asked_in(joined(location).measurements) == Asked(ask="How fast?", compare=("precision",))
-
-
 def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) -> None:
     asked = {"ask": "How long?", "where": {"workload": "timing"}}
     times = {"fp32": [12.0, 24.0], "bf16": [10.0, 20.0]}
@@ -183,17 +165,6 @@ def test_a_question_that_names_no_workload_is_followed_by_the_claim_of_a_run_and
     assert content.headline.startswith("Training step: bf16 is 3 times as fast as fp32 [")
     assert content.views[0].compared
     assert "<h1>results</h1>" in "".join(page_with(content))
-
-
-def test_a_question_that_names_no_workload_is_answered_by_numbers_if_one_store_has_two_devices_without_common_cells(
-    tmp_path: Path,
-) -> None:
-    asked = {"question": json.dumps({"ask": "What does it take?"})}
-    grid(tmp_path, {"fp32": [12.0, 24.0]}, fingerprint=H200, **asked)
-    content = content_of(grid(tmp_path, {"bf16": [10.0]}, fingerprint=H100, **asked))
-    assert content.headline.startswith("Training step: ")
-    assert "in common" not in content.headline and not content.first
-    assert "<h1>What does it take?</h1>" in "".join(page_with(content))
 
 
 def legend(chart: Any) -> set[str]:
@@ -259,17 +230,6 @@ def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
     assert "no difference above 2 %" in re.findall(r'class="headline">([^<]*)', page)[0]
 
 
-def test_a_process_counts_once_in_a_store_beside_its_copy(tmp_path: Path) -> None:
-    mine = grid(tmp_path / "mine", {"fp32": [12, 24], "tf32": [8, 16], "bf16": [6, 12]}, fingerprint=H200)
-    other = str(copytree(mine, tmp_path / "copy"))
-    alone, beside = (
-        next(one.cells for one in answers_of(mine, *others) if len(one.question.options) == 3)
-        for others in ((), (other,))
-    )
-    assert len(beside) == 2 * len(alone) == 8
-    assert sorted(beside["half"]) == pytest.approx(sorted([*alone["half"]] * 2))
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -295,18 +255,6 @@ def test_the_page_of_a_shipped_set_begins_with_what_the_question_of_the_set_is_a
     content = content_of(name)
     (measure,) = (one.name for one in MEASURES if one.workload == workload)
     assert (content.question, content.headline.partition(":")[0].lower()) == (asked.ask, measure)
-
-
-@pytest.mark.parametrize("name", FEW)
-def test_the_rows_of_a_shipped_set_hold_the_question_that_it_was_measured_for(name: str) -> None:
-    assert asked_in(load(stores()[name])) is not None
-
-
-def test_two_shipped_devices_are_compared_in_one_direction() -> None:
-    found = answers_of(stores()["h100-devices"], stores()["h200-devices"])[0]
-    headline, details = headline_of(found)
-    assert headline.startswith("Training step: H200 is 11.5 % faster than H100 [")
-    assert details[0] == "Faster in 24 of 24 comparisons."
 
 
 def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_per_cent(tmp_path: Path) -> None:

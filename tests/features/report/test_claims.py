@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.store_answers import answers_of
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.reference import stores
+from lmsweep.orchestrator.features.report.answers.headline import headline_of
+from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
 from lmsweep.trials.store.parquet_file import encode
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples

@@ -19,7 +19,6 @@ from lmsweep.orchestrator.features.report.figures.charts import timelines
 from lmsweep.orchestrator.features.report.figures.html_table import html_of
 from lmsweep.orchestrator.features.report.figures.icicle import icicles, pieces
 from lmsweep.orchestrator.features.report.figures.pieces import largest_pieces
-from lmsweep.orchestrator.features.report.joined import Joined
 from lmsweep.orchestrator.features.report.lines import COLOURS, chart_of
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
@@ -76,21 +75,6 @@ def test_the_largest_pieces_are_those_held_at_the_peak_with_their_share_of_it() 
     assert bars["activations", "softmax attention.py:57"] == pytest.approx(0.564, abs=0.001)  # GiB
     texts = [one["text"] for one in figure.layout["annotations"]]  # type: ignore[index, call-overload, union-attr]
     assert texts[-1] == "0.958 GiB, 19 %"
-
-
-def test_a_report_reads_each_table_of_the_store_once() -> None:
-    class CountingStore(Store):
-        def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> Any:
-            tables.append(table_name)
-            return super().read(table_name, columns)
-
-    tables: list[str] = []
-    results = Results(CountingStore(str(ROOT / "tests/support/stores/cpu")))
-    assert len(Joined({"cpu": results}).attempts)
-    for name in ("kernels", "matmul-share", "memory"):
-        presets()[name].make(results)
-    assert list(icicles(results)) and list(largest_pieces(results)) and list(timelines(results))
-    assert sorted(tables) == ["allocations", "kernels", "measurements", "timelines"]
 
 
 BLINDNESS = {

@@ -6,7 +6,6 @@ import pytest
 
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.page import write_report
-from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import launch, open_page, words_on_screen
 
 WORDS, LINES, SHEETS, PIXELS = 90, 8, 12, 8000
@@ -29,22 +28,3 @@ def test_a_shipped_set_begins_with_90_words_and_fits_on_twelve_sheets_and_in_800
         )
         assert phone.evaluate("document.documentElement.scrollHeight") < PIXELS
         assert phone.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "other", "prices", "words"),
-    [
-        ("h100-devices", stores()["h200-devices"], ["H100=2.5", "H200=3.5"], WORDS),
-        ("h100-cs336-2025", "published", [], WORDS + 15),  # two claims
-        ("h200-end-to-end", "published", [], WORDS + 15),
-    ],
-)
-def test_a_shipped_set_beside_another_begins_with_as_few_words(
-    name: str, other: str, prices: list[str], words: int, tmp_path: Path
-) -> None:
-    write_report(stores()[name], tmp_path / "report.html", [other], parse_prices(prices))
-    with launch() as browser:
-        page = open_page(browser, tmp_path / "report.html", viewport={"width": 1280, "height": 800})
-        page.wait_for_selector("#chart .main-svg", state="attached")
-        assert 20 < len(words_on_screen(page)) <= words

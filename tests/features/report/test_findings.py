@@ -1,13 +1,14 @@
 """What `run` says at its end: the headlines of its report, and whether there is one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.answers.headline import headline_of
-from lmsweep.analysis.answers.store_answers import answers_of
-from lmsweep.orchestrator.commands.text.run_summary import show_summary
+from lmsweep.orchestrator.commands.run_summary import show_summary
+from lmsweep.orchestrator.features.report.answers.headline import headline_of
+from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.trials.spec.config import Trial
@@ -32,16 +33,21 @@ def test_each_workload_has_a_sentence_about_the_mean_of_its_cells(tmp_path: Path
     assert attention.startswith("Attention: bf16 is 3 times as fast as fp32 [")
 
 
-@pytest.mark.parametrize("status", ["unsupported", "oom"])
-def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, status: str) -> None:
-    attempts = Attempts(tmp_path / "results")
+def end_of_run(attempts: Attempts, action: Any) -> None:
+    """What a run of one trial prints at its end."""
     trial = Trial(config=config(), workloads=("timing",), sweep="made-up")
-    attempts.failed(trial.config, status)
     planned = PlannedTrial(
-        index=0, trial=trial, trial_id=trial_id(trial.config), action="run", reason=None, environment=H200
+        index=0, trial=trial, trial_id=trial_id(trial.config), action=action, reason=None, environment=H200
     )
     account = Account(began=0.0, slots=1)
     show_summary(Plan(sweep="made-up", trials=(planned,)), attempts.store, account, trial_command=None)
+
+
+@pytest.mark.parametrize("status", ["unsupported", "oom"])
+def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, status: str) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.failed(config(), status)
+    end_of_run(attempts, "run")
     said = capsys.readouterr().out
     assert ("None of these trials can run here" in said) == (status == "unsupported")
     assert ("lmsweep report" in said) == (status == "oom")
@@ -50,12 +56,7 @@ def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, s
 def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path, capsys) -> None:
     attempts = Attempts(tmp_path / "results")
     attempts.ok(config(), {"step.time": (0.2,) * 10})
-    planned = PlannedTrial(
-        index=0, trial=Trial(config=config(), workloads=("timing",), sweep="made-up"), trial_id=trial_id(config()),
-        action="stored", reason=None, environment=H200,
-    )  # fmt: skip
-    plan = Plan(sweep="made-up", trials=(planned,))
-    show_summary(plan, attempts.store, Account(began=0.0, slots=1), trial_command=None)
+    end_of_run(attempts, "stored")
     assert capsys.readouterr().out.endswith(
         f"\nfound: Training step: 200 ms\nnext, in a browser: lmsweep report {attempts.store.location}\n"
     )

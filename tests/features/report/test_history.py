@@ -119,17 +119,6 @@ def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(days: pd.Data
     assert known["NVIDIA H200", "wall_waits"].scale < PRIORS["wall_waits"].scale
 
 
-def test_few_steps_of_a_kind_do_not_say_how_far_processes_differ(days: pd.DataFrame) -> None:
-    """On three of nine days the GPU was at its power limit, and one of these steps is a change of the code."""
-    frame = until(days, 9)
-    late = frame["started_at"].dt.day.ge(8)
-    longer = frame["started_at"].dt.day.ge(9)
-    frame = frame.assign(median=frame["median"].where(~longer, 1.3 * frame["median"]))
-    frame.loc[late, KIND] = frame.loc[late, KIND].replace("device", "device_capped")
-    [found] = histories(frame, ())
-    assert ("NVIDIA H200", "device_capped") not in (found.question.variation or {})
-
-
 def test_a_change_by_a_twentieth_is_found_on_its_day(days: pd.DataFrame) -> None:
     frame, draw = until(days, 7), np.random.default_rng(1)
     [found] = histories(varied(frame, "device", draw, d6=1.05), ())

@@ -10,7 +10,7 @@ from lmsweep.orchestrator.features.report.page import write_report
 from tests.support.browser import launch, open_page
 
 WIDTH, HEIGHT = 1168, 800
-WIDEST = ("h100-best-grid", "h100-published-steps")
+WIDEST = ("h100-best-grid",)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ import pytest
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.orchestrator.features.report.figures import pareto
-from lmsweep.orchestrator.features.report.page import write_report
 from lmsweep.trials.analytic.prices import parse_prices
-from tests.support.browser import BROWSERS, launch, open_page, wait_until
 from tests.support.made_up_results import H100, H200, Attempts, config, samples
 
 PRICES = parse_prices(["H100=2", "H200=3"])
@@ -20,7 +18,7 @@ def store(tmp_path: Path) -> str:
     """A larger batch is faster per token and takes more memory; checkpointing saves memory for time; two devices."""
     attempts = Attempts(tmp_path / "results")
     for (device, slower), batch, checkpointing, attention in itertools.product(
-        ((H100, 1.15), (H200, 1.0)), (2, 4, 8, 16), ("none", "block"), ("naive", "sdpa")
+        ((H100, 1.15), (H200, 1.0)), (2, 8), ("none", "block"), ("naive", "sdpa")
     ):
         again = 1.3 if checkpointing == "block" else 1.0
         seconds = slower * again * (0.004 * batch + 0.006) * (1.4 if attention == "naive" else 1.0)
@@ -43,7 +41,7 @@ def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown
             for trace in devices
             for x, y in zip(trace["x"], trace["y"], strict=True)
         ]
-        assert len(shown) == 32
+        assert len(shown) == 16
         assert list(line["x"]) == sorted(line["x"]) and list(line["y"]) == sorted(line["y"])
         for x, y, is_full in shown:
             beaten = any((a >= x and b < y) or (a > x and b <= y) for a, b, _ in shown)
@@ -59,19 +57,3 @@ def test_without_memory_and_without_prices_there_is_no_front(tmp_path: Path) -> 
     assert list(pareto.fronts(Results(attempts.store))) == []
     (money,) = pareto.fronts(Results(attempts.store, prices=parse_prices(["H200=3"])))
     assert money.title.startswith("speed and money")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BROWSERS)
-def test_a_browser_draws_the_front_of_each_pair(store: str, tmp_path: Path, name: str) -> None:
-    path = tmp_path / "report.html"
-    write_report(store, path, prices=PRICES)
-    with launch(name) as browser:
-        page = open_page(browser, path, viewport={"width": 1280, "height": 900})
-        chart = "document.querySelector('[data-figures=pareto]')"
-        page.click("header a[href='#pareto']")
-        wait_until(page, f"{chart}.querySelectorAll('.scatterlayer .point').length === 32")
-        page.locator("#choose-pareto").select_option("1")
-        wait_until(page, f"{chart}.textContent.includes('dollars per million tokens')")
-        assert page.complaints == []  # type: ignore[attr-defined]
-        page.context.close()

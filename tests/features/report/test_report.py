@@ -128,30 +128,6 @@ def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
     wait_until(page, "chart._fullData.some(trace => trace.visible === 'legendonly')")
 
 
-@pytest.mark.slow
-def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_them(
-    browser: Browser, tmp_path: Path
-) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for context_length in (128, 256, 512, 1024):
-        values = {"error.relative": (0.0,) if context_length < 1024 else (1e-3,)}
-        attempts.ok(config(context_length=context_length), values, units={"error.relative": "1"})
-    write_report(attempts.store.location, tmp_path / "report.html")
-    page = open_page(browser, tmp_path / "report.html")
-    assert "3 results are 0 or less" in page.inner_text("#chart-note")
-    page.uncheck("#log-y")
-    assert page.inner_text("#chart-note") == ""
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
-def test_the_tooltip_of_a_point_names_its_value_and_keys(glance: Page) -> None:
-    measured(glance)
-    glance.locator("#chart .scatterlayer .point").first.hover(force=True)
-    text = glance.text_content("#chart .hoverlayer")
-    assert text and "step.time" in text and "context_length" in text
-
-
 def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(glance: Page) -> None:
     buttons = glance.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
     assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]

@@ -60,19 +60,6 @@ def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> Non
     assert error == "flash.py:12: ValueError"
 
 
-def test_its_readme_has_the_headline_and_the_picture(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for precision, seconds in (("fp32", 0.012), ("bf16", 0.010)):
-        for length in (128, 256):
-            time = samples(seconds * length, seconds / 1e3)
-            attempts.ok(config(device="cuda", context_length=length, precision=precision), {"step.time": time})
-    lmsweep.share(attempts.store.location, tmp_path / "shared")
-    text = (tmp_path / "shared" / "README.md").read_text()
-    assert "**Training step: bf16 is " in text and ".** " in text
-    assert "![The first chart of report.html](chart.svg)" in text
-    assert "<svg" in (tmp_path / "shared" / "chart.svg").read_text()
-
-
 def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
     ours, theirs = lmsweep.load(attempts.store), lmsweep.load(str(shared))
     assert ours[["trial_id", "environment_id", "median", "status"]].equals(

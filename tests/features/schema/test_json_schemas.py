@@ -7,7 +7,6 @@ accept it: UPDATE_GOLDEN=1 pytest FILE, and read the difference.
 import copy
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import typer.main
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.features.schema import CORE
-from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from tests.support.command import ROOT, lmsweep_here
 from tests.support.golden_files import check_golden
 
@@ -111,20 +109,3 @@ def check(*words: str, golden: str | None = None) -> Any:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(one, schema)
     return found
-
-
-def objects(schema: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(schema, dict):
-        if "properties" in schema:
-            yield schema
-        schema = list(schema.values())
-    for one in schema if isinstance(schema, list) else []:
-        yield from objects(one)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_no_object_is_open(verb: str) -> None:
-    found = list(objects(schema_of(verb)))
-    assert found
-    for one in found:
-        assert one["additionalProperties"] is False or one["additionalProperties"]["anyOf"], one["title"]

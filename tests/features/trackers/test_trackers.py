@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 import lmsweep
-from lmsweep.orchestrator.plan_request import How, What, Where, resume_command
 from tests.support.command import answer_here, write_sweep
 from tests.support.command import lmsweep as command
 from tests.support.installed import install
 from tests.support.made_up_results import Attempts, config, samples
 
 STORE = "h200-devices"
-PART = {"model": "small", "context_length": "256"}
 
 
 def test_a_trial_is_a_configuration_numbers_statuses_and_flags() -> None:
@@ -131,8 +129,3 @@ def test_a_tracker_of_another_package_that_fails_ends_no_run(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert "disk has 1 of 2 trials: OSError: the disk is full. The store has all of them" in done.stderr
     assert len(lmsweep.load(tmp_path / "results")["trial_id"].unique()) == 2
-
-
-def test_a_run_that_is_interrupted_resumes_with_its_tracker() -> None:
-    asked = What("quick"), Where(), How(tracker="mlflow")
-    assert resume_command("run", *asked) == "lmsweep run quick --tracker mlflow"

@@ -26,14 +26,13 @@ OVER_SHARE = {"MI300X": 0.58, "MI325X": 0.68, "MI355X": 0.79}
 """Rate of tensor cores over that by SHARE_OF_PEAK, of chips with a few published products in bf16. MI300X: the median
 of 493 and 546 TFLOP/s in shapes of Llama (ROCm/TransformerEngine issue 73), and 668 after a search over shapes and
 kernels (MAMF in ml-engineering by Stas Bekman). The others by that search: 785 (1000 W) and 1565 TFLOP/s."""
-PUBLISHED_CHIP = {
-    "A100 SXM 40GB": ("A100 SXM 80GB", 1.0),
-    "A100 PCIe 40GB": ("A100 SXM 80GB", 0.88),
-    "A100 PCIe 80GB": ("A100 SXM 80GB", 0.88),
-}
-"""Device -> one with the same chip and published products, and the rate of its own products over theirs. A card may use
-less power than a module, so its clocks are lower: 220 of 263 TFLOP/s (cards of 40 GB and 250 W, artifact of "Fire-Flyer
-AI-HPC", SC24) and 252.9 of 271.2 (MAMF in ml-engineering); their geometric mean."""
+PUBLISHED_CHIP = {"A100 SXM 40GB": ("A100 SXM 80GB", 1.0, 1.0)} | dict.fromkeys(
+    ("A100 PCIe 40GB", "A100 PCIe 80GB"), ("A100 SXM 80GB", 0.88, 0.92)
+)
+"""Device -> one with the same chip and published products, and the rate of its own over theirs: of tensor cores, in
+float32. A card may use less power than a module, so its clocks are lower, of tensor cores most: 220 of 263 TFLOP/s (40
+GB, 250 W, artifact of "Fire-Flyer AI-HPC", SC24) and 252.9 of 271.2 (MAMF in ml-engineering), their geometric mean; in
+float32 17.56 of 19.18 (40 GB, 250 W, fastest_products.csv)."""
 TILES_OVER_FASTEST = {"float8_e4m3fn": 0.97}
 """Type -> rate of the largest tiles over that of the fastest product, of the reference; of other types 0.99."""
 TILES_OVER_PRODUCTS = 1.1
@@ -111,10 +110,11 @@ def hardware_of(device: Device) -> Hardware:
     """Return the rates of a device: published ones where there are any, else shares of its datasheet."""
     reference = find_reference()
     rates, source = {}, f"the datasheet of {device.name}"
-    chip, share_of_chip = PUBLISHED_CHIP.get(device.name, (device.name, 1.0))
+    chip, share_of_chip, in_float32 = PUBLISHED_CHIP.get(device.name, (device.name, 1.0, 1.0))
     # The shares are of the reference, whose measured products correct them, as those of the same chip: none published.
     found = {} if device.name in (reference.name, *CHIP) else _published(chip)
-    published = {dtype: share_of_chip * rate for dtype, (rate, _) in found.items()}
+    shares = dict.fromkeys(found, share_of_chip) | {"float32": in_float32}
+    published = {dtype: shares[dtype] * rate for dtype, (rate, _) in found.items()}
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
         peak = getattr(device, field)
         share = SHARE_OF_PEAK[dtype] * (OVER_SHARE.get(device.name, 1.0) if dtype != "float32" else 1.0)
@@ -127,11 +127,11 @@ def hardware_of(device: Device) -> Hardware:
     rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)
     rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
     wide = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
-    of_chip = f"{share_of_chip:.0%} of the " * (share_of_chip < 1) + f"published products of {chip}"
+    chips = {name: f"{one:.0%} of the " * (one < 1) + f"published products of {chip}" for name, one in shares.items()}
     if "float32" in found:
-        wide = f"{of_chip} ({found['float32'][1]})"
+        wide = f"{chips['float32']} ({found['float32'][1]})"
     if "bfloat16" in found:
-        source = f"{of_chip} ({found['bfloat16'][1]})"
+        source = f"{chips['bfloat16']} ({found['bfloat16'][1]})"
     elif device.name in OVER_SHARE:
         source += " and a few published products"
     # By compute capability; by name for AMD's devices, which have none, and where a chip was made slower.

@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.flop_counter import flop_registry
 
 from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION
+from lmsweep.trials.analytic.packed_scores import least_share_of_scores
 from lmsweep.trials.analytic.rates.operators import ELEMENT_WISE, PRODUCTS, Operator, Operators, Phase, Shape
 from lmsweep.trials.machine.torch_private import (
     OpOverload,
@@ -33,7 +34,6 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.losses import COMPILED_LOSSES
-from lmsweep.trials.timing.validity_flags import least_share_of_scores
 
 _PHASES: dict[str, Phase] = {
     "forward": "forward",

@@ -44,6 +44,7 @@ from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.timing.clock import Phase
@@ -76,7 +77,7 @@ def step_run(config: TrialConfig) -> StepRun:
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
     """Run a step; unless it `repeats` an iteration that leaves nothing, each is run."""
     memory = None
-    if config.adapter != "none" and find_spec("peft"):
+    if config.adapter != "none" and ADAPTERS[config.adapter].magnitudes and find_spec("peft"):
         import_module("peft")  # its import would count as part of the step
     if config.compile != "none":
         memory = graph_memory(traced_graph(graph_config(config)), block=block_of(config))

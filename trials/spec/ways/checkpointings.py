@@ -53,6 +53,8 @@ CHECKPOINTINGS: dict[str, Checkpointing] = {
     "selective": Checkpointing(group=1, keeps_products=True),
 }
 """Word of the field `checkpointing` -> what it does. A number of blocks is another value."""
+TRIED_CHECKPOINTINGS = ("none", "block")
+"""The ways that are tried where none is stated."""
 
 PRODUCTS = (
     *("mm", "bmm", "addmm", "baddbmm", "_scaled_mm"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.causes import other_step
 from lmsweep.orchestrator.features.audit.causes.hypothesis import (
     COUNTED,
     EVERY,
@@ -35,13 +36,13 @@ class Cause(NamedTuple):
 
 
 def sparse_peak(case: Case) -> list[Hypothesis]:
-    found = [
+    hypotheses = [
         exactly(0.7, (MFU,), 0.5, "MFU over twice the dense peak"),
         exactly(0.15, (TFLOPS,), 2.0, "FLOP/s from a share of the sparse peak"),
     ]
     if not case.claim.mfu:
-        found.append(exactly(0.15, (RATE, TFLOPS), 2.0, "a rate computed from the sparse peak"))
-    return found
+        hypotheses.append(exactly(0.15, (RATE, TFLOPS), 2.0, "a rate computed from the sparse peak"))
+    return hypotheses
 
 
 def other_peak(case: Case) -> list[Hypothesis]:
@@ -57,10 +58,10 @@ def other_peak(case: Case) -> list[Hypothesis]:
 def attention_in_full(case: Case) -> list[Hypothesis]:
     ratios, claim = case.of_conventions, case.claim
     factor = ratios["full"] / ratios.get("causal", ratios["full"])
-    found = [exactly(0.8, COUNTED, factor, "all positions counted")]
+    hypotheses = [exactly(0.8, COUNTED, factor, "all positions counted")]
     if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
-        found.append(exactly(0.2, EVERY, factor, "all positions counted"))
-    return found
+        hypotheses.append(exactly(0.2, EVERY, factor, "all positions counted"))
+    return hypotheses
 
 
 def recomputed(case: Case) -> list[Hypothesis]:
@@ -69,15 +70,15 @@ def recomputed(case: Case) -> list[Hypothesis]:
 
 def other_weights(case: Case) -> list[Hypothesis]:
     """Parameters that are counted in place of those that a token multiplies: one shard's, or all experts'."""
-    claim, model, found = case.claim, case.claim.shape, list[Hypothesis]()
+    claim, model, hypotheses = case.claim, case.claim.shape, list[Hypothesis]()
     linear, attention = model.linear_flops(), model.attention_flops(claim.context or 0)
     for count in {claim.count, claim.node_gpus} - {1} if claim.parallel not in ("ddp", "replicate") else ():
         factor = (linear / count + attention) / (linear + attention)
-        found.append(exactly(0.5, COUNTED, factor, f"one of {count} shards counted"))
+        hypotheses.append(exactly(0.5, COUNTED, factor, f"one of {count} shards counted"))
     if model.size and model.size.num_experts:
         factor = (2 * model.parameters + attention) / (linear + attention)
-        found.append(exactly(1.0, COUNTED, factor, "all experts counted"))
-    return found
+        hypotheses.append(exactly(1.0, COUNTED, factor, "all experts counted"))
+    return hypotheses
 
 
 def as_full_training(case: Case) -> list[Hypothesis]:
@@ -91,28 +92,28 @@ def _times(factor: float, words: str, weight: float = 1.0) -> list[Hypothesis]:
 
 
 def gpus(case: Case) -> list[Hypothesis]:
-    claim, found = case.claim, list[Hypothesis]()
+    claim, hypotheses = case.claim, list[Hypothesis]()
     counts = {claim.count: "all GPUs", claim.node_gpus: "a node"}
     if claim.nodes and claim.nodes > 1:
         counts[claim.nodes] = "nodes"
     for count, words in counts.items():
         if count > 1:
-            found += _times(float(count), f"{words} ({count}) taken for one GPU", 0.5)
-            found += _times(1 / count, f"one GPU taken for {words} ({count})", 0.5)
-            found.append(exactly(0.25, COUNTED, count, f"{words} ({count}) over one peak"))
-    return found
+            hypotheses += _times(float(count), f"{words} ({count}) taken for one GPU", 0.5)
+            hypotheses += _times(1 / count, f"one GPU taken for {words} ({count})", 0.5)
+            hypotheses.append(exactly(0.25, COUNTED, count, f"{words} ({count}) over one peak"))
+    return hypotheses
 
 
 def accumulation(case: Case) -> list[Hypothesis]:
-    claim, found = case.claim, list[Hypothesis]()
+    claim, hypotheses = case.claim, list[Hypothesis]()
     known = claim.micro_batches if claim.micro_batches > 1 else None
     for count in [known] if known else [2, 4, 8, 16] if claim.accumulate is None and claim.global_batch is None else []:
         weight = 1.0 if known else 0.08
-        found += _times(1 / count, f"one micro-batch of {count} counted", 0.5 * weight)
-        found += _times(float(count), f"accumulation ({count}) counted twice", 0.35 * weight)
+        hypotheses += _times(1 / count, f"one micro-batch of {count} counted", 0.5 * weight)
+        hypotheses += _times(float(count), f"accumulation ({count}) counted twice", 0.35 * weight)
         for moved in ((STEP,), EVERY):
-            found.append(exactly(0.1 * weight, moved, count, f"the time of one of {count} micro-batches"))
-    return found
+            hypotheses.append(exactly(0.1 * weight, moved, count, f"the time of one of {count} micro-batches"))
+    return hypotheses
 
 
 def ranks_of_one_sequence(case: Case) -> list[Hypothesis]:
@@ -165,15 +166,15 @@ HYPOTHESES: dict[str, Callable[[Case], Iterable[Hypothesis]]] = {
     "asynchronous timing": asynchronous,
     "frozen weights": lambda case: fewer_trained(case, 3.0),
     "LoRA counted as full": _lora,
-    "TF32 or autocast off": slower("precision"),
-    "math or memory-efficient attention in place of flash": slower("attention"),
-    "FlashAttention 2 on Hopper": slower("flash 2"),
-    "offload": slower("offload"),
-    "PCIe in place of SXM": slower("form"),
-    "another GPU than stated": slower("gpu"),
-    "power limit": slower("power"),
-    "activation checkpointing not stated": slower("checkpointing"),
-    "the host or the data decides": slower("host"),
+    "TF32 or autocast off": slower(other_step.precision),
+    "math or memory-efficient attention in place of flash": slower(other_step.attention),
+    "FlashAttention 2 on Hopper": slower(other_step.flash_2),
+    "offload": slower(other_step.offload),
+    "PCIe in place of SXM": slower(other_step.form),
+    "another GPU than stated": slower(other_step.other_gpu),
+    "power limit": slower(other_step.power),
+    "activation checkpointing not stated": slower(other_step.checkpointing),
+    "the host or the data decides": slower(other_step.host),
 }  # fmt: skip
 """Cause -> its hypotheses. causes.csv has how often it was the cause over the others, and where to look."""
 

@@ -52,21 +52,21 @@ def explanations_of(case: Case) -> list[Explanation]:
         return []
     whole = _log_sum(score for score, _, _ in weighed)
     ranked = sorted(weighed, key=lambda one: -one[0])
-    found = [_explained(case, cause, math.exp(score - whole), best) for score, cause, best in ranked]
-    return [one for one in found if one.share >= LEAST_SHARE] or found[:1]
+    explanations = [_explained(case, cause, math.exp(score - whole), best) for score, cause, best in ranked]
+    return [one for one in explanations if one.share >= LEAST_SHARE] or explanations[:1]
 
 
 def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
     """Return those that move a number of this claim, each with that alone; the shares of one cause are 1 at most."""
     is_of_flops = {*case.rates} <= {*COUNTED}
-    found = []
-    for one in hypotheses:
-        here = tuple(name for name in one.moves if name in case.rates)
-        if here and one.weight > 0:
-            counts = OF_FLOPS if is_of_flops and {*one.moves} <= {*COUNTED} else 1.0
-            found.append((counts * _noticed(one), one._replace(moves=here)))
-    whole = max(1.0, sum(one.weight for _, one in found))
-    return [one._replace(weight=share * one.weight / whole) for share, one in found]
+    relevant = []
+    for hypothesis in hypotheses:
+        here = tuple(name for name in hypothesis.moves if name in case.rates)
+        if here and hypothesis.weight > 0:
+            counts = OF_FLOPS if is_of_flops and {*hypothesis.moves} <= {*COUNTED} else 1.0
+            relevant.append((counts * _noticed(hypothesis), hypothesis._replace(moves=here)))
+    whole = max(1.0, sum(one.weight for _, one in relevant))  # weights may leave out how else the cause works
+    return [one._replace(weight=share * one.weight / whole) for share, one in relevant]
 
 
 def _noticed(one: Hypothesis) -> float:
@@ -134,9 +134,9 @@ def _log_normal_between(low: float, high: float) -> float:
 
 
 def _log_sum(values: Iterable[float]) -> float:
-    found = [*values]
-    most = max(found)
-    return most + math.log(math.fsum(math.exp(one - most) for one in found))
+    logs = [*values]
+    most = max(logs)
+    return most + math.log(math.fsum(math.exp(one - most) for one in logs))
 
 
 def _explained(case: Case, cause: Cause, share: float, best: Hypothesis) -> Explanation:

@@ -6,7 +6,7 @@ from math import prod
 
 from lmsweep.orchestrator.features.audit.prediction import Run
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step
-from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, host_link
+from lmsweep.trials.analytic.datasheets import Device, host_link
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import Rates, rates_of
 
@@ -20,6 +20,13 @@ OTHER_FORMS = {
     "RTX PRO 6000 Blackwell Workstation": ("RTX PRO 6000 Blackwell Server",),
 }
 """GPU -> the cards with its chip."""
+SOLD_ALIKE = {
+    "H100 SXM": ("A100 SXM 80GB", "H200 SXM"),
+    "H200 SXM": ("H100 SXM",),
+    "B200 SXM": ("H200 SXM",),
+    "A100 SXM 80GB": ("H100 SXM", "V100 SXM 32GB"),
+}
+"""GPU -> those of the generations before and after, for which it is taken by mistake."""
 WHOLE_SAVED = 34.0
 """Bytes of a token and layer that forward saves, over the width (Korthikanti et al. 2022, without scores)."""
 
@@ -46,24 +53,11 @@ def launch_bound_factor(run: Run) -> float:
     return max(1.0, run.seconds / max(1e-6, time.launching))
 
 
-def on_other_device(run: Run, name: str) -> float | None:
-    """Return the seconds on another GPU over those on this one; None without a datasheet."""
-    device = device_named(name)
-    if device is None or (run.config.world_size > 1 and not rates_of(device).connects(min(8, run.config.world_size))):
-        return _by_peak(run, device) if device else None
-    return ratio(run, lambda operators: operators, rates_of(device))
-
-
-def _by_peak(run: Run, device: Device) -> float:
+def on_other_device(run: Run, device: Device) -> float:
+    """Return the seconds on another GPU over those on this one; by peak and bandwidth if its links are unknown."""
+    ranks, rates = run.config.world_size, rates_of(device)
+    if ranks == 1 or rates.connects(min(8, ranks)):
+        return ratio(run, lambda operators: operators, rates)
     here = run.rates.hardware.device
-    return math.sqrt(
-        (here.bf16 or here.fp16) / (device.bf16 or device.fp16) * here.bytes_per_second / device.bytes_per_second
-    )
-
-
-def sold_alike(device: Device) -> list[str]:
-    """Return the GPUs for which one is taken by mistake: other forms of its chip, the generation before and after."""
-    neighbours = {"H100 SXM": ["A100 SXM 80GB", "H200 SXM"], "H200 SXM": ["H100 SXM"], "B200 SXM": ["H200 SXM"],
-                  "A100 SXM 80GB": ["H100 SXM", "V100 SXM 32GB"]}  # fmt: skip
-    names = {one.name for one in DEVICES}
-    return [name for name in neighbours.get(device.name, []) if name in names]
+    by_peak = (here.bf16 or here.fp16) / (device.bf16 or device.fp16)
+    return math.sqrt(by_peak * here.bytes_per_second / device.bytes_per_second)

@@ -1,6 +1,6 @@
 """FLOPs by convention, peaks and what a GPU can do at most: what a claim's MFU means, and what is not physical."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.trials.analytic.datasheets import DEVICES, Device, boost_of
@@ -14,6 +14,11 @@ PRECISION_WORDS = {
     "fp8_cs": "fp8_tensorwise", "nf4": "bf16", "4bit": "bf16",
 }  # fmt: skip
 """Another word for a precision -> the field's."""
+ATTENTION_WORDS = {
+    **dict.fromkeys(("eager", "math", "naive", "naive_softmax", "sdpa_math"), "naive"),
+    **dict.fromkeys(("fa3", "flash_attention_3", "cudnn", "sdpa_cudnn", "te"), "sdpa_cudnn"),
+}
+"""Word for an attention -> the field's; all others are FlashAttention 2. cuDNN's kernel is as fast as version 3."""
 FREE_PASSES = {"full": 3.0, "lora": 2.0, "dora": 2.0, "qlora": 2.0, "frozen": 2.0}
 """Method -> passes of the weights' products in a step: forward, gradients of inputs, gradients of weights."""
 BYTES_OF_UPDATE = 12
@@ -21,8 +26,7 @@ BYTES_OF_UPDATE = 12
 leanest AdamW; states in 8 bits need less, so half of it counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Convention:
+class Convention(NamedTuple):
     """One way to count the FLOPs of a token."""
 
     name: str
@@ -33,10 +37,15 @@ class Convention:
 def precision_of(claim: Claim) -> str:
     """Return the precision as a field of a trial; without one, 16 bits where the GPU has them."""
     word = (claim.precision or "").strip()
-    found = PRECISION_WORDS.get(word, word)
-    if found in PRECISIONS and getattr(claim.device, PRECISIONS[found].rate):
-        return found
+    field = PRECISION_WORDS.get(word, word)
+    if field in PRECISIONS and getattr(claim.device, PRECISIONS[field].rate):
+        return field
     return "bf16" if claim.device.bf16 else "fp16"
+
+
+def attention_of(claim: Claim) -> str:
+    """Return the attention as a field of a trial; FlashAttention 2 unless another is stated."""
+    return ATTENTION_WORDS.get((claim.attention or "").lower(), "sdpa_flash")
 
 
 def peak_of(device: Device, precision: str) -> float:
@@ -55,33 +64,28 @@ def conventions(claim: Claim) -> list[Convention]:
     linear, attention = model.linear_flops(), model.attention_flops(context)
     trained = 3.0 if claim.method in (None, "full") else 2.0
     full = trained * (linear + attention)
-    again = (linear + attention) * recomputes(claim)
-    found = [
-        Convention(name="full", words="model FLOPs, attention over all positions (PaLM, torchtitan)", flops=full),
-        Convention(
-            name="causal",
-            words="model FLOPs, attention over earlier positions",
-            flops=trained * (linear + attention / 2),
-        ),
-        Convention(name="6n", words="6 FLOPs a parameter that multiplies, no attention", flops=trained * linear),
+    again = linear + attention if recomputes(claim) else 0.0
+    causal = linear + attention / 2
+    counts = [
+        Convention("full", "model FLOPs, attention over all positions (PaLM, torchtitan)", full),
+        Convention("causal", "model FLOPs, attention over earlier positions", trained * causal),
+        Convention("6n", "6 FLOPs a parameter that multiplies, no attention", trained * linear),
     ]
     if model.window:
-        words, windowed = "model FLOPs, attention within its windows", model.windowed_flops(context)
-        found.append(Convention(name="window", words=words, flops=trained * (linear + windowed / 2)))
+        flops = trained * (linear + model.windowed_flops(context) / 2)
+        counts.append(Convention("window", "model FLOPs, attention within its windows", flops))
     if model.size and not model.size.num_experts:  # as LLM-Foundry and nanoGPT: the embedding counts, too
         words = "6 FLOPs a parameter with the embedding, and attention over all positions (LLM-Foundry)"
-        found.append(Convention(name="6p", words=words, flops=6.0 * model.parameters + 3 * attention))
+        counts.append(Convention("6p", words, 6.0 * model.parameters + 3 * attention))
     elif model.size and model.size.feed_forward == "swiglu":
         words = "experts of two matrices, not three (Megatron-LM of GPT-OSS), attention over earlier positions"
-        found.append(
-            Convention(name="no gate", words=words, flops=trained * (linear - model.gate_flops() + attention / 2))
-        )
-    found.append(Convention(name="hardware", words="with what is computed again (HFU)", flops=full + again))
+        counts.append(Convention("no gate", words, trained * (linear - model.gate_flops() + attention / 2)))
+    counts.append(Convention("hardware", "with what is computed again (HFU)", full + again))
     if trained < 3.0:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
-        found.append(Convention(name="as full", words=words, flops=3 * (linear + attention)))
+        counts.append(Convention("as full", words, 3 * (linear + attention)))
     alike: dict[int, Convention] = {}
-    for one in found:  # some count alike
+    for one in counts:  # some count alike
         alike.setdefault(round(one.flops), one)
     return sorted(alike.values(), key=lambda one: one.name != claim.convention)
 
@@ -115,14 +119,14 @@ def other_peaks(claim: Claim) -> dict[str, float]:
     """Return name -> the FLOP/s by which an MFU of this claim may have been divided by mistake."""
     device, precision = claim.device, precision_of(claim)
     right = peak_of(device, precision)
-    found = {"the peak with structured sparsity": 2 * right}
+    peaks = {"the peak with structured sparsity": 2 * right}
     for name in ("tf32", "fp32", "fp8", "bf16"):
         rate = getattr(device, name)
         if rate and abs(rate / right - 1) > 0.05:
-            found.setdefault(f"the peak in {name}", rate)
+            peaks.setdefault(f"the peak in {name}", rate)
     for name in ("A100 SXM 80GB", "H100 SXM", "H100 PCIe", "B200 SXM", "H20", "RTX 4090", "V100 SXM 32GB", "MI300X"):
         other = next(one for one in DEVICES if one.name == name)
         rate = other.bf16 or other.fp16
         if abs(rate / right - 1) > 0.05:
-            found[f"the peak of {name}"] = rate
-    return found
+            peaks[f"the peak of {name}"] = rate
+    return peaks

@@ -60,7 +60,7 @@ class Model:
         return 4.0 * context * self.size.num_layers * self.size.terms["query_width"] if self.size else 0.0
 
     def windowed_flops(self, context: int) -> float:
-        """Return the same, where layers with a window count twice what it sees: half of it is causal, as of all."""
+        """Return the same with sliding windows. They count twice, as callers take half of all for a causal mask."""
         if not self.window or not self.size or self.window >= context:
             return self.attention_flops(context)
         share = self.windowed_layers / self.size.num_layers
@@ -103,8 +103,8 @@ def model_named(text: str, option: str = "--model") -> Model:
         return _of_configuration(shipped)
     if depth := NANOCHAT.fullmatch(name):
         return _model(name, _nanochat(int(depth[1])), NANOCHAT_VOCABULARY)
-    if found := DIMENSIONS.fullmatch(name):
-        return _of_dimensions(name, found)
+    if dimensions := DIMENSIONS.fullmatch(name):
+        return _of_dimensions(name, dimensions)
     if count := re.fullmatch(r"(\d+(?:\.\d+)?)([mbt])", name):
         scale = {"m": 1e6, "b": 1e9, "t": 1e12}[count[2]]
         return Model(name=text, parameters=round(float(count[1]) * scale))
@@ -123,7 +123,7 @@ def plain(text: str) -> str:
 @cache
 def known() -> tuple[dict[str, tuple[ModelSize, int]], dict[str, str]]:
     """Return name -> dimensions and vocabulary, of the sizes of lmsweep and of models.csv; another name -> name."""
-    found, also = {name: (size, VOCABULARIES.get(name, 10_000)) for name, size in SIZES.items()}, dict[str, str]()
+    sizes, also = {name: (size, VOCABULARIES.get(name, 10_000)) for name, size in SIZES.items()}, dict[str, str]()
     with Path(__file__).with_name("models.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             also |= dict.fromkeys(row["also"].split(), row["name"])
@@ -133,8 +133,8 @@ def known() -> tuple[dict[str, tuple[ModelSize, int]], dict[str, str]]:
             vocabulary = values.pop("vocab_size")
             flags: dict[str, Any] = {key: bool(values.pop(key, 0)) for key in ("tied_head", "qk_norm")}
             flags["feed_forward"] = row["feed_forward"]
-            found[row["name"]] = (ModelSize(**values, **flags), vocabulary)
-    return found, also
+            sizes[row["name"]] = (ModelSize(**values, **flags), vocabulary)
+    return sizes, also
 
 
 def _shipped(text: str, name: str) -> Path | None:
@@ -147,11 +147,11 @@ def _model(name: str, size: ModelSize, vocabulary: int) -> Model:
     return Model(name=name, parameters=parameters, size=size, vocab_size=vocabulary)
 
 
-def _of_dimensions(name: str, found: re.Match[str]) -> Model:
-    counts = {key: int(value) for key, value in found.groupdict().items() if value and value.isdecimal()}
+def _of_dimensions(name: str, dimensions: re.Match[str]) -> Model:
+    counts = {key: int(value) for key, value in dimensions.groupdict().items() if value and value.isdecimal()}
     vocabulary = counts.pop("vocabulary", 10_000)
-    flags = {key: bool(found[key]) for key in ("qk_norm", "tied_head")}
-    size = ModelSize(**counts, **flags, feed_forward="gelu" if found["gelu"] else "swiglu")  # type: ignore[arg-type]
+    flags = {key: bool(dimensions[key]) for key in ("qk_norm", "tied_head")}
+    size = ModelSize(**counts, **flags, feed_forward="gelu" if dimensions["gelu"] else "swiglu")  # type: ignore[arg-type]
     return _model(name, size, vocabulary)
 
 
@@ -166,16 +166,16 @@ def _of_configuration(path: Path) -> Model:
     """Return the model of a Hugging Face configuration, with the dimensions that the usual keys state."""
     stated = read_configuration(path, {})
     name = stated.get("_name_or_path") or path.stem.replace("--", "/")
-    found = {field: next((stated[key] for key in keys if stated.get(key)), None) for field, keys in NAMES.items()}
-    if not found["d_model"] or not found["num_layers"] or not found["num_heads"]:
+    fields = {field: next((stated[key] for key in keys if stated.get(key)), None) for field, keys in NAMES.items()}
+    if not fields["d_model"] or not fields["num_layers"] or not fields["num_heads"]:
         raise RequestError(f"--model {path}: it states no hidden_size, num_hidden_layers or num_attention_heads")
     experts = stated.get("num_local_experts") or stated.get("num_experts") or stated.get("n_routed_experts")
     width = stated.get("moe_intermediate_size") if experts else None
     size = ModelSize(
-        d_model=found["d_model"],
-        d_ff=width or found["d_ff"] or 4 * found["d_model"],
-        num_layers=found["num_layers"],
-        num_heads=found["num_heads"],
+        d_model=fields["d_model"],
+        d_ff=width or fields["d_ff"] or 4 * fields["d_model"],
+        num_layers=fields["num_layers"],
+        num_heads=fields["num_heads"],
         num_kv_heads=stated.get("num_key_value_heads"),
         d_head=stated.get("head_dim"),
         qk_norm=_has_norm(stated),
@@ -185,7 +185,7 @@ def _of_configuration(path: Path) -> Model:
         tied_head=bool(stated.get("tie_word_embeddings", False)),
     )
     window, layers = _window(stated, size.num_layers)
-    return replace(_model(str(name), size, found["vocab_size"] or 0), window=window, windowed_layers=layers)
+    return replace(_model(str(name), size, fields["vocab_size"] or 0), window=window, windowed_layers=layers)
 
 
 def _window(stated: Mapping[str, Any], layers: int) -> tuple[int | None, int]:

@@ -68,11 +68,11 @@ def _value(name: str, text: str, key: str, where: str) -> Any:
             raise RequestError(f"{where}{key} {text}: write a whole number")
         return int(amount)
     if name == "step_seconds":
-        found = re.fullmatch(r"([\d.,eE+-]+)\s*([a-zµ]*)", text)
-        unit = "ms" if key == "ms/step" else found[2].replace("µ", "u") if found else ""
-        if not found or unit not in _SECONDS:
+        time = re.fullmatch(r"([\d.,eE+-]+)\s*([a-zµ]*)", text)
+        unit = "ms" if key == "ms/step" else time[2].replace("µ", "u") if time else ""
+        if not time or unit not in _SECONDS:
             raise RequestError(f"{where}{key} {text}: write a time, such as 1.2s or 350ms")
-        return _number(found[1], where, key) * _SECONDS[unit]
+        return _number(time[1], where, key) * _SECONDS[unit]
     if name in ("mfu", "hfu"):
         amount = _number(text.rstrip("% "), where, key)
         return amount / 100 if "%" in text or amount > 1.5 else amount
@@ -87,7 +87,7 @@ def _value(name: str, text: str, key: str, where: str) -> Any:
 
 
 def _number(text: str, where: str, key: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([kmbgtp]?)", text.replace(",", "").strip().lower())
-    if not found:
+    number = re.fullmatch(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([kmbgtp]?)", text.replace(",", "").strip().lower())
+    if not number:
         raise RequestError(f"{where}{key} {text}: write a number, such as 58000 or 58k")
-    return float(found[1]) * _SCALES[found[2]]
+    return float(number[1]) * _SCALES[number[2]]

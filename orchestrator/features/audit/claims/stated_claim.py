@@ -105,6 +105,16 @@ class Claim:
         return max(1, self.count // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1)))
 
     @property
+    def is_split(self) -> bool:
+        """Return whether ranks share layers, sequences or experts, which is not predicted."""
+        return max(self.tp or 1, self.pp or 1, self.cp or 1, self.ep or 1) > 1
+
+    @property
+    def is_selective(self) -> bool:
+        """Return whether checkpointing computes only some operators again."""
+        return (self.checkpointing or "").lower().startswith("selective")
+
+    @property
     def micro_batches(self) -> int:
         """Return the micro-batches of a step, 1 if nothing says."""
         if self.accumulate is None and self.global_batch and self.batch:
@@ -123,10 +133,12 @@ class Claim:
         return float(self.batch * self.micro_batches * self.data_ranks * self.context) if self.batch else None
 
     def missing(self) -> list[str]:
-        """Return the options that are missing for any verdict."""
+        """Return the options that are missing for any verdict: model and GPUs, a number, the tokens of a step if only
+        its time is stated, and the context."""
         needed = [name for name in ("model", "gpus") if getattr(self, name) is None]
         if self.has_rate and self.step_seconds and self.step_tokens and not (self.mfu or self.tflops or self.hfu):
-            needed = needed[self.model is None :]  # its numbers can contradict each other
+            # Without the model, rate and step time can still contradict each other.
+            needed = [name for name in needed if name != "model"]
         if all(getattr(self, name) is None for name in NUMBERS if name != "tokens_per_step"):
             needed.append("tokens/s (or --step-time, --mfu, --tflops)")
         elif self.gpus and self.step_seconds and self.step_tokens is None and not self.has_rate:
@@ -152,13 +164,18 @@ def devices_of(text: str) -> tuple[int, Device]:
     if text.strip().isdecimal():
         raise RequestError(f"--gpus {text}: what GPU? Write {text.strip()}xH100")
     count, name = counted(text)
-    if found := find_device(name) or device_named(name):
-        return count, found
-    plain = re.sub(r"\(.*\)|\b(NVIDIA|AMD|Tesla|GeForce|DGX)\b", " ", re.sub(r"[-_]", " ", name), flags=re.IGNORECASE)
-    plain = re.sub(
-        r"\b(\d+) ?G(i?B)?\b", r"\1GB", re.sub(r"SXM\d", "SXM", plain, flags=re.IGNORECASE), flags=re.IGNORECASE
-    )
-    for words in (plain, re.sub(r"\b\d+GB\b|\bHBM\w*", " ", plain)):
+    if device := find_device(name) or device_named(name):
+        return count, device
+    # Names of drivers and clouds: without the vendor, `SXM4` as `SXM`, `80 GiB` as `80GB`.
+    plain = re.sub(r"[-_]", " ", name)
+    for pattern, instead in (
+        (r"\(.*\)|\b(NVIDIA|AMD|Tesla|GeForce|DGX)\b", " "),
+        (r"SXM\d", "SXM"),
+        (r"\b(\d+) ?G(i?B)?\b", r"\1GB"),
+    ):
+        plain = re.sub(pattern, instead, plain, flags=re.IGNORECASE)
+    without_memory = re.sub(r"\b\d+GB\b|\bHBM\w*", " ", plain)
+    for words in (plain, without_memory):
         with suppress(RequestError):
             return count, devices_meant(" ".join(words.split()), "--gpus")[0]
-    return count, devices_meant(name, "--gpus")[0]
+    return count, devices_meant(name, "--gpus")[0]  # raises with the name as it was given

@@ -159,11 +159,11 @@ _COLUMNS = (
 
 def _cell(rows: list[Any], last: StoredRow) -> Cell:
     values: dict[str, Value] = {}
-    for one in rows:
-        if one.status == Status.OK and one.phase in ("step", "run") and not pd.isna(one.median):
-            variation = Variation(scale=one.variation, freedom=one.variation_freedom)
-            processes = _processes(one, variation)
-            values[f"step.{one.metric}"] = Value(one.median, processes.error(variation), processes)
+    for row in rows:
+        if row.status == Status.OK and row.phase in ("step", "run") and not pd.isna(row.median):
+            variation = Variation(scale=row.variation, freedom=row.variation_freedom)
+            processes = _processes(row, variation)
+            values[f"step.{row.metric}"] = Value(row.median, processes.error(variation), processes)
     if TOKEN_TIME in values:  # batches differ: the peak above is that of the run, and the time that of a real token
         values[WALL_TIME] = values.pop(TOKEN_TIME)
     end = None if values else next((one for one in reversed(rows) if one.status != Status.OK), None)

@@ -32,8 +32,8 @@ def pareto_front(
     sizes = np.array([[one.size for one in point] for point in points]).reshape(len(cells), len(quantities))
     errors = np.array([[one.error.deviation for one in point] for point in points]).reshape(sizes.shape)
     freedom = np.array([[one.error.freedom or np.inf for one in point] for point in points]).reshape(sizes.shape)
-    kept = np.lexsort(sizes.T[::-1]).tolist()
-    for place in kept[::-1]:
+    kept = np.lexsort(sizes.T[::-1]).tolist()  # by the first quantity, then the second, ...
+    for place in reversed([*kept]):
         others = np.array([one for one in kept if one != place], dtype=np.int64)
         within = reach(np.minimum(freedom[place], freedom[others])) * np.hypot(errors[place], errors[others])
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -20,8 +20,6 @@ def tokens_of(config: TrialConfig) -> int:
 
 
 class Goal(StrEnum):
-    """What is to be best."""
-
     SPEED = "tokens/s"
     MONEY = "$/Mtoken"
     ENERGY = "J/Mtoken"
@@ -97,8 +95,8 @@ def parse_aim(goal: str, limits: Iterable[str], prices: Iterable[Price]) -> Aim:
         raise RequestError("--goal $/Mtoken needs the price of a device: --price H100=2.5 (dollars per hour)")
     peak: int | None = None
     for text in limits:
-        found = re.fullmatch(r"\s*peak\s*<=?\s*(.+?)\s*", text)
-        size = bytes_of(found[1]) if found else None
+        limit = re.fullmatch(r"\s*peak\s*<=?\s*(.+?)\s*", text)
+        size = bytes_of(limit[1]) if limit else None
         if size is None:
             raise RequestError(f"--subject-to '{text}': write 'peak < 70GB'")
         if peak is not None:

@@ -48,11 +48,11 @@ class Results:
         """Parameters of the last surrogate, from which the fit of the next one begins."""
         self._known = known
 
-    def add(self, cell: int, found: Processes | None) -> None:
+    def add(self, cell: int, processes: Processes | None) -> None:
         """Add what more processes of a cell measured; None if it failed or does not meet the limits."""
-        if found:
+        if processes:
             before = self.measured.get(cell)
-            self.measured[cell] = before + found if before else found
+            self.measured[cell] = before + processes if before else processes
         elif cell not in self.measured:
             self.failed.add(cell)
 
@@ -113,11 +113,11 @@ class Beliefs:
 
     def forecast(self, cells: Indices) -> Forecast:
         codes = self.results.space.codes[cells]
-        mean, deviation = self._surrogate.mean_and_deviation(codes, np.full(len(cells), -1))
+        mean, deviation = self._surrogate.mean_and_deviation(codes)
         return Forecast(mean + self.results.prior[cells], deviation, self._chance_to_run(cells))
 
     def gain(self, forecast: Forecast) -> Floats:
-        """Return by how much each cell is expected to be better than the leader."""
+        """Return the expected improvement of each cell over the leader (Jones, Schonlau and Welch, 1998)."""
         ahead = self.to_beat - forecast.mean
         scaled = ahead / forecast.deviation
         density = np.exp(-(scaled**2) / 2) / np.sqrt(2 * np.pi)
@@ -143,11 +143,11 @@ class Beliefs:
         codes, count = results.space.codes[cells], len(self.cells)
         values = self._centres - results.prior[cells[:count]]
         errors = np.array([one.deviation for one in self.errors.values()])
-        found = Surrogate(results.space, codes[:count], values, errors, start=results.parameters)
-        results.parameters = found.parameters
+        surrogate = Surrogate(results.space, codes[:count], values, errors, start=results.parameters)
+        results.parameters = surrogate.parameters
         if not self._running:
-            return found
-        expected, _ = found.mean_and_deviation(codes[count:], np.full(len(self._running), -1))
+            return surrogate
+        expected, _ = surrogate.mean_and_deviation(codes[count:])
         errors = np.concatenate([errors, np.full(len(expected), np.median(errors))])
         return Surrogate(results.space, codes, np.concatenate([values, expected]), errors, start=results.parameters)
 
@@ -158,6 +158,7 @@ class Beliefs:
         for place in range(codes.shape[1]) if failures else ():
             failed = Counter(codes[failures, place].tolist())
             worked = Counter(codes[self.cells, place].tolist())
+            # As if one more cell with this value had worked: a lone failure halves the probability.
             share = {code: (worked[code] + 1) / (worked[code] + failed[code] + 1) for code in failed}
             chance = np.minimum(chance, [share.get(code, 1.0) for code in codes[cells, place].tolist()])
         return chance

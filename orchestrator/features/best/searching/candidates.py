@@ -14,10 +14,9 @@ from lmsweep.orchestrator.features.best.cells.cells import Cell
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.searching.search import Search
 from lmsweep.orchestrator.features.best.surrogate import Space
-from lmsweep.orchestrator.planning.durations import graph_seconds, step_seconds
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
-from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.planning.time_estimate import Estimate, graph_seconds, step_seconds
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id
@@ -44,22 +43,22 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
     seen, goal = set(stored), aim.goal.workload
     kept: list[PlannedTrial] = []
     over_limit = unknown_peak = 0
-    for one in planned.plan.trials:
-        key = _key_of(one)
-        if one.action == "run" and key in seen:
-            if goal in one.trial.workloads:  # it may be repeated; only a run measures what else is missing
-                kept.append(replace(one, trial=replace(one.trial, workloads=(goal,))))
+    for planned_trial in planned.plan.trials:
+        key = _key_of(planned_trial)
+        if planned_trial.action == "run" and key in seen:
+            if goal in planned_trial.trial.workloads:  # it may be repeated; only a run measures what else is missing
+                kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(goal,))))
             continue
-        if one.action == "run" and aim.peak is not None:
-            peak = peaks.get(one.index)
+        if planned_trial.action == "run" and aim.peak is not None:
+            peak = peaks.get(planned_trial.index)
             if peak is not None and peak >= aim.peak:
                 over_limit += 1
                 continue
-            if peak is None and "memory" not in one.trial.workloads:
+            if peak is None and "memory" not in planned_trial.trial.workloads:
                 unknown_peak += 1
                 continue
         seen.add(key)
-        kept.append(one)
+        kept.append(planned_trial)
     return Candidates(replace(planned.plan, trials=tuple(kept)), tuple(stored.values()), over_limit, unknown_peak)
 
 
@@ -67,8 +66,8 @@ def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | N
     """Return the predicted peak bytes of the trials whose memory can be predicted, by index in the plan."""
     if predictions is None:
         return {}
-    found = ((one.index, predictions.of(one.trial, one.environment.device_name)) for one in trials)
-    return {index: float(one.peak) for index, one in found if isinstance(one, Prediction)}
+    pairs = ((one.index, predictions.of(one.trial, one.environment.device_name)) for one in trials)
+    return {index: float(one.peak) for index, one in pairs if isinstance(one, Prediction)}
 
 
 def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
@@ -76,8 +75,8 @@ def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
     known = [cell for cell in cells if not cell.config.references]  # where the user's code is now is not known
     trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in known}
     predictions = Predictions(trials.values(), each=True)
-    found = ((cell, predictions.of(trials[cell.config], cell.environment.device_name)) for cell in known)
-    return {key_of(cell.config): float(one.peak) for cell, one in found if isinstance(one, Prediction)}
+    pairs = ((cell, predictions.of(trials[cell.config], cell.environment.device_name)) for cell in known)
+    return {key_of(cell.config): float(one.peak) for cell, one in pairs if isinstance(one, Prediction)}
 
 
 def search_of(
@@ -94,33 +93,36 @@ def search_of(
     estimates, peaks: durations and predicted bytes, by the index of a trial in the plan. variation: between processes,
     as known before the search; without it, the shipped priors.
     """
-    places: dict[tuple[str, str], int] = {}
-    of_positions = [places.setdefault(_key_of(one), len(places)) for one in to_run]
-    first = dict(zip(reversed(of_positions), reversed(to_run), strict=True))
-    trials = [first[place] for place in range(len(places))]
-    of_known = [places.setdefault(_key(one.config, one.environment_id), len(places)) for one in known]
+    # Key of a cell -> its number: first the cells to run, then those that are only known.
+    numbers: dict[tuple[str, str], int] = {}
+    of_positions = [numbers.setdefault(_key_of(one), len(numbers)) for one in to_run]
+    first_trials: dict[int, PlannedTrial] = {}
+    for cell, trial in zip(of_positions, to_run, strict=True):
+        first_trials.setdefault(cell, trial)
+    trials = [*first_trials.values()]
+    of_known = [numbers.setdefault(_key(one.config, one.environment_id), len(numbers)) for one in known]
+    only_known = [one for one, cell in zip(known, of_known, strict=True) if cell >= len(trials)]
     cells = [(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
-    more = [one for one, place in zip(known, of_known, strict=True) if place >= len(trials)]
-    cells += [(one.config, one.environment, one.predicted_peak) for one in more]
+    cells += [(one.config, one.environment, one.predicted_peak) for one in only_known]
     names = [DEVICE, *(name for name in axes_of([config for config, _, _ in cells]) if name != DEVICE)]
     points = [[device.device_name, *(getattr(config, name) for name in names[1:])] for config, device, _ in cells]
     rates = DeviceRates()
-    prior = [_expected(aim, rates, *cell) for cell in cells]
+    prior = [_expected(aim, rates, *each) for each in cells]
     unknown = statistics.fmean([one for one in prior if one is not None] or [0.0])
     # Nothing hides the compilation of a graph from a search.
     compiling = [graph_seconds(one.trial.config) if estimates[one.index].is_new else 0.0 for one in trials]
-    seconds = [estimates[one.index].seconds + more for one, more in zip(trials, compiling, strict=True)]
+    seconds = [estimates[one.index].seconds + extra for one, extra in zip(trials, compiling, strict=True)]
     search = Search(
         Space.of(names, points),
         prior=np.array([unknown if one is None else one for one in prior]),
-        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(more))]),
+        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(only_known))]),
         aim=aim,
         cells=of_positions,
         known=variation,
     )
-    for place, cell in zip(of_known, known, strict=True):
-        cost = cell.cost(aim)
-        search.learn(place, cost.processes if cost and keeps_limit(cell, aim) else None)
+    for number, one in zip(of_known, known, strict=True):
+        cost = one.cost(aim)
+        search.learn(number, cost.processes if cost and keeps_limit(one, aim) else None)
     return search
 
 

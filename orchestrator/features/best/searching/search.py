@@ -85,11 +85,11 @@ class Search:
         """The measured cell that is believed to be the best; None if none has a value yet."""
         return self.beliefs.leader if self.results.measured else None
 
-    def learn(self, cell: int, found: Processes | None) -> None:
+    def learn(self, cell: int, processes: Processes | None) -> None:
         """Learn what more processes of a cell measured; None if it failed or does not meet the limits."""
         self._running[cell] = max(0, self._running[cell] - 1)
         self.left.discard(cell)
-        self.results.add(cell, found)
+        self.results.add(cell, processes)
         self._beliefs = None
 
     def learn_trial(self, position: int, records: Sequence[Record]) -> None:
@@ -156,14 +156,14 @@ class Search:
 
     def _repeats(self, cells: Collection[int]) -> list[int]:
         """Return measured cells in the order in which to repeat them; none if it is of no use."""
-        measured, found = self.results.measured, self.beliefs.standing
-        leader = self.beliefs.cells[found.leader]
+        measured, standing = self.results.measured, self.beliefs.standing
+        leader = self.beliefs.cells[standing.leader]
         repeats = sum(len(one.logs) - 1 for one in measured.values())
-        if found.wrong < REPEAT_PROBABILITY and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
+        if standing.wrong < REPEAT_PROBABILITY and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
             return []
         if repeats >= max(LEAST_REPEATS, MOST_REPEATS * len(measured)):
             return []  # what differs by so little is not worth more
-        chance = dict(zip(self.beliefs.cells, found.chance(RIGHT_MARGIN).tolist(), strict=True))
+        chance = dict(zip(self.beliefs.cells, standing.chance(RIGHT_MARGIN).tolist(), strict=True))
         rival = sorted({*cells} - {leader}, key=chance.__getitem__)[:1]
         pair = [one for one in (leader, *rival) if one in cells]
         return sorted(pair, key=lambda cell: -self.beliefs.errors[cell].deviation)
@@ -177,12 +177,12 @@ class Search:
         seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
         chosen: list[int] = []
         while True:
-            fresh = np.zeros(len(cells))
+            untried = np.zeros(len(cells))  # how many values each cell has that no other had
             for place, known in enumerate(seen):
-                fresh += [code not in known for code in codes[cells, place].tolist()]
-            if not fresh.max() and (chosen or self.results.measured):
+                untried += [code not in known for code in codes[cells, place].tolist()]
+            if not untried.max() and (chosen or self.results.measured):
                 return chosen
-            most = cells[fresh == fresh.max()]
+            most = cells[untried == untried.max()]
             chosen.append(int(most[np.argmin(prior[most])]))
             cells = cells[cells != chosen[-1]]
             for place, known in enumerate(seen):

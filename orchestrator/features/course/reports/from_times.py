@@ -5,41 +5,41 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.orchestrator.features.course.reports.here import Here, Maker, OfTable
+from lmsweep.orchestrator.features.course.reports.table_results import Here, Maker, TableResults
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.spec.config import CONFIG_FIELDS
 from lmsweep.trials.spec.model_sizes import SIZES
 
 
-def _time(table: OfTable, row: pd.Series, **other: Any) -> pd.Series | None:
+def _time(table: TableResults, row: pd.Series, **other: Any) -> pd.Series | None:
     pair = table.beside(row, **other)
     phase = None if pair is None else pair["phase"].replace("forward_backward", "step")
     return None if pair is None else table.stored(pair, f"{phase}.time")
 
 
 def _statistic(of: Callable[[pd.Series], float]) -> Maker:
-    def make(table: OfTable, row: pd.Series) -> Here | None:
+    def make(table: TableResults, row: pd.Series) -> Here | None:
         time = _time(table, row)
         return None if time is None else Here(float(of(time)))
 
     return make
 
 
-def _sample(table: OfTable, row: pd.Series) -> Here | None:
+def _sample(table: TableResults, row: pd.Series) -> Here | None:
     time, place = _time(table, row), int(row["label"]) - 1
     return None if time is None or place >= len(time["samples"]) else Here(float(time["samples"][place]))
 
 
-def _allocated(table: OfTable, row: pd.Series) -> Here | None:
+def _allocated(table: TableResults, row: pd.Series) -> Here | None:
     pair = table.beside(row, metric="mem_reserved")
-    found = None if pair is None else table.stored(pair, "step_end.allocated")
-    return None if found is None else Here(float(found["median"]), differs="allocated after a step")
+    allocated = None if pair is None else table.stored(pair, "step_end.allocated")
+    return None if allocated is None else Here(float(allocated["median"]), differs="allocated after a step")
 
 
 def _derived(combine: Callable[[float, float], float], name: str, values: tuple[str, str]) -> Maker:
     """Make a number of the times of two values of a condition, as the report derives it."""
 
-    def make(table: OfTable, row: pd.Series) -> Here | None:
+    def make(table: TableResults, row: pd.Series) -> Here | None:
         times = [_time(table, row, **{name: value}) for value in values]
         if any(time is None for time in times):
             return None
@@ -49,14 +49,14 @@ def _derived(combine: Callable[[float, float], float], name: str, values: tuple[
     return make
 
 
-def _backward_and_optimizer(table: OfTable, row: pd.Series) -> Here | None:
+def _backward_and_optimizer(table: TableResults, row: pd.Series) -> Here | None:
     whole, forward = (_time(table, row, phase=phase) for phase in ("step", "forward"))
     if whole is None or forward is None:
         return None
     return Here(float(whole["median"] - forward["median"]), differs="step minus forward, measured separately")
 
 
-def _parameters(table: OfTable, row: pd.Series) -> Here | None:
+def _parameters(table: TableResults, row: pd.Series) -> Here | None:
     size = SIZES.get("small" if row["table"] == "params_context" else row["model"])
     if size is None:
         return None
@@ -66,7 +66,7 @@ def _parameters(table: OfTable, row: pd.Series) -> Here | None:
     return Here(float(count), differs="from the closed form, with two vocabulary matrices of 10000 rows")
 
 
-def _tensor_size(table: OfTable, row: pd.Series) -> Here:
+def _tensor_size(table: TableResults, row: pd.Series) -> Here:
     size = 4.0 * row["batch_size"] * row["context_length"] * row["d_model"]
     return Here(size, differs="from the closed form: batch size, context length, d_model, four bytes")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from lmsweep.orchestrator.features.course.reports.here import Here, Maker, OfTable
+from lmsweep.orchestrator.features.course.reports.table_results import Here, Maker, TableResults
 from lmsweep.trials.spec.config import RequestError
 
 _SUMS = {
@@ -20,7 +20,7 @@ _SUMS = {
 """Label -> the value of the workload `precision`."""
 
 
-def _sum(table: OfTable, row: pd.Series) -> Here | None:
+def _sum(table: TableResults, row: pd.Series) -> Here | None:
     if running := re.fullmatch(r"float(16|32) accumulator, iteration (\d+)", row["label"]):
         total, addend = (np.float16 if running[1] == "16" else np.float32)(0), np.float16(0.01)
         for _ in range(int(running[2])):
@@ -29,8 +29,8 @@ def _sum(table: OfTable, row: pd.Series) -> Here | None:
     if row["label"] not in _SUMS:
         return _printed(row, float(np.float32(0.01)), "computed by NumPy")
     frame = table.results.everything
-    found = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
-    return None if found.empty else _printed(row, float(found["median"].iloc[-1]), "")
+    rows = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
+    return None if rows.empty else _printed(row, float(rows["median"].iloc[-1]), "")
 
 
 def _printed(row: pd.Series, value: float, differs: str) -> Here:
@@ -40,7 +40,7 @@ def _printed(row: pd.Series, value: float, differs: str) -> Here:
     return Here(value, verdict="same" if same else "differs", differs=differs)
 
 
-def _dtype(table: OfTable, row: pd.Series) -> Here | None:
+def _dtype(table: TableResults, row: pd.Series) -> Here | None:
     label = row["label"].lower().replace("layernorm", "ln").replace("layer norm", "ln")
     kinds = {"gradient": "gradient", "output": "output", "logits": "logits", "loss": "loss"}
     kind = next((kind for word, kind in kinds.items() if word in label), "weight")
@@ -58,15 +58,15 @@ def _dtype(table: OfTable, row: pd.Series) -> Here | None:
         types = types[types["name"].str.endswith(weight[0])]
     if types.empty:
         return None
-    found = ", ".join(types["dtype"].unique())
+    words = ", ".join(types["dtype"].unique())
     differs = "" if types["device"].iloc[0] == "cuda" else "CUDA's autocast, emulated on a CPU"
-    return Here(found, verdict="same" if found == row["dtype"] else "differs", differs=differs)
+    return Here(words, verdict="same" if words == row["dtype"] else "differs", differs=differs)
 
 
 _RANKS = {"total": "step.time", "comm": "communication.time", "compute": "local_step.time"}
 
 
-def _two_ranks(table: OfTable, row: pd.Series) -> Here | None:
+def _two_ranks(table: TableResults, row: pd.Series) -> Here | None:
     frame = table.results.everything
     frame = frame[(frame["workload"] == "ddp") & frame["median"].notna()]
     values = (frame["phase"] + "." + frame["metric"]).to_numpy()
@@ -94,19 +94,20 @@ _MODES = {"forward": "train_forward", "forward_backward": "train_step"}
 """Phase of a profile -> the mode here. That of forward and backward has the optimizer as well."""
 
 
-def _profiled(table: OfTable, row: pd.Series) -> Here | None:
+def _profiled(table: TableResults, row: pd.Series) -> Here | None:
     """Return what an operator of this name takes in a step here, in float32."""
     if not row["table"].startswith("torch_profiler"):
         return _part(table, row)
     try:
-        found = table.results.details("operators", "profile")
+        operators = table.results.details("operators", "profile")
     except RequestError:
         return None
-    found = found[(found["mode"] == _MODES[row["phase"]]) & (found["precision"] == "fp32")]
-    found = found[found["attempt_id"] == found["attempt_id"].iloc[-1]] if not found.empty else found
-    of = found[found["name"] == row["label"]]
+    operators = operators[(operators["mode"] == _MODES[row["phase"]]) & (operators["precision"] == "fp32")]
+    if not operators.empty:
+        operators = operators[operators["attempt_id"] == operators["attempt_id"].iloc[-1]]
+    of = operators[operators["name"] == row["label"]]
     column = _TOTALS.get(row["label"]) or _OPERATORS[row["metric"]]
-    total = float((found["self_device" if column in _DEVICE.values() else "self_cpu"] / found["steps"]).sum())
+    total = float((operators["self_device" if column in _DEVICE.values() else "self_cpu"] / operators["steps"]).sum())
     if not total:  # nothing ran, or nothing on a GPU
         return None
     if row["label"] in _TOTALS:
@@ -131,7 +132,7 @@ _PARTS = {
 """Label -> the parts of attention whose kernels it measures, in forward."""
 
 
-def _part(table: OfTable, row: pd.Series) -> Here | None:
+def _part(table: TableResults, row: pd.Series) -> Here | None:
     """Return the time or the share of the kernels of parts of attention, in forward in float32."""
     frame = table.results.everything
     frame = frame[

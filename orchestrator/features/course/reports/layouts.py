@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import is_null
@@ -46,18 +47,20 @@ def parts_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[Layout, pd.DataFra
 
     rows: those of the table, in the report's order.
     """
-    of_iteration = rows["metric"].eq("iteration_time")
-    apart = of_iteration.to_numpy() if not of_iteration.all() else of_iteration.to_numpy(bool) & False
-    heading = rows["metric"].isin(_OF_PARAMETERS).to_numpy() & rows["workload"].ne("params").any()
-    heading &= name != "seed4 model_table"
-    for chosen in (heading, apart, ~heading & ~apart):
-        if chosen.any():
-            part = rows[chosen]
-            yield (LAYOUTS[name] if name in LAYOUTS and not chosen[heading | apart].any() else layout_of(part)), part
+    parameters = rows["metric"].isin(_OF_PARAMETERS).to_numpy()
+    if name == "seed4 model_table" or rows["workload"].eq("params").all():
+        parameters = np.zeros(len(rows), bool)  # a table of parameters alone is one part
+    iterations = rows["metric"].eq("iteration_time").to_numpy()
+    if iterations.all():
+        iterations = np.zeros(len(rows), bool)
+    others = ~parameters & ~iterations
+    for part in (parameters, iterations, others):
+        if part.any():
+            yield LAYOUTS[name] if part is others and name in LAYOUTS else layout_of(rows[part]), rows[part]
 
 
 def layout_of(rows: pd.DataFrame) -> Layout:
-    """Return the layout that follows from the order of a table's numbers."""
+    """Return the layout that follows from the order of a table's numbers: what varies slowest is rows."""
     # A condition that only some of the numbers state is the same for all; a phase or a label that some lack is not.
     keys = [name for name in _KEYS if rows[name].nunique(dropna=name not in ("phase", "label")) > 1]
     if "d_model" in keys and rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:
@@ -68,8 +71,8 @@ def layout_of(rows: pd.DataFrame) -> Layout:
         return Layout(["label"], [name for name in keys if name != "label"])
     slow = sorted(keys, key=lambda name: _changes([str(value) for value in rows[name]]))
     last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)
-    found = Layout(slow[: last + 1], slow[last + 1 :])
-    return found if found.rows else Layout(found.cols[:-1] or ["model"], found.cols[-1:])
+    layout = Layout(slow[: last + 1], slow[last + 1 :])
+    return layout if layout.rows else Layout(layout.cols[:-1] or ["model"], layout.cols[-1:])
 
 
 def _changes(words: list[str]) -> int:

@@ -1,5 +1,6 @@
 """A table of a report in the report's rows, columns, order and units, and beside each number what is here."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,10 +9,9 @@ import pandas as pd
 from lmsweep.analysis.data.columns import is_null, label
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.orchestrator.features.course.reports.counterparts import Counterparts
-from lmsweep.orchestrator.features.course.reports.here import Here
+from lmsweep.orchestrator.features.course.reports.counterparts import counterpart
 from lmsweep.orchestrator.features.course.reports.layouts import Layout, Measure, measure_of
-from lmsweep.orchestrator.features.course.reports.published_numbers import conditions
+from lmsweep.orchestrator.features.course.reports.table_results import Here, TableResults, conditions
 from lmsweep.trials.results.flag_meanings import CAVEATS
 from lmsweep.trials.results.outcome import Status
 
@@ -21,8 +21,8 @@ PUBLISHED, HERE, RATIO = "published", "here", "compared"
 
 def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results) -> Table:
     """Return a table of a report, or a part of it, beside the results of its grid. rows: of `published`."""
-    counterparts = Counterparts(results, rows)
-    lines = [(row, counterparts.of(row), measure_of(row)) for _, row in rows.iterrows()]
+    here = TableResults(results, rows)
+    lines = [(row, counterpart(here, row), measure_of(row)) for _, row in rows.iterrows()]
     keys = [*layout.rows, *layout.cols]
     shown = rows[keys].astype(object).where(rows[keys].notna(), "").assign(value=rows["metric"].map(value_of))
     keyed = [
@@ -47,7 +47,7 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
     compared = {value: "x" if value.startswith("ratio") else None for value in of_both}
     if any(compared.values()):
         notes.append("ratio: published / here")
-    devices = ", ".join(counterparts.pairs["device_name"].unique())
+    devices = ", ".join(here.pairs["device_name"].unique())
     hardware = ", ".join(rows["hardware"].dropna().unique()) or "hardware not stated"
     units = {value: measure.unit for value, (_, _, measure) in zip(shown["value"], lines, strict=True)}
     return Table(
@@ -83,14 +83,14 @@ def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, A
     elif is_null(row["value"]):
         yield _cell(PUBLISHED, status="blank" if row["status"] == "empty" else row["status"], flags=caveats)
     else:
-        yield _cell(PUBLISHED, numbers=[row["value"] / measure.size], flags=caveats)
+        yield _cell(PUBLISHED, numbers=(row["value"] / measure.size, math.nan, math.nan), flags=caveats)
     differs = tuple(filter(None, [here.differs]))
     if here.missing:
         yield _cell(HERE, status=here.missing, reason=here.why)
     elif isinstance(here.value, str):
         yield _cell(HERE, word=here.value, flags=differs)
     else:
-        numbers = [number / measure.size for number in (here.value, here.low, here.high)]
+        numbers = tuple(number / measure.size for number in (here.value, here.low, here.high))
         yield _cell(HERE, numbers=numbers, flags=differs)
     of = "" if row["unit"] != "B" else f" of {value_of(row['metric'])}"
     if here.ratio:
@@ -102,13 +102,13 @@ def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, A
 def _cell(
     of: str,
     *,
-    numbers: Any = (),
+    numbers: tuple[float, ...] = (math.nan,) * 3,
     word: str = "",
     status: str = "",
     reason: str = "",
     flags: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    median, low, high = [*numbers, *[float("nan")] * 3][:3]
+    median, low, high = numbers
     return {
         "of": of,
         "median": median,

@@ -41,7 +41,7 @@ _PROBLEM_OF = {table: problem for problem, tables in ANSWERS.items() for table i
 @cache
 def reported() -> dict[str, Problem]:
     """Return the tables of the reports, in their order."""
-    found = {}
+    problems = {}
     tables = published()["source"] + " " + published()["table"]
     for name in tables.unique():
         (source, table), rows = name.split(), published()[tables == name]
@@ -51,14 +51,14 @@ def reported() -> dict[str, Problem]:
         made = {
             title: lru_cache(1)(partial(report_table, title, *part)) for title, part in zip(titles, parts, strict=True)
         }
-        found[name] = Problem(
+        problems[name] = Problem(
             asks=f"Table {table} of the report {source}, for the problem {_PROBLEM_OF[table]}.",
             tables=made,
             pictures=_pictures(parts, made),
             report=source,
             answers=_PROBLEM_OF[table],
         )
-    return found
+    return problems
 
 
 def _pictures(parts: list[tuple[Layout, pd.DataFrame]], made: Mapping[str, Make]) -> draw.Pictures:

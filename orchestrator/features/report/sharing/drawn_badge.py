@@ -5,13 +5,13 @@ from html import escape
 
 import pandas as pd
 
-from lmsweep.analysis.answers.headline import headline_of, lead_of, options_of
-from lmsweep.analysis.answers.store_answers import answers_of
-from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.comparison.claim import words
 from lmsweep.analysis.data.selection import cells_of, select, unit_of
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.orchestrator.features.report.answers.headline import headline_of, lead_of, options_of
+from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
+from lmsweep.orchestrator.features.report.answers.verdicts import Answer
 from lmsweep.orchestrator.features.report.drilled import value_text
 from lmsweep.orchestrator.features.report.joined import joined
 from lmsweep.trials.spec.config import RequestError

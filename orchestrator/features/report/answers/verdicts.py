@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.answers.question import DEVICE, Option, Question
 from lmsweep.analysis.comparison.claim import CLAIM_COLUMNS, Claim, claim_of
 from lmsweep.analysis.comparison.compare import Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.orchestrator.features.report.answers.question import DEVICE, Option, Question
 from lmsweep.trials.results.roles import determines
 from lmsweep.trials.spec.config import RequestError
 
@@ -25,7 +25,7 @@ KEPT = ("baseline", "contrast", "ratio_low", "ratio_high", "p", *CLAIM_COLUMNS)
 """The columns of `Comparison.cells` that an answer keeps for each cell."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
     question: Question
     cells: pd.DataFrame

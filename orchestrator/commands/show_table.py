@@ -11,11 +11,6 @@ from lmsweep.analysis.tables.terminal_table import terminal_text
 from lmsweep.orchestrator.terminal import folded, harmless, on_terminal, say_data, show, terminal_size
 
 
-def show_table(table: Table | Listing, output_format: str = "text", *, pages: bool = True) -> None:
-    """Print the table; a long one through the pager, if `pages`. Raises RequestError for an unknown format."""
-    show_parts([table], output_format, pages=pages)
-
-
 def show_parts(parts: Sequence[str | Table | Listing], output_format: str = "text", *, pages: bool = True) -> None:
     """Print paragraphs and tables, with an empty line between two; what is long through the pager, if `pages`."""
     if output_format == "text" and on_terminal():

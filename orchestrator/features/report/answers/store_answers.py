@@ -1,17 +1,21 @@
 """What a store answers: every comparison that its results allow, or the range of its numbers."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from lmsweep.analysis.answers.question import DEVICE, STORE, asked_in, measures_of, questions
-from lmsweep.analysis.answers.verdicts import Answer, answer
+from lmsweep.analysis.data.columns import NO_VALUE
+from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import Known, known_variation
-from lmsweep.analysis.tables.number_format import size_text
+from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import default_layout
-from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.orchestrator.features.report.answers.headline import lines_of
+from lmsweep.orchestrator.features.report.answers.question import DEVICE, STORE, asked_in, measures_of, questions
+from lmsweep.orchestrator.features.report.answers.verdicts import Answer, answer
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, is_absent
 
 MOST_ATTEMPTS = 3000
 """A store with more attempts has no comparisons of options: they would take too long to make and to read."""
@@ -46,6 +50,21 @@ def answers_of(attempts: pd.DataFrame, across: Sequence[str] = (), known: Known 
             return
 
 
+def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> list[str]:
+    """Return what some of the rows that `load(..., pooled=False)` returned say, in lines: what is asked of them, and
+    what was found.
+
+    stored: all rows of the store, which say how far processes differ. first: what was found before.
+    """
+    present = attempts[~attempts["device_name"].map(is_absent)].reset_index(drop=True)
+    answers = [*answers_of(present, known=known_variation(stored))]
+    answered = [one for one in answers if one.cells["verdict"].ne("no result").any()]
+    (own, *places), *others = [*map(lines_of, answered)] or [[range_headline(pool(attempts))]]
+    asked = [one.question.text for one in answered[:1]]
+    found = [f"found: {line}" for line in (first, own) if line]
+    return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
+
+
 def range_headline(frame: pd.DataFrame) -> str:
     """The range of the medians of these results' first measure, in words; empty if they have no medians."""
     for measure in measures_of(frame)[:1]:
@@ -57,3 +76,10 @@ def range_headline(frame: pd.DataFrame) -> str:
             many = f", in {len(found)} conditions" * (len(found) > 1)
             return f"{measure.name.capitalize()}: {' to '.join(ends)}{many}"
     return ""
+
+
+def size_text(value: float, unit: str) -> str:
+    if math.isnan(value):
+        return NO_VALUE
+    printed = choose_unit(unit, [value])
+    return f"{value / printed.size:.3g} {printed.name}"

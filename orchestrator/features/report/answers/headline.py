@@ -2,20 +2,20 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.answers.question import BASELINE, Option, option_name
-from lmsweep.analysis.answers.verdicts import OPTION, Answer, cells_of_pair
 from lmsweep.analysis.comparison.claim import BETTER, Claim, beside, count_words, words
 from lmsweep.analysis.data.columns import label, labels, natural_ranks
+from lmsweep.analysis.metrics.status import LEAST_BUSY_SHARE
+from lmsweep.orchestrator.features.report.answers.question import BASELINE, Option, option_name
+from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer, cells_of_pair
 from lmsweep.trials.results.metrics import PADDING
 from lmsweep.trials.spec.config import RequestError
 
-LEAST_BUSY_SHARE = 0.05
-"""Cells measured on a busy host are mentioned if they are more than this share of all cells."""
 MOST_PLACES = 4
 """If two options have at most as many cells, each has a line below the headline."""
 
@@ -70,6 +70,7 @@ def options_of(found: Answer) -> list[str]:
     return [option.name for option in found.question.options if option.name in {*found.cells[OPTION]}]
 
 
+@lru_cache(maxsize=8)  # a page asks for it again and again
 def lead_of(found: Answer) -> Lead:
     """Return what the headline says of an answer with cells."""
     first, *others = options_of(found)

@@ -5,26 +5,25 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import psutil
 
-from lmsweep.orchestrator.commands.text.show_table import show_table
+import lmsweep
+from lmsweep.orchestrator.commands.show_table import show_parts
+from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import How
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID
 from lmsweep.orchestrator.running.run_plan import Account, Run
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.terminal import continuing, format_seconds, say
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.store.store import Store
-
-if TYPE_CHECKING:
-    from lmsweep.analysis.answers.verdicts import Answer
 
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
@@ -39,9 +38,8 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     trial_command: repeats a trial here if an identifier is appended; None on a cluster. again: repeats the run.
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.answers.store_answers import answers_of, range_headline
     from lmsweep.analysis.data.pooled_rows import pool
-    from lmsweep.analysis.data.process_variation import known_variation
+    from lmsweep.analysis.metrics.status import busy_words
 
     stored = rows = pd.DataFrame(columns=["status"])
     parts: list[str] = []
@@ -56,12 +54,10 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
         words = [f"results are in {store.location}; to see them: lmsweep table {quoted}"]
         following = f"next, in a browser: lmsweep report {quoted}"
         with continuing("what the results say"):
-            present = rows[~rows["device_name"].map(is_absent)].reset_index(drop=True)
-            answers = answers_of(present, known=known_variation(stored))
-            answered = [one for one in answers if one.cells["verdict"].ne("no result").any()]
-            busy = _busy_words(present)
+            busy = busy_words(rows)
             following = f"next, once it is quiet: {again} --fresh" if busy and again else following
-            words += ["", *_found(answered, busy, range_headline(pool(rows)))]
+            if "findings" in registered("functions"):
+                words += ["", *lmsweep.findings(rows, stored, busy)]
         parts.append("\n".join([*words, following]))
     say("\n\n".join(part for part in parts if part))
 
@@ -76,29 +72,6 @@ def _account_words(plan: Plan, account: Account) -> list[str]:
     if lost := account.lost_nodes:
         words.append(f"{lost} of {account.nodes} nodes {'was' if lost == 1 else 'were'} lost")
     return words
-
-
-def _found(answers: "Sequence[Answer]", busy: str, otherwise: str) -> list[str]:
-    """Return the sweep's question, and what was found. otherwise: what is found without answers."""
-    from lmsweep.analysis.answers.headline import lines_of
-
-    (own, *places), *others = [*map(lines_of, answers)] or [[otherwise]]
-    asked = [one.question.text for one in answers[:1]]
-    found = [f"found: {line}" for line in (busy, own) if line]
-    return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
-
-
-def _busy_words(rows: pd.DataFrame) -> str:
-    """Return in how many trials the machine was busy; empty if there were hardly any."""
-    from lmsweep.analysis.answers.headline import LEAST_BUSY_SHARE
-    from lmsweep.analysis.data.selection import flag_tuples
-
-    is_busy = [Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]
-    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"][rows["median"].notna()].nunique()
-    said = (
-        f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times may be too long"
-    )
-    return said if busy > LEAST_BUSY_SHARE * count else ""
 
 
 def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
@@ -130,7 +103,7 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
 
 def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
     """Return the number of these trials and, if they are few, which they are."""
-    count, names = count_trials(len(trials)), "; ".join(run.progress.name_of(planned.index) for planned in trials)
+    count, names = count_of(len(trials), "trial"), "; ".join(run.progress.name_of(planned.index) for planned in trials)
     return f"{count} ({names})" if len(trials) <= MOST_LEFT_OUT else count
 
 
@@ -144,17 +117,16 @@ def where_the_time_went(account: Account) -> str:
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
     from lmsweep.analysis.metrics.status import flag_counts
-    from lmsweep.analysis.tables.pivot import default_layout, pivot
+    from lmsweep.analysis.tables.pivot import pivot
     from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
-    layout = default_layout(frame)
-    table = pivot(frame, **layout._asdict(), where={})
+    table = pivot(frame)
     parts = []
     if len(table) <= MOST_ROWS:
-        show_table(table, pages=False)
+        show_parts([table], pages=False)
         say("")
     elif lines := flag_lines(flag_counts(frame)):
         parts.append("\n".join([*lines, MORE_ON_FLAGS]))

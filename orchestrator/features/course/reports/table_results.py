@@ -1,0 +1,109 @@
+"""What a store has for the numbers of one table of a report."""
+
+from collections.abc import Callable
+from functools import cache, cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+import lmsweep
+from lmsweep.analysis.data.columns import is_null
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.reference import PUBLISHED, published, shipped
+from lmsweep.orchestrator.feature import check_function
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+
+
+class Here(NamedTuple):
+    """What stands here for a published number."""
+
+    value: float | str = np.nan
+    """In the stored unit; the name of a type."""
+    low: float = np.nan
+    high: float = np.nan
+    ratio: tuple[float, float, float] | None = None
+    """Theirs / ours, and the ends of its interval."""
+    verdict: str = ""
+    missing: str = ""
+    """A word in place of the value."""
+    why: str = ""
+    """Why it is missing."""
+    differs: str = ""
+    """What differs from the published number: conditions, or how it was determined."""
+
+
+@cache
+def conditions() -> list[str]:
+    """Return the fields of a trial that reports state."""
+    return [name for name in published() if name in CONFIG_FIELDS]
+
+
+@lru_cache(1)  # of the parts of a table
+def pairs_of(results: Results) -> pd.DataFrame:
+    """Return the pairs of these results with published numbers; the index is the place of the number."""
+    nothing = pd.DataFrame(
+        columns=["device_name", "device", "device_there", "source"], index=pd.Index([], name="number")
+    )
+    if results.everything.empty:
+        return nothing
+    check_function("paired", "the tables beside published numbers")
+    try:
+        pairs = lmsweep.paired(results.attempts, PUBLISHED, results.everything).frame
+    except RequestError:  # none of these results has a counterpart
+        return nothing
+    stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
+    place = stored.set_index(["sweep", "attempt_id", "phase", "metric"])["number"]
+    keys = pd.MultiIndex.from_frame(pairs[["source", "attempt_id_there", "stored_there", "metric_there"]])
+    pairs = pairs.set_index(pd.Index(place.reindex(keys).to_numpy(), name="number"))
+    return pairs[pairs.index.notna()]
+
+
+def stated() -> list[str]:
+    """Conditions that a result and a published number share, where both have them, besides the precision."""
+    return [name for name in conditions() if name not in ("precision", "measure_steps")]
+
+
+class TableResults:
+    """What a store has for the numbers of one table."""
+
+    def __init__(self, results: Results, rows: pd.DataFrame) -> None:
+        """results: of the trials of the table's grid. rows: of `published`, those of the table."""
+        self.results, self.rows, self.frame = results, rows, results.everything
+        report = published().query("source == @rows.source.iloc[0]")
+        pairs = pairs_of(results)
+        pairs = pairs[pairs.index.isin(report.index)]
+        if rows["device"].nunique() > 1:  # its columns, or its rows, are devices
+            pairs = pairs[pairs["device"].eq(pairs["device_there"])]
+        # Of several devices, the one that has most of the table.
+        cells = pairs[pairs.index.isin(rows.index)].groupby("device_name").size()
+        pairs = pairs.assign(cells=-pairs["device_name"].map(cells).fillna(0)).sort_values("cells", kind="stable")
+        self.pairs = pairs[~pairs.index.duplicated()]
+        self._numbers = report.loc[self.pairs.index]
+        """The published numbers of the pairs."""
+
+    def beside(self, row: pd.Series, *, metric: str = "time", **other: Any) -> pd.Series | None:
+        """Return our result that stands beside a time or peak of the same run, or of one with other conditions."""
+        same = (self._numbers["metric"] == metric).to_numpy(copy=True)
+        if (of_table := same & self._numbers.index.isin(self.rows.index)).any():
+            same = of_table  # a number of another table may state less
+        wanted = {name: other.get(name, row[name]) for name in ("phase", "precision", *stated())}
+        for name, value in wanted.items():
+            if not is_null(value):
+                same &= (self._numbers[name].isna() | self._numbers[name].eq(value).fillna(False)).to_numpy(bool)
+        return self.pairs[same].iloc[0] if same.any() else None
+
+    def stored(self, pair: pd.Series, value: str) -> pd.Series | None:
+        """Return the row of a value, such as `step.time`, of the result of a pair."""
+        place = self._places.get((pair["measurement_id"], pair["environment_id"], *value.split(".")))
+        return None if place is None else self.frame.iloc[place]
+
+    @cached_property
+    def _places(self) -> dict[tuple[Any, ...], int]:
+        keys = self.frame[["measurement_id", "environment_id", "phase", "metric"]].itertuples(index=False, name=None)
+        known = self.frame["median"].notna()
+        return {key: place for place, (key, has) in enumerate(zip(keys, known, strict=True)) if has}
+
+
+Maker = Callable[[TableResults, pd.Series], Here | None]
+"""Makes the counterpart of a row of `published`; None if the store lacks what it needs."""
