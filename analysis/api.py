@@ -69,7 +69,7 @@ def table(
 def tables(store: str, *, where: Mapping[str, str], fits: Fits) -> Sequence[str | Table | Listing]:
     """Return its results by status, and everything that varies: one table for each workload whose times are shown.
 
-    Tables that do not fit a screen are those of `overview`.
+    If they do not fit a screen, those of `overview` instead.
     """
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
@@ -186,8 +186,8 @@ def choose_sides(
 
 
 def free_between(one: pd.DataFrame, two: pd.DataFrame) -> list[str]:
-    """Return the fields of the environment that two stores of one device each were named to compare: those with one
-    value in each. How lmsweep measures is none of them."""
+    """Return the fields of the environment that may differ between two stores of one device each: those with a single
+    value in each store, but not how lmsweep measures."""
     if one["device_name"].nunique() != 1 or two["device_name"].nunique() != 1:
         return []
     fields = [name for name in ENVIRONMENT_FIELDS if name not in ("code_digest", "measuring_version")]

@@ -78,9 +78,8 @@ def start_standby(configs: Collection[TrialConfig]) -> Standby:
     Workers themselves start those for trials on several GPUs or with other software.
     """
     configs = [config for config in configs if config.software is None]
-    on_gpu = {config.world_size == 1 for config in configs if config.device_type == "cuda"}
     return Standby.start(
-        gpus=True in on_gpu,
+        gpus=any(config.device_type == "cuda" and config.world_size == 1 for config in configs),
         cpu=any(config.device_type != "cuda" for config in configs),
         compiles=any(config.compiles for config in configs),
     )
@@ -121,7 +120,7 @@ def private_ray() -> Iterator[Path]:
     """
     with scratch_folder(folder_for_sockets()) as folder:
         own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_TMPDIR": str(folder)}
-        # We ask again and again, because no signal interrupts Ray's own wait.
+        # `ray_private.starting_here` retries instead, because no signal interrupts Ray's own wait.
         own["RAY_raylet_start_wait_time_s"] = "1"
         with authenticated(own), Guard(folder):
             yield folder

@@ -118,7 +118,7 @@ def estimate_plan(
     none_known = bool(trials) and len(unknown) == len(trials)
     alone = is_one_machine(nodes)
     seconds = None if none_known else start + _side_by_side(to_run, known, alone=alone)
-    factors = MODELLED_RANGE if any(estimate.is_modelled for estimate in trials.values()) else MEASURED_RANGE
+    factors = MODELLED_RANGE if any(estimate.rests_on_model for estimate in trials.values()) else MEASURED_RANGE
     by_device: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in to_run:
         by_device[planned.environment.device_name, planned.trial.config.device_type].append(planned)

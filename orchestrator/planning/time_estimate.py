@@ -41,13 +41,14 @@ class Estimate:
     """Why the time is unknown."""
     is_new: bool
     """Whether the store has no result of it on its device."""
-    is_modelled: bool
+    rests_on_model: bool
     """Whether nothing similar was measured on its device."""
     steps: float | None = None
-    """`seconds` less `setup`, in predicted steps. A fraction: it contains the measured slope of a workload. None if no
-    step is predicted, and where stored results or the timeout decide."""
+    """`seconds` less `setup`, over the predicted seconds of a step; a fraction, since the iterations of a workload are
+    scaled by how long they took elsewhere. None if no step is predicted, and where stored results or the timeout
+    decide."""
     setup: float = 0.0
-    """Seconds that do not depend on the step."""
+    """Seconds that do not grow with the step: overhead, and what `iterating` has of a constant."""
 
 
 class Took(NamedTuple):
@@ -99,7 +100,8 @@ def step_seconds(config: TrialConfig, rates: OperatorRates) -> float:
 def iterations_seconds(config: TrialConfig, workload: Workload, once: float) -> float:
     """Return the seconds of all iterations of a workload, warm-up included. once: seconds of one iteration."""
     if workload.iterations is not None:
-        once *= config.batches / workload.iterations if config.varies else 1
+        if config.varies:
+            once *= config.batches / workload.iterations
         return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
     measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
@@ -142,7 +144,7 @@ class Estimates:
     def of(self, planned: PlannedTrial) -> Estimate:
         config, environment = planned.trial.config, planned.environment
         rates = self._rates.known(environment.device_name, environment.device_memory)
-        setup, iterating, waiting, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
+        setup, iterating, base, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
         step = self._step_of(planned)
         for name in planned.trial.workloads:
             # Identifiers take time, so none is made for a store without results.
@@ -175,17 +177,17 @@ class Estimates:
                     )
                 duration = duration_of(config, name, self._durations)
                 setup += duration.setup
-                waiting += duration.base
+                base += duration.base
                 iterating += duration.slope * modelled
-        seconds = min(setup + waiting + iterating, config.timeout_seconds)
+        seconds = min(setup + base + iterating, config.timeout_seconds)
         return Estimate(
             seconds=seconds,
-            iterating=min(waiting + iterating, seconds),
+            iterating=min(base + iterating, seconds),
             steps=iterating / step if step and seconds < config.timeout_seconds else None,
-            setup=setup + waiting,
+            setup=setup + base,
             reason=reason,
             is_new=is_new,
-            is_modelled=rests_on_model,
+            rests_on_model=rests_on_model,
         )
 
     def _learn(self, store: Store) -> None:

@@ -52,7 +52,7 @@ class Account:
     lost_nodes: int = 0
     """Nodes that have died since."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
-    """Seconds by purpose; `compile` includes precompilation, `cut` is what trials took that the end of the time cut."""
+    """Seconds by purpose; `compile` includes precompilation, `cut` is of trials that still ran when the time ended."""
 
     def add(self, rows: list[Record]) -> None:
         self.statuses.update({row.workload: row.status for row in rows}.values())
@@ -168,7 +168,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
                 if search:
                     search.withdraw(positions[planned.index])
         else:
-            compact(store, run.progress)  # not of a store that does not answer, where Ctrl-C has ended the wait
+            compact(store, run.progress)  # not reached if Ctrl-C ends `writer.close()`, which waits for a slow store
         writer.check_stored()
 
     for words in run.advice:
@@ -208,7 +208,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             raise liveness.failure from None
         raise
     finally:
-        with postpone_termination(), after:
+        with postpone_termination(), after:  # which calls them in reverse: standby.close, then finish
             after.callback(finish)  # whatever fails before: rows may wait for the disk
             if standby:
                 after.callback(standby.close)

@@ -63,7 +63,8 @@ def end_of_run(folder: Path, capsys: pytest.CaptureFixture[str], seed: int, flag
 def test_quick_has_four_cells_in_three_processes_each_by_turns() -> None:
     planned = quick()
     estimates = {
-        one.index: Estimate(seconds=1.0, iterating=0.5, reason=None, is_new=True, is_modelled=True) for one in planned
+        one.index: Estimate(seconds=1.0, iterating=0.5, reason=None, is_new=True, rests_on_model=True)
+        for one in planned
     }
     order = [(one.process, one.trial_id) for one in in_order(planned, estimates, budgeted=True)]
     assert [process for process, _ in order] == [1] * 4 + [2] * 4 + [3] * 4
@@ -75,7 +76,7 @@ def test_its_first_line_says_when_it_ends_at_the_latest_even_if_no_step_was_meas
     assert budget and latest_end(seconds_of(budget)) == 45
     plan = Plan(sweep="quick", trials=quick())
     estimates = {
-        one.index: Estimate(seconds=2.0, iterating=1.5, reason=None, is_new=True, is_modelled=True)
+        one.index: Estimate(seconds=2.0, iterating=1.5, reason=None, is_new=True, rests_on_model=True)
         for one in plan.trials
     }
     known = PlanEstimate(

@@ -84,7 +84,7 @@ def test_any_number_of_seconds_is_printed_in_a_few_words(seconds: float) -> None
 def test_progress_and_the_table_of_a_trial_show_any_row(contents: list[dict[str, Any]]) -> None:
     rows = records(Attempts(Path("unused")), contents)
     trials = [planned(TRIAL, index, environment=H200) for index in range(5)]
-    estimate = Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, is_modelled=True)
+    estimate = Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, rests_on_model=True)
     out = io.StringIO()
     progress = RunProgress(
         trials, Eta(trials, dict.fromkeys(range(5), estimate)), Console(width=80, file=out), names=descriptions(trials)

@@ -33,7 +33,8 @@ def planned_trials(count: int) -> list[PlannedTrial]:
 
 def run_of(trials: list[PlannedTrial], console: Console, phases: Path | None = None, **options: Any) -> RunProgress:
     estimates = {
-        one.index: Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, is_modelled=True) for one in trials
+        one.index: Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, rests_on_model=True)
+        for one in trials
     }
     return RunProgress(
         trials, Eta(trials, estimates), console, phases=phases, **{"names": descriptions(trials)} | options
@@ -105,7 +106,7 @@ def test_a_device_without_running_trials_shows_no_time_left() -> None:
 def test_after_the_last_trial_no_time_left_is_shown() -> None:
     trials = [replace(one, environment=LAPTOP) for one in planned_trials(3)]
     estimates = {
-        one.index: Estimate(seconds=seconds, iterating=0.0, reason=None, is_new=True, is_modelled=True)
+        one.index: Estimate(seconds=seconds, iterating=0.0, reason=None, is_new=True, rests_on_model=True)
         for one, seconds in zip(trials, (0.1, 0.7, 0.3), strict=True)  # their sum, less each, is not quite 0
     }
     out = io.StringIO()

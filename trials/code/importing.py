@@ -136,14 +136,14 @@ def is_defined_by_user(found: object, code: Code) -> bool:
     """Return whether a function or class is defined in the code folder or in a trusted package."""
     if not callable(found):
         return False
-    if not (inspect.isfunction(found) or inspect.isclass(found)) and not _file_of(type(found), code):
+    if not (inspect.isfunction(found) or inspect.isclass(found)) and not _is_in_users_file(type(found), code):
         # An object that is called, such as a partial or a compiled function, is judged by the function inside.
         found = getattr(found, "__wrapped__", getattr(found, "fn", getattr(found, "func", found)))
     module = getattr(found, "__module__", None) or ""
-    return module.partition(".")[0] in code.trusted or _file_of(found, code)
+    return module.partition(".")[0] in code.trusted or _is_in_users_file(found, code)
 
 
-def _file_of(found: object, code: Code) -> bool:
+def _is_in_users_file(found: object, code: Code) -> bool:
     module = sys.modules.get(getattr(found, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     return bool(file) and is_users_file(str(file), code)

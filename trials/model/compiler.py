@@ -59,8 +59,8 @@ def compile_model(
 
 def ready_compiler(config: TrialConfig) -> None:
     """Set this process's options of torch.compile. Raises UnsupportedError if there is no C++ compiler. A graph that
-    fails to compile then raises, and so does a recompilation beyond dynamo's limit, instead of running eagerly as in
-    training: where batches differ by their lengths, it does that here, too."""
+    fails to compile then raises. So does a recompilation beyond dynamo's limit, unless batches differ by their lengths:
+    then it runs eagerly, as in training."""
     if config.device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
         raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
     dynamo().config.suppress_errors = False

@@ -12,7 +12,8 @@ StoredRow = Mapping[str, object] | Mapping[Hashable, object]
 
 
 def config_of(row: StoredRow) -> TrialConfig:
-    """Return the configuration in a row of any table; a field that is null or without a column has its default."""
+    """Return the configuration in a row of any table; a field that is null or without a column has its default;
+    of those that may be `auto`, a null is that."""
     found = known_values(row, STORED_FIELDS)
     return TrialConfig(**{name: "auto" for name in AUTO_FIELDS if name in row} | found)
 

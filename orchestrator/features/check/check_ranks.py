@@ -28,7 +28,7 @@ from lmsweep.trials.spec.workloads import workloads
 MOST_RANKS = 2
 
 _OF_RANKS = (
-    *(name for name in PARTITION if name not in ("reshard", "shards")),  # they may be more ranks than there are here
+    *(name for name in PARTITION if name not in ("reshard", "shards")),  # they may need more ranks than MOST_RANKS
     *("accumulate", "mode", "zero_grad", "optimizer", *arguments_for("optimizer")),
 )
 """Fields that decide how ranks work together."""
@@ -110,12 +110,14 @@ def _tiny(config: TrialConfig) -> TrialConfig:
 
 def _failure(row: Record, question: Question) -> Finding:
     error = row.error or ""
-    sure = question.config.device_type == "cpu" or row.status == Status.UNSUPPORTED
+    fails_anywhere = question.config.device_type == "cpu" or row.status == Status.UNSUPPORTED
     misused = any(word in error for word in _MISUSED)
-    if question.config.model_code and not misused and row.status != Status.UNSUPPORTED:  # it may know only that model
+    if (
+        question.config.model_code and not misused and row.status != Status.UNSUPPORTED
+    ):  # the wrapper may know that model only
         words = f"{error_line(error)}, with lmsweep's tiny model in place of yours"
         return Finding(what="ranks", found=words, kind="cannot")
-    return Finding(what="ranks", found=error_line(error), kind="wrong" if sure or misused else "cannot")
+    return Finding(what="ranks", found=error_line(error), kind="wrong" if fails_anywhere or misused else "cannot")
 
 
 def _error(row: Record) -> Finding:

@@ -153,24 +153,24 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         y=drawn[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)),
         text=[f"{one.amount} {one.interval}" for one in lines],
     )  # fmt: skip
-    over = OPTION if found.question.over and OPTION in keys else ""
-    if over:
+    is_ordered = bool(found.question.over) and OPTION in keys
+    if is_ordered:  # options form the x axis, and changes between them get marks
         marks = {name: f"{'▲' if claim.gain > 1 else '▼'} {name}" for name, claim in found.changes.items()}
         names = [one.name for one in found.question.options]
         points[OPTION] = [marks.get(name, name) for name in points[OPTION]]
         colour_order = [marks.get(name, name) for name in names]
-    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=colour_order, over=over)
-    chart = {**chart, "x": found.question.over} if over and chart else chart
-    shown = [
-        "option" if len(options) > 2 else "",
-        found.baseline,
-        ("time" if timed else found.question.measure.name) if len(options) > 2 else options[1],
-        more,
-        "verdict",
-    ]
+    chart = chart_of(
+        points, keys, title=title, unit="%", colour=OPTION, order=colour_order, over=OPTION if is_ordered else ""
+    )
+    if is_ordered and chart:
+        chart = {**chart, "x": found.question.over}
+    if len(options) > 2:
+        measured = ["option", found.baseline, "time" if timed else found.question.measure.name]
+    else:
+        measured = options
     return View(
         name=name, cells=numbered, charts={f"% {more}": chart} if chart else {}, compared=True,
-        columns=[*found.keys, *filter(None, shown)], lines=lines, zero=position(1.0),
+        columns=[*found.keys, *measured, more, "verdict"], lines=lines, zero=position(1.0),
         caption="With 95 % intervals",
     )  # fmt: skip
 

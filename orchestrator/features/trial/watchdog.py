@@ -55,7 +55,8 @@ def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -
 
 
 class Watchdog:
-    """Ends the process if the trial in the context takes too long or too much memory; exits with 0 for `oom`."""
+    """Ends the process if the trial in the context takes too long or too much memory; exits with 0 for
+    `oom`, which is a result."""
 
     def __init__(self, *, seconds: float, end: End, show: Show = lambda _seconds, _bytes: None) -> None:
         self._left = seconds

@@ -42,14 +42,14 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     command: from devices to the command for trials on these alone.
     """
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
-    # Of a trial that some processes have measured, those run that follow.
-    first = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
-    in_part = sum(first.values()) - len(first)
+    # A trial whose first k processes are stored runs from process k + 1 on: the k before it count as stored.
+    next_process = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
+    stored_processes = sum(number - 1 for number in next_process.values())
     counts = {action: _count(one for one in plan.trials if one.action == action) for action in words}
-    not_run = [(counts[action] + in_part * (action == "stored"), said) for action, said in words.items()]
+    not_run = [(counts[action] + stored_processes * (action == "stored"), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    whole = count_of(_count(plan.trials) + in_part, "trial")
+    whole = count_of(_count(plan.trials) + stored_processes, "trial")
     lines = [f"{plan.sweep}: {whole}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
@@ -119,7 +119,7 @@ def _dollars_text(estimate: PlanEstimate) -> str:
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     """Return how each trial differs from the others of its grid, by index.
 
-    A trial of the grid that another grid measures counts among the others. trials: all of a plan, so that one of them
+    A trial in two grids counts as a member of both. trials: all of a plan, so that one of them
     has the same name wherever it is mentioned. How a trial is measured is named only where descriptions would be equal
     without it.
     """
@@ -137,11 +137,15 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
 
     for planned in listed:
         add([name for name in planned.trial.varying if name not in _PROTOCOL], [planned])
-    # Where texts are equal, first fields of the trial itself follow, then those of how it is measured.
-    for no_difference, otherwise in ((_PROTOCOL, None), (_LIMITS, "")):
+
+    def separate(ignored: Collection[str], otherwise: str | None) -> None:
+        """Append to texts that are still equal the fields in which their trials differ."""
         for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
             varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
-            add([name for name in varying if name not in no_difference], alike, otherwise)
+            add([name for name in varying if name not in ignored], alike, otherwise)
+
+    separate(_PROTOCOL, None)  # first fields of the trial itself
+    separate(_LIMITS, "")  # then those of how it is measured
     for one in listed:
         if one.trial.config.processes > 1 and one.action == "run":
             texts[one.index] += f", process {one.process} of {one.trial.config.processes}"

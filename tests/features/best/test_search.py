@@ -132,7 +132,7 @@ def search_of_trials(configs: list[TrialConfig], goal: str) -> Search:
         )
         for index, one in enumerate(configs)
     ]
-    estimate = Estimate(seconds=2.0, iterating=1.0, reason=None, is_new=True, is_modelled=True)
+    estimate = Estimate(seconds=2.0, iterating=1.0, reason=None, is_new=True, rests_on_model=True)
     aim = parse_aim(goal, [], parse_prices(["H200=3.5"]))
     return search_of(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
 

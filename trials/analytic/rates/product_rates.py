@@ -24,9 +24,9 @@ TILES = (
     *(Tile(64, 128, 0.95), Tile(128, 64, 0.95), Tile(64, 64, 0.92)),
 )
 # SPLIT_SLOWDOWN, FILL_ELEMENTS, WHOLE_WAVES, OVERLAP_POWER and START_SECONDS are of 2026-11-23, when the products of
-# one H200 were first measured. Of its 1172 products in bf16, the root mean square error of the formula alone is within
-# 1.5 % of the least that any one of them changed reaches, and the median error is 4.7 %; 8.6 % for tf32, 8.5 % for
-# float8, which measured points correct (docs/lab/2026-11-26-product-constants.md, `operator_rates --constants`).
+# one H200 were first measured. Changing any one of them lowers the formula's root mean square error on 1172 products
+# in bf16 by at most 1.5 %. Its median error is 4.7 % in bf16, 8.6 % in tf32 and 8.5 % in float8, before measured points
+# correct it (docs/lab/2026-11-26-product-constants.md, `operator_rates --constants`).
 SPLITS = (1, 2, 4, 8, 16)
 """Numbers of parts into which the inner dimension can be split (split-K); the parts are summed afterwards."""
 LEAST_INNER, MOST_WAVES = 256, 3
@@ -49,10 +49,14 @@ IN_ONE_KERNEL = (0, 9, 10)
 """Major compute capability of GPUs with one kernel for a grouped product in bf16: PyTorch's of Hopper and of
 Blackwell's modules (ATen/native/cuda/GroupedBlas.cpp), and AMD's (0). Elsewhere, and in other types, it is a loop of a
 product for each group, before which the host waits for the device to learn their sizes."""
-EVEN, EXPECTED, SKEWED = (1.0,), (0.15, 0.5, 1.05, 2.3), (0.0, 0.02, 0.3, 3.68)
-"""Loads: rows of a group over their mean, each of equally many groups. What a loss for balance aims at; an exponential
-distribution; deep layers with random weights. There, loads of Mixtral and Qwen3-MoE deviate by 0.3 to 0.5 of their mean
-in the first layer, 0.9 to 1.7 in the second, 1.4 to 2.1 in those after (docs/lab/2026-11-27-experts.md)."""
+# Loads of experts: rows of a group over their mean, each of equally many groups.
+EVEN = (1.0,)
+"""What a loss for balance aims at."""
+EXPECTED = (0.15, 0.5, 1.05, 2.3)
+"""An exponential distribution."""
+SKEWED = (0.0, 0.02, 0.3, 3.68)
+"""Deep layers with random weights: loads of Mixtral and Qwen3-MoE deviate by 0.3 to 0.5 of their mean in the first
+layer, 0.9 to 1.7 in the second, 1.4 to 2.1 in those after (docs/lab/2026-11-27-experts.md)."""
 WAIT_SECONDS = 25e-6
 """Time without work on the device after the host has waited for it: an assumption."""
 LAYOUT_OF = {"forward": "nt", "input_gradient": "nn", "weight_gradient": "tn", "scores": "nt", "values": "nn"}
@@ -140,7 +144,8 @@ class ProductRates:
             places, ratios = found.setdefault(_key(product, layout), ([], []))
             places.append(_place(product, product.groups > 1))
             ratios.append(point.seconds / self.formula(product, layout))
-        # The formula is of tensor cores and aligned rows. Others are over their mean: far away as on average.
+        # The formula is of tensor cores and aligned rows. Others are off by a factor: their ratios are divided by its
+        # mean, so that far from any point the mean alone applies.
         means = {key: geometric_mean(ratios) for key, (_, ratios) in found.items()}
         self._typical = {key: means[key] for key in means if key.alignment < ALIGNMENT or key.dtype == "float32"}
         self._surfaces = {
@@ -186,14 +191,14 @@ class ProductRates:
     def _of_layout(self, product: Product, layout: str, load: Sequence[float]) -> Took:
         key = _key(product, layout)
         aligned = key._replace(alignment=ALIGNMENT)
-        likes = [key, aligned, aligned._replace(layout="nt")]
+        likes = [key, aligned, aligned._replace(layout="nt")]  # from the same class to rougher ones
         likes += [one._replace(kind="one") for one in likes if one.kind == "groups"]  # as the product of all rows
         known = next((one for one in likes if one in self._surfaces), None)
         seconds = self.formula(product, layout, load)
         if known:
             place = _place(product, known.kind == "groups")
             seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(place)
-        if key.alignment == ALIGNMENT or known == key:
+        if key.alignment == ALIGNMENT or known == key:  # else an unaligned product is known by aligned points alone
             return Took(seconds, seconds, seconds)
         return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
 

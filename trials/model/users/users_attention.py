@@ -33,7 +33,7 @@ def users_attention(config: TrialConfig, *, device: torch.device | str, dtype: t
     except Exception as error:  # noqa: BLE001 - whatever it raises, it does not take this shape
         try:
             _check_output(attend(other, other, other), other, found)
-        except Exception:  # noqa: BLE001 - it takes neither shape, and the first failure gets
+        except Exception:  # noqa: BLE001 - it takes neither shape; the first failure is reported
             raise_placed(error, found)
         return _heads_in_batch(attend) if config.num_heads else _one_head(attend)
     return attend

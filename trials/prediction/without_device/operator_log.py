@@ -163,7 +163,7 @@ class OperatorLog:
         node = backward_node()
         if self._running:
             path = self._running[-1]
-            again = self._phase == "backward"
+            again = self._phase == "backward"  # in which only a checkpoint calls modules
         elif node is None:
             path, again = "loss", False
         else:
@@ -253,8 +253,14 @@ def known_of(func: OpOverload) -> Known | None:
 
 def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], object], int]:
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
-        # Each row meets the weights of its group alone; of two batches, each product is its own.
-        return lambda shapes, _: 2 * prod(shapes[0][-2:] if len(shapes[1]) == 2 else shapes[0]) * shapes[1][-1]
+
+        def grouped(shapes: tuple[Shape, ...], _: object) -> int:
+            # Of 2-D or 3-D weights: a row meets those of its group alone. With 2-D weights, groups divide the columns
+            # or the inner dimension, so a batch of rows counts once.
+            rows = shapes[0][-2:] if len(shapes[1]) == 2 else shapes[0]
+            return 2 * prod(rows) * shapes[1][-1]
+
+        return grouped
     if name in ("mm", "bmm", "addmm", "baddbmm", "_scaled_mm"):
         count = flop_registry[all_overloads(func)]
         return lambda shapes, _: int(count(*shapes))
@@ -292,7 +298,7 @@ class _Attention:
         first = 1 if is_backward else 0
         query, key, value = shapes[first : first + 3]
         causal = is_varlen or any(one is True for one in args[3:])
-        share = (1 + 1 / key[2]) / 2 if causal else 1.0
+        share = (1 + 1 / key[2]) / 2 if causal else 1.0  # of n x n scores, n (n + 1) / 2
         is_packed = config.attention in ("flex", "varlen") and (config.window or config.document_length)
         if is_packed:
             share = least_share_of_scores(config, causal=config.causal)
