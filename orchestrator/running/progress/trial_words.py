@@ -119,7 +119,7 @@ def _dollars_text(estimate: PlanEstimate) -> str:
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     """Return how each trial differs from the others of its grid, by index.
 
-    A trial in two grids counts as a member of both. trials: all of a plan, so that one of them
+    A trial in two grids counts in both. trials: all of a plan, so that one of them
     has the same name wherever it is mentioned. How a trial is measured is named only where descriptions would be equal
     without it.
     """
