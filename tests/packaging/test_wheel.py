@@ -1,6 +1,7 @@
 """The wheel: what it installs, and that it works beside a user's own files of any name."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -151,4 +152,4 @@ def test_make_wheel_measures_and_shows_results_in_an_environment_that_has_the_wh
     done = subprocess.run(["make", "wheel"], cwd=ROOT, capture_output=True, text=True, timeout=1400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line[2:] for line in done.stdout.splitlines() if line.startswith("$ ")] == list(COMMANDS)
-    assert "[1/8]" in done.stdout and "step.time (ms)" in done.stdout  # a busy machine has no time for all
+    assert re.search(r"^\[ *1/\d+\]", done.stdout, re.MULTILINE) and "step.time (ms)" in done.stdout  # no time for all
