@@ -12,6 +12,7 @@ from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Que
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import print_answer
+from lmsweep.trials.prediction.process_pool import Batch, answer_batches
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
@@ -58,6 +59,18 @@ def test_one_process_answers_many_questions_each_at_its_place() -> None:
     assert [one.prediction for one in memory] == [predict(one) for one in configs]
     assert not any(one.operators for one in memory)
     assert from_values(step.operators) == step_operators(on_gpu) and not step.prediction
+
+
+def process_of(batch: Batch) -> list[int]:
+    return [os.getpid() for _ in batch]
+
+
+def test_a_process_that_forks_later_computes_nothing_itself() -> None:
+    """Where there is a GPU, what it forks after a backward pass could not compute gradients."""
+    batches = [[Question(config=TINY)]]
+    ((_, here),) = answer_batches(process_of, batches, forks_later=False)
+    ((_, apart),) = answer_batches(process_of, batches, forks_later=True)
+    assert here == os.getpid() != apart
 
 
 def test_a_question_that_wants_everything_is_answered_by_one_record() -> None:

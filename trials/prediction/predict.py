@@ -76,16 +76,20 @@ def print_answer(index: int, answer: Answer) -> None:
 
 def _answers(questions: list[Question], code: Code | None, most: int | None) -> Iterator[tuple[int, Answer]]:
     """Yield the answers. The first kind of question is answered for all configurations before the second kind."""
-    for wants in dict.fromkeys(one.wants for one in questions):
+    kinds = {
+        wants: together([one for one in questions if one.wants == wants], _shared)
+        for wants in dict.fromkeys(one.wants for one in questions)
+    }
+    for number, (wants, batches) in enumerate(kinds.items(), 1):
         asked = [one for one in questions if one.wants == wants]
-        batches = together(asked, _shared)
         answer, limit = _one_by_one, LIMIT_SECONDS
         if "bounds" in wants:
             answer = partial(_bounds, most=max(2, most // len(batches)) if most else len(asked))
         elif "largest" in wants:
             prepare([one.config for one in asked if not one.is_trial], code)
             limit = LARGEST_SECONDS
-        yield from _answered(answer, batches, code, limit)
+        forks_later = any(len(later) > 1 or later[0][0].config.references for later in [*kinds.values()][number:])
+        yield from _answered(answer, batches, code, limit, forks_later=forks_later)
 
 
 def _shared(asked: Question) -> Hashable:
@@ -100,13 +104,14 @@ def _shared(asked: Question) -> Hashable:
 
 
 def _answered(
-    answer: Callable[[Batch], list[Answer]], batches: list[Batch], code: Code | None, limit: float
+    answer: Callable[[Batch], list[Answer]], batches: list[Batch], code: Code | None, limit: float, *, forks_later: bool
 ) -> Iterator[tuple[int, Answer]]:
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
     users = [batch for batch in batches if batch[0].config.references]
     if not any(batch[0].config.has_own_code for batch in users):
         limit = LARGEST_SECONDS  # transformers' code ends
-    yield from answer_batches(answer, [batch for batch in batches if not batch[0].config.references])
+    ours = [batch for batch in batches if not batch[0].config.references]
+    yield from answer_batches(answer, ours, forks_later=forks_later or bool(users))
     if code:
         yield from answer_with_code(answer, users, code, lambda why: Answer(failure=why), limit=limit)
         return

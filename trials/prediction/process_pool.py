@@ -36,9 +36,14 @@ def together(questions: Sequence[Question], shared: Callable[[Question], Hashabl
     return list(batches.values())
 
 
-def answer_batches(answer: Callable[[Batch], list[Found]], batches: Sequence[Batch]) -> Iterator[tuple[int, Found]]:
+def answer_batches(
+    answer: Callable[[Batch], list[Found]], batches: Sequence[Batch], *, forks_later: bool
+) -> Iterator[tuple[int, Found]]:
     """Yield each answer as it comes, with the index of its question; one call answers a batch. Batches whose largest
-    (last) question shares a trace go to the same process, whose caches then hold the trace."""
+    (last) question shares a trace go to the same process, whose caches then hold the trace.
+
+    forks_later: compute nothing in this process, which will fork again. Where there is a GPU, PyTorch's autograd starts
+    threads at the first backward pass of a process, and refuses to compute in what that process forks."""
     traces: dict[TrialConfig, Job] = {}
     for batch in batches:
         traces.setdefault(one_trace_for(one_run_for(batch[-1].config)), []).append(batch)
@@ -48,15 +53,17 @@ def answer_batches(answer: Callable[[Batch], list[Found]], batches: Sequence[Bat
     jobs += [eager for trace, eager in traces.items() if trace.compile == "none"]
     if compiled and len(jobs) > 1:
         import_module(JOINT_PASSES)  # before the fork, so that it is imported once
-    yield from _answer_jobs(answer, jobs)
+    yield from _answer_jobs(answer, jobs, forks_later)
 
 
-def _answer_jobs(answer: Callable[[Batch], list[Found]], jobs: Sequence[Job]) -> Iterator[tuple[int, Found]]:
+def _answer_jobs(
+    answer: Callable[[Batch], list[Found]], jobs: Sequence[Job], forks_later: bool
+) -> Iterator[tuple[int, Found]]:
     """Yield the answers as they come, using one process per core."""
     torch.set_num_threads(1)
     do = partial(_answer_job, answer)
     workers = min(len(usable_cores()), len(jobs))
-    if workers < 2:
+    if workers < 2 and not (forks_later and jobs):
         for job in jobs:
             yield from do(job)
         return
