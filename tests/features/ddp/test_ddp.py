@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -448,10 +449,24 @@ def test_one_rank_that_fails_ends_the_others(environment):
     assert no_process_left()
 
 
-def die_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
+def die_after_closing(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
+    """Rank 1 closes its connection to rank 0 and then dies; rank 0 fails because of it, before the death."""
+    assert rank.folder is not None
+    meeting = str(rank.folder / "meeting")
     if rank.index == 1:
-        time.sleep(0.2)
+        while True:
+            with suppress(FileNotFoundError, ConnectionRefusedError), socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(meeting)
+                break
+            time.sleep(0.01)
+        time.sleep(0.05)
         os._exit(3)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(meeting)
+        listener.listen()
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(1) == b""
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
     emit([attempt.failure("ddp", Status.ERROR, "connection closed by rank 1", environment)])
     return False
@@ -459,7 +474,7 @@ def die_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
 
 def test_what_follows_from_a_death_does_not_hide_it(environment):
     with pytest.raises(RankDiedError, match="rank 1 of 2 exited with code 3"):
-        run_ranks(parts_of(SMALL)[0], partial(die_in_rank_1, environment), cores=(0, 1), start="fork")
+        run_ranks(parts_of(SMALL)[0], partial(die_after_closing, environment), cores=(0, 1), start="fork")
 
 
 # What is asked for and cannot be
