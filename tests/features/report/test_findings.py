@@ -1,5 +1,6 @@
 """What `run` says at its end: the headlines of its report, and whether there is one."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from lmsweep.orchestrator.features.report.answers.headline import headline_of
 from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.made_up_results import H200, Attempts, config, samples
 
@@ -33,14 +34,17 @@ def test_each_workload_has_a_sentence_about_the_mean_of_its_cells(tmp_path: Path
     assert attention.startswith("Attention: bf16 is 3 times as fast as fp32 [")
 
 
-def end_of_run(attempts: Attempts, action: Any) -> None:
-    """What a run of one trial prints at its end."""
-    trial = Trial(config=config(), workloads=("timing",), sweep="made-up")
-    planned = PlannedTrial(
-        index=0, trial=trial, trial_id=trial_id(trial.config), action=action, reason=None, environment=H200
+def end_of_run(attempts: Attempts, action: Any, *configs: TrialConfig) -> None:
+    """What a run of these trials prints at its end."""
+    trials = [Trial(config=one, workloads=("timing",), sweep="made-up") for one in configs or (config(),)]
+    planned = tuple(
+        PlannedTrial(
+            index=i, trial=trial, trial_id=trial_id(trial.config), action=action, reason=None, environment=H200
+        )
+        for i, trial in enumerate(trials)
     )
     account = Account(began=0.0, slots=1)
-    show_summary(Plan(sweep="made-up", trials=(planned,)), attempts.store, account, trial_command=None)
+    show_summary(Plan(sweep="made-up", trials=planned), attempts.store, account, trial_command=None)
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom"])
@@ -60,3 +64,23 @@ def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path
     assert capsys.readouterr().out.endswith(
         f"\nfound: Training step: 200 ms\nnext, in a browser: lmsweep report {attempts.store.location}\n"
     )
+
+
+def test_what_a_sweep_asks_and_what_varies_find_the_same_gain_once(tmp_path: Path, capsys) -> None:
+    """Packed batches have no budget of tokens, so that the fields that vary name the same two options otherwise."""
+    attempts = Attempts(tmp_path / "results")
+    asked = {"ask": "How to make batches?", "compare": ["batching"], "baseline": {"batching": "padded"}}
+    ways: tuple[dict[str, Any], ...] = (
+        {"batching": "padded"},
+        {"batching": "padded", "compile": "block"},
+        {"batching": "packed"},
+        {"batching": "token_budget", "batch_tokens": 512},
+    )
+    trials = [config(context_length=128, lengths="uniform(16, 128)", **fields) for fields in ways]
+    for trial, seconds in zip(trials, (0.3, 0.2, 0.1, 0.2), strict=True):
+        times = {f"step.{name}": samples(seconds, seconds / 1e3) for name in ("time", "token_time")}
+        padding = {"step.padding": (0.1,)}
+        attempts.ok(trial, times | padding, units={"step.padding": "share"}, question=json.dumps(asked))
+    end_of_run(attempts, "stored", *trials)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("found:")]
+    assert ["3 times as fast" in line for line in lines].count(True) == 1

@@ -12,7 +12,7 @@ from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import default_layout
-from lmsweep.orchestrator.features.report.answers.headline import lines_of
+from lmsweep.orchestrator.features.report.answers.headline import lead_of, lines_of
 from lmsweep.orchestrator.features.report.answers.question import DEVICE, STORE, asked_in, measures_of, questions
 from lmsweep.orchestrator.features.report.answers.verdicts import Answer, answer
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, is_absent
@@ -57,12 +57,20 @@ def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> l
     stored: all rows of the store, which say how far processes differ. first: what was found before.
     """
     present = attempts[~attempts["device_name"].map(is_absent)].reset_index(drop=True)
-    answers = [*answers_of(present, known=known_variation(stored))]
-    answered = [one for one in answers if one.cells["verdict"].ne("no result").any()]
-    (own, *places), *others = [*map(lines_of, answered)] or [[range_headline(pool(attempts))]]
-    asked = [one.question.text for one in answered[:1]]
+    answered: dict[tuple[object, ...], Answer] = {}
+    for one in answers_of(present, known=known_variation(stored)):
+        if one.cells["verdict"].ne("no result").any():
+            answered.setdefault(_gain_of(one), one)  # the fields that vary may name what was asked by other words
+    (own, *places), *others = [*map(lines_of, answered.values())] or [[range_headline(pool(attempts))]]
+    asked = [one.question.text for one in answered.values()][:1]
     found = [f"found: {line}" for line in (first, own) if line]
     return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
+
+
+def _gain_of(found: Answer) -> tuple[object, ...]:
+    """What tells the gain that a headline names from others."""
+    claim = lead_of(found).claim
+    return (found.question.measure.workload, *(f"{number:.9g}" for number in (claim.gain, *claim.interval)))
 
 
 def range_headline(frame: pd.DataFrame) -> str:
