@@ -204,11 +204,16 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     }
 
 
+_SIZED_BY = ("d_model", "d_ff", "num_layers", "vocab_size")
+"""Without one of these, the number of parameters is unknown."""
+
+
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    known = frame["model"].notna() & frame[["d_model", "d_ff", "num_layers", "vocab_size"]].notna().all(axis=1)
-    models = frame[["model", "vocab_size", *DIMENSIONS]][known & ~frame["model"].where(known).duplicated()]
-    counts = parameter_count(**size_terms(models))
-    return dict(zip(models["model"], counts, strict=True))
+    sized = np.logical_and.reduce([frame[name].notna() for name in ("model", *_SIZED_BY)])
+    places = np.flatnonzero(sized)
+    first = np.unique(pd.factorize(frame["model"])[0][places], return_index=True)[1]
+    models = frame[["model", "vocab_size", *DIMENSIONS]].iloc[places[first]]
+    return dict(zip(models["model"], parameter_count(**size_terms(models)), strict=True))
 
 
 def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:

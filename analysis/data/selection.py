@@ -166,7 +166,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         workloads = set(frame["workload"][holding if known else frame["metric"].isna()])
         wanted = wanted | (failed & (chosen["workload"].isin(workloads) & chosen["phase"].isna()).to_numpy(bool))
     cells = chosen[wanted]
-    numbers = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
+    numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
     reason = np.where(cells["reason"].notna(), cells["reason"], "no samples were stored")
     units = cells["unit"].to_numpy(object)
     if len({unit for unit in units if isinstance(unit, str)}) > 1:  # workloads of several people store it differently
@@ -192,7 +192,8 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     if counts_flops(value):
         marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"], cells["device_name"])
     reasons = pd.Series(np.where(unknown, reason, ""), cells.index, dtype=object)
-    return cells.assign(value=value, flags=marks, reason=reasons, **numbers)
+    derived = {} if numbers is stored else numbers  # to set columns that are the same takes as long as all else here
+    return cells.assign(value=value, flags=marks, reason=reasons, **derived)
 
 
 def unit_of(cells: pd.DataFrame, value: str) -> str | None:

@@ -1,7 +1,7 @@
 """The grids that a store's results fill: a store does not keep those of its sweeps, so they are inferred."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -38,13 +38,15 @@ class MeasuredGrid:
         """Return the grid cut into at most this many along one of its axes."""
         values = readings(self.rows, name)
         parts = np.array_split(values, min(most, len(values)))
-        return [measured_grid(self.rows, self.rows[labels(self.rows[name]).isin(part)], self.where) for part in parts]
+        grids = [measured_grid(self.rows, self.rows[labels(self.rows[name]).isin(part)]) for part in parts]
+        return [replace(grid, where=self.where | grid.where) for grid in grids]
 
 
 def grids_of(results: pd.DataFrame) -> list[MeasuredGrid]:
     """Return the grids that together hold these results, each a row. A result may be in several grids."""
     of_workloads = (results[results["workload"] == name] for name in in_usual_order(results["workload"]))
-    return [measured_grid(results, rows) for workload in of_workloads for rows in _slices(workload)]
+    texts = _texts(results)
+    return [_grid(results, rows, texts) for workload in of_workloads for rows in _slices(workload)]
 
 
 def in_usual_order(workloads: Iterable[str]) -> list[str]:
@@ -52,10 +54,19 @@ def in_usual_order(workloads: Iterable[str]) -> list[str]:
     return sorted({*workloads}, key=[*ours, *sorted({*workloads} - {*ours})].index)
 
 
-def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, known: dict[str, str] | None = None) -> MeasuredGrid:
-    """Return the grid of these rows, some of `results`, which the conditions `known` select in the store."""
-    values = {name: {*labels(rows[name])} for name in ["workload", *varying_keys(results, [], [])]}
-    masks = {name: labels(results[name]).isin(wanted).to_numpy() for name, wanted in values.items()}
+def measured_grid(results: pd.DataFrame, rows: pd.DataFrame) -> MeasuredGrid:
+    """Return the grid of these rows, some of `results`."""
+    return _grid(results, rows, _texts(results))
+
+
+def _texts(results: pd.DataFrame) -> dict[str, pd.Series]:
+    """The labels of the keys by which conditions can tell these results apart."""
+    return {name: labels(results[name]) for name in ["workload", *varying_keys(results, [], [])]}
+
+
+def _grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd.Series]) -> MeasuredGrid:
+    values = {name: {*text[rows.index]} for name, text in texts.items()}
+    masks = {name: texts[name].isin(wanted).to_numpy() for name, wanted in values.items()}
     # Keys for which a condition excludes results. One cannot list values that contain a comma; without it, the table
     # shows further results.
     kept = [
@@ -67,7 +78,7 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, known: dict[str, st
             kept.remove(name)
     where = {name: ",".join(readings(rows, name)) for name in kept}
     axes = {str(name): codes.nunique() for name, codes in _codes(rows).items()}
-    return MeasuredGrid(rows=rows, axes=axes, where=(known or {}) | where)
+    return MeasuredGrid(rows=rows, axes=axes, where=where)
 
 
 def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:

@@ -123,14 +123,14 @@ def pivot(
     The cells of a failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show,
     and if a cell would hold more than one result: results are never averaged.
     """
-    if rows is None or cols is None or values is None:
-        rows, cols, values = default_layout(frame, rows=rows, cols=cols, values=values, where=where)
     _check_request(rows, cols, values)
-    frame = with_arguments(frame, [*rows, *cols, *(where or ())])
+    frame = with_arguments(frame, [*(rows or ()), *(cols or ()), *(where or ())])
     chosen = select(frame, where or {})
+    values = values or _values_shown(frame, chosen)
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
         raise RequestError("there is nothing to show: no result matches these values and --where")
+    rows, cols, _ = _layout_of(cells, rows, cols, values)
     table = arrange(cells, rows=rows, cols=cols, values=values)
     return replace(table, notes=(*table.notes, *_host_notes(chosen, values)))
 
@@ -217,8 +217,15 @@ def default_layout(
     precision and compile, the values `first_values`. Raises RequestError if there are no results.
     """
     chosen = select(frame, where or {})
-    values = values or first_values(chosen if values_in(chosen) else frame)
-    cells = pd.concat([cells_of(frame, chosen, value) for value in values])
+    values = values or _values_shown(frame, chosen)
+    return _layout_of(pd.concat([cells_of(frame, chosen, value) for value in values]), rows, cols, values)
+
+
+def _values_shown(frame: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
+    return first_values(chosen if values_in(chosen) else frame)
+
+
+def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | None, values: list[str]) -> Layout:
     size = "model" if cells["model"].notna().any() else "d_model"
     usual_rows, usual_cols = [size, "context_length"], ["precision", "compile"]
     if _without_model(cells) or cells[size].isna().all():
@@ -280,14 +287,16 @@ def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     return {name: text for name, text in conditions.items() if text not in (NO_VALUE, USUAL.get(name))}
 
 
-def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
-    if not rows or not values:
+def _check_request(rows: list[str] | None, cols: list[str] | None, values: list[str] | None) -> None:
+    """Check what is given; None is chosen by the results."""
+    if rows == [] or values == []:
         raise RequestError("a table needs at least one key in --rows and at least one --value")
-    for option, names in (("--rows", rows), ("--cols", cols)):
-        for name in names:
+    names = [*(rows or ()), *(cols or ()), *(values or ())]
+    for option, given in (("--rows", rows), ("--cols", cols)):
+        for name in given or ():
             check_key(name, option)
-    for name in (*rows, *cols, *values):
-        if (*rows, *cols, *values).count(name) > 1:
+    for name in names:
+        if names.count(name) > 1:
             raise RequestError(f"{name} is given twice in --rows, --cols and --value")
 
 

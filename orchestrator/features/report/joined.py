@@ -5,6 +5,7 @@ from contextlib import ContextDecorator, suppress
 from functools import cached_property
 from typing import cast
 
+import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.load import of_present_devices
@@ -61,7 +62,18 @@ class Joined(Results):
                     part["device_name"] = part["device_name"].mask(repeats, part["device_name"] + f" ({name})")
                 part["environment_id"] = part["environment_id"].mask(repeats, part["environment_id"] + f" {name}")
             parts.append(part)
-        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+        return of_few_types(parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True))
+
+
+def of_few_types(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with text and unknown integers as objects and known ones as numbers. Pandas takes rows of all
+    columns of one such type at once, and of each column of nullable integers alone: a seventh of a page's time."""
+    kinds = dict(zip(frame.columns, frame.dtypes, strict=True))
+    nulls = frame[[name for name, kind in kinds.items() if kind == "Int64"]].isna()
+    types: dict[str, type] = {name: object for name, kind in kinds.items() if kind == "str"}
+    types |= {name: np.int64 for name in nulls if not nulls[name].any()}
+    types |= {name: object for name in nulls if nulls[name].all()}
+    return frame.astype(types).copy()
 
 
 def joined(

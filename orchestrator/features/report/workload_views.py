@@ -11,9 +11,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from lmsweep.analysis.comparison.compare import ResultKey
-from lmsweep.analysis.data.selection import unit_of, values_in
+from lmsweep.analysis.data.selection import first_values, unit_of, values_in
 from lmsweep.analysis.tables.number_format import choose_unit
-from lmsweep.analysis.tables.pivot import default_layout, pivot
+from lmsweep.analysis.tables.pivot import pivot
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.features.report.drilled import JsonObject, value_text
 from lmsweep.orchestrator.features.report.figures.html_table import written
@@ -50,7 +50,7 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where
         condition = {"workload": workload} if several else {}
         name = QUESTIONS.get(workload, f"What did {workload} measure?")
         with suppress(RequestError):  # no view of results that would share a cell
-            if not known or set(default_layout(rows).values) <= {*known}:
+            if not known or {*first_values(rows)} <= {*known}:
                 views = [_of_workload(frame, name, condition, numbers, where)]
                 # A table too large for one view becomes one view for each grid of the sweep.
                 grids = {} if views[0].fits else named_grids(rows, f"{name} By")
@@ -63,17 +63,17 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where
 def _of_workload(
     frame: pd.DataFrame, name: str, condition: dict[str, str], numbers: dict[ResultKey, int], where: str
 ) -> View:
-    layout = default_layout(frame, where=condition)._asdict()
-    table = pivot(frame, **layout, where=condition)
+    table = pivot(frame, where=condition)
+    values = [*table.units]
     found = table.cells.assign(cell=range(len(table.cells)))
     cell_numbers = iter(replace(table, cells=found).wide("cell").to_numpy().ravel())  # in the order of the HTML
     names = list(ResultKey._fields)
     results = [numbers[ResultKey(*key)] for key in found[names].itertuples(index=False, name=None)]
     cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
-    keys = [*layout["rows"], *(name for name in layout["cols"] if name not in layout["rows"])]
+    keys = [*table.rows, *(name for name in table.cols if name not in table.rows)]
     charts: dict[str, JsonObject] = {}
-    stacked = set(found["workload"]) == {"profile"} and len(layout["values"]) > 1
-    for value in layout["values"][:1] if stacked else layout["values"]:
+    stacked = set(found["workload"]) == {"profile"} and len(values) > 1
+    for value in values[:1] if stacked else values:
         of_value = found if stacked else found[found["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
         medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
@@ -92,9 +92,9 @@ def _of_workload(
     html = html if len(table) <= MOST_ROWS else ""
     head, body, rest = html.partition("<tbody>")
     marked = re.sub("<td", lambda _: _numbered(next(cell_numbers)), rest)
-    words = ["lmsweep", "table", where, "--rows", ",".join(layout["rows"])]
-    words += ["--cols", ",".join(layout["cols"])] if layout["cols"] else []
-    words += [word for value in layout["values"] for word in ("--value", value)]
+    words = ["lmsweep", "table", where, "--rows", ",".join(table.rows)]
+    words += ["--cols", ",".join(table.cols)] if table.cols else []
+    words += [word for value in values for word in ("--value", value)]
     words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
     return View(
         name=name, cells=cells, charts=charts,
