@@ -24,9 +24,9 @@ _search_path = sys.path.copy()
 order_search_path()
 try:
     from lmsweep.analysis.data.load import load
-    from lmsweep.analysis.tables.pivot import Layout, Table, default_layout, pivot
+    from lmsweep.analysis.tables.pivot import Table, pivot
     from lmsweep.analysis.tables.render import render
 finally:
     sys.path[:] = _search_path
 
-__all__ = ["Layout", "Table", "default_layout", "load", "pivot", "render"]
+__all__ = ["Table", "load", "pivot", "render"]

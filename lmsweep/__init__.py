@@ -5,7 +5,7 @@ What the commands do, as functions:
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
 
-`default_layout` and `pivot` lay out any pandas table. `analysis` has the rest of what reads results. Features add
+`pivot` lays out any pandas table. `analysis` has the rest of what reads results. Features add
 `best`, `fits`, `accept`, `audit`, `explain`, what these commands show; `report` and `charts` write a store's page or
 charts; `findings` are the lines about rows of `load` that end a run.
 """
@@ -18,7 +18,7 @@ from lmsweep.trials import __version__
 
 if TYPE_CHECKING:
     from lmsweep import analysis, orchestrator, trials
-    from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
+    from lmsweep.analysis import Table, load, pivot, render
     from lmsweep.analysis.api import compare, table
     from lmsweep.orchestrator.api import plan, run
     from lmsweep.orchestrator.features.accept.accepting import accepted as accept  # noqa: F401
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.trackers.sending import track as track
     from lmsweep.orchestrator.features.trackers.summaries import summaries as summaries
 
-__all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "load"]
+__all__ = ["Table", "__version__", "analysis", "compare", "load"]
 __all__ += ["orchestrator", "pivot", "plan", "render", "run", "table", "trials"]
 
 _ELSEWHERE = {

@@ -200,9 +200,10 @@ def unit_of(cells: pd.DataFrame, value: str) -> str | None:
     """Return the unit of a value in the rows of `cells_of`; None if every trial failed."""
     if (metric := metric_of(value)) in RATES:
         return METRICS[metric].unit
-    units = cells["unit"][cells["value"] == value].dropna().unique()
+    pairs = zip(cells["value"], cells["unit"], strict=True)
+    units = {unit for held, unit in pairs if held == value and isinstance(unit, str)}
     assert len(units) <= 1, f"{value} has one unit"
-    return units[0] if len(units) else None
+    return units.pop() if units else None
 
 
 def flag_tuples(flags: pd.Series) -> pd.Series:

@@ -1,7 +1,7 @@
 """Pivots results into wide tables: which keys are rows and columns, and which values the cells show."""
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -100,14 +100,6 @@ class Table:
         return self.cells[name].unstack(fill_value=empty).set_axis(index).set_axis(columns, axis="columns")
 
 
-class Layout(NamedTuple):
-    """The arguments of `pivot` that arrange a table."""
-
-    rows: list[str]
-    cols: list[str]
-    values: list[str]
-
-
 def pivot(
     frame: pd.DataFrame,
     *,
@@ -118,19 +110,20 @@ def pivot(
 ) -> Table:
     """Return a table of results loaded by `lmsweep.load`.
 
-    rows, cols, values: None is that of `default_layout`. Values are `phase.metric`, stored or derived
-    (`lmsweep.trials.results.metrics`). where: keys and the value that each must have, or several separated by commas.
-    The cells of a failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show,
-    and if a cell would hold more than one result: results are never averaged.
+    rows: None are the model (d_model if there is none), the context length and whatever else varies. cols: None are
+    precision and compile. values: `phase.metric`, stored or derived (`lmsweep.trials.results.metrics`); None are those
+    of `first_values`. where: keys and the value that each must have, or several separated by commas. The cells of a
+    failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show, and if a cell
+    would hold more than one result: results are never averaged.
     """
     _check_request(rows, cols, values)
     frame = with_arguments(frame, [*(rows or ()), *(cols or ()), *(where or ())])
     chosen = select(frame, where or {})
-    values = values or _values_shown(frame, chosen)
+    values = values or first_values(chosen if values_in(chosen) else frame)
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
         raise RequestError("there is nothing to show: no result matches these values and --where")
-    rows, cols, _ = _layout_of(cells, rows, cols, values)
+    rows, cols = _layout_of(cells, rows, cols)
     table = arrange(cells, rows=rows, cols=cols, values=values)
     return replace(table, notes=(*table.notes, *_host_notes(chosen, values)))
 
@@ -203,29 +196,8 @@ def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     return tuple(f"{count} number{'s'[: count > 1]} without an interval: {why}." for why, count in counts.items())
 
 
-def default_layout(
-    frame: pd.DataFrame,
-    *,
-    rows: list[str] | None = None,
-    cols: list[str] | None = None,
-    values: list[str] | None = None,
-    where: dict[str, str] | None = None,
-) -> Layout:
-    """Return rows, columns and values for `pivot`: those given, and for None a choice that shows every result.
-
-    The default rows are the model (d_model if there is none), the context length and whatever else varies, the columns
-    precision and compile, the values `first_values`. Raises RequestError if there are no results.
-    """
-    chosen = select(frame, where or {})
-    values = values or _values_shown(frame, chosen)
-    return _layout_of(pd.concat([cells_of(frame, chosen, value) for value in values]), rows, cols, values)
-
-
-def _values_shown(frame: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
-    return first_values(chosen if values_in(chosen) else frame)
-
-
-def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | None, values: list[str]) -> Layout:
+def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | None) -> tuple[list[str], list[str]]:
+    """Return the rows and columns of a table of these cells: those given, and else a choice that shows every result."""
     size = "model" if cells["model"].notna().any() else "d_model"
     usual_rows, usual_cols = [size, "context_length"], ["precision", "compile"]
     if _without_model(cells) or cells[size].isna().all():
@@ -233,10 +205,8 @@ def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | No
             [name for name in names if cells[name].nunique(dropna=False) > 1] for names in (usual_rows, usual_cols)
         )
     cols = [name for name in usual_cols if name not in (rows or ())] if cols is None else cols
-    if rows:
-        return Layout(rows=rows, cols=cols, values=values)
     usual_rows = [name for name in usual_rows if name not in cols]
-    return Layout(rows=varying_keys(cells, usual_rows, cols) or ["device_name"], cols=cols, values=values)
+    return rows or varying_keys(cells, usual_rows, cols) or ["device_name"], cols
 
 
 def _without_model(cells: pd.DataFrame) -> bool:
@@ -254,15 +224,20 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     found: list[str] = []
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
-    codes = {name: pd.factorize(cells[name], use_na_sentinel=False)[0].tolist() for name in several}
+
+    @cache
+    def codes(name: str) -> list[int]:
+        found: list[int] = pd.factorize(cells[name].array, use_na_sentinel=False)[0].tolist()
+        return found
+
     for name in names:
         if name not in several:
             continue
         leading = [*FOLLOWS.get(name, ())]
         if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
             leading = ["model", *(other for other in leading if other != "model")]
-        led_by = [codes[other] for other in leading if other in several]
-        if not led_by or len({*zip(*led_by, codes[name], strict=True)}) > len({*zip(*led_by, strict=True)}):
+        led_by = [codes(other) for other in leading if other in several]
+        if not led_by or len({*zip(*led_by, codes(name), strict=True)}) > len({*zip(*led_by, strict=True)}):
             found.append(name)
     return found
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.tables.pivot import default_layout, pivot
+from lmsweep.analysis.tables.pivot import pivot
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
@@ -141,9 +141,8 @@ def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_sh
     assert {name: set(store.read()[0][name].to_pylist()) for name in unknown} == {name: {None} for name in unknown}
     results = load(store)
     assert results["tokens_per_second"].isna().all()
-    layout = default_layout(results)
-    table = pivot(results, rows=layout.rows, cols=layout.cols, values=layout.values, where={})
-    assert not unknown & {*layout.rows, *layout.cols, *table.conditions}
+    table = pivot(results)
+    assert not unknown & {*table.rows, *table.cols, *table.conditions}
 
 
 @pytest.mark.parametrize(

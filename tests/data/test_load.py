@@ -184,9 +184,7 @@ def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_
     pq.write_table(older, folder / "fragment.parquet")
     frame = analysis.load(str(tmp_path / "older"))
     assert frame["optimizer"][0] == "adamw_fused" and frame["host_load"].isna().all() and frame["median"][0] == 1.0
-    rows, cols, values = analysis.default_layout(frame)
-    table = analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
-    assert "1.00 [0.8" in analysis.render(table, "text")
+    assert "1.00 [0.8" in analysis.render(analysis.pivot(frame), "text")
 
 
 @pytest.mark.parametrize(

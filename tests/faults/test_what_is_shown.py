@@ -18,7 +18,7 @@ from rich.console import Console
 from lmsweep.analysis import load
 from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.analysis.tables.pivot import default_layout, pivot
+from lmsweep.analysis.tables.pivot import pivot
 from lmsweep.analysis.tables.render import FORMATS, render
 from lmsweep.orchestrator.commands.run_summary import where_the_time_went
 from lmsweep.orchestrator.features.report.answers.headline import headline_of
@@ -129,7 +129,7 @@ def test_tables_in_every_format_and_verdicts_show_any_row(contents: list[dict[st
         [headline_of(one) for one in answers_of(rows, known=known_variation(rows))]
         pooled = pool(rows)
         range_headline(pooled)
-        table = pivot(pooled, **default_layout(pooled)._asdict(), where={})
+        table = pivot(pooled)
         for name in FORMATS:
             render(table, name)
 

@@ -71,23 +71,21 @@ def pivot(frame: pd.DataFrame, rows: str, cols: str, values: str, **where: str) 
 
 
 def test_a_table_without_options_shows_every_result_of_the_store(hardware: pd.DataFrame) -> None:
-    rows, cols, values = analysis.default_layout(hardware)
-    assert rows == ["model", "context_length", "device_name", "torch_version"]
-    assert (cols, values) == (["precision", "compile"], ["step.time"])
-    table = analysis.pivot(hardware, rows=rows, cols=cols, values=values, where={})
+    table = analysis.pivot(hardware)
+    assert table.rows == ["model", "context_length", "device_name", "torch_version"]
+    assert (table.cols, [*table.units]) == (["precision", "compile"], ["step.time"])
     assert len(table.cells) == 12
     check_golden(analysis.render(table, "text"), GOLDEN / "default.txt")
 
 
 def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> None:
-    assert analysis.default_layout(hardware, rows=["precision"])[:2] == (["precision"], ["compile"])
-    rows, cols, values = analysis.default_layout(hardware, cols=["model"], values=["forward.time"])
-    assert rows == ["context_length", "device_name", "torch_version", "precision", "compile"]
-    assert (cols, values) == (["model"], ["forward.time"])
-    on_gpu = {"device": "cuda"}
-    rows, cols, values = analysis.default_layout(hardware, where=on_gpu)
-    assert rows == ["model", "context_length"]
-    assert analysis.pivot(hardware, rows=rows, cols=cols, values=values, where=on_gpu).wide("status").shape == (4, 3)
+    rows = ["model", "context_length", "device_name", "torch_version"]
+    assert analysis.pivot(hardware, rows=rows).cols == ["precision", "compile"]
+    table = analysis.pivot(hardware, cols=["model"], values=["forward.time"])
+    assert table.rows == ["context_length", "device_name", "torch_version", "precision", "compile"]
+    assert (table.cols, [*table.units]) == (["model"], ["forward.time"])
+    table = analysis.pivot(hardware, where={"device": "cuda"})
+    assert table.rows == ["model", "context_length"] and table.wide("status").shape == (4, 3)
 
 
 def test_the_cells_hold_medians_and_intervals_in_si_units(hardware: pd.DataFrame) -> None:
@@ -131,10 +129,9 @@ def test_a_failure_of_another_workload_is_not_shown_as_one_of_this_value(attempt
 def test_a_store_of_failures_alone_still_has_a_table(attempts: Attempts) -> None:
     attempts.failed(config(), "oom")
     attempts.failed(config(), "error", workload="noop")
-    frame = analysis.load(attempts.store)
-    rows, cols, values = analysis.default_layout(frame)
-    assert rows[-1] == "workload" and values == ["step.time"]
-    text = analysis.render(analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}), "text")
+    table = analysis.pivot(analysis.load(attempts.store))
+    assert table.rows[-1] == "workload" and [*table.units] == ["step.time"]
+    text = analysis.render(table, "text")
     assert "oom" in text and "error" in text
 
 
@@ -160,11 +157,9 @@ def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(atte
 
 
 def test_results_without_a_model_are_distinguished_by_the_fields_that_they_read_and_nothing_else() -> None:
-    frame = analysis.load("h200-x2-fsdp")
-    where = {"workload": "collectives"}
-    layout = analysis.default_layout(frame, where=where)
-    assert layout == (["collective", "message_bytes"], [], ["collective.algorithm_bandwidth"])
-    table = analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where=where)
+    table = analysis.pivot(analysis.load("h200-x2-fsdp"), where={"workload": "collectives"})
+    assert (table.rows, table.cols) == (["collective", "message_bytes"], [])
+    assert [*table.units] == ["collective.algorithm_bandwidth"]
     assert table.conditions["world_size"] == "2" and not {"attention", "batch_size", "vocab_size"} & set(
         table.conditions
     )
@@ -226,7 +221,7 @@ def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> N
     other = replace(H200, device_name="NVIDIA L4", driver_version="560")
     attempts.ok(config("medium", device="cuda"), {"step.time": samples(2, 0.1)}, fingerprint=other)
     frame = analysis.load(attempts.store)
-    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
+    assert analysis.pivot(frame).rows == ["model", "context_length", "device_name"]
     table = pivot(frame, "model", "precision", "step.time")
     assert table.differing == {"device_name": "NVIDIA H200, NVIDIA L4"}
     for output_format in ("text", "markdown", "latex", "typst", "html"):
@@ -241,7 +236,7 @@ def test_environments_and_shapes_that_another_key_keeps_apart_are_named(attempts
     attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)}, fingerprint=newer)
     attempts.ok(replace(config(context_length=1024), num_heads=6, model=None), {"step.time": samples(1, 0.1)})
     attempts.ok(replace(config(context_length=2048), num_heads=16, model=None), {"step.time": samples(1, 0.1)})
-    rows = analysis.default_layout(analysis.load(attempts.store))[0]
+    rows = analysis.pivot(analysis.load(attempts.store)).rows
     assert rows == ["model", "context_length", "num_heads", "driver_version"]
 
 
@@ -255,7 +250,7 @@ def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     first = analysis.render(pivot(frame, "model", "precision", "forward.time"), "text").splitlines()[0]
     assert first == "forward.time (ms): median [95 % interval]"
     attempts.ok(config(), {"step.time": samples(2, 0.1)})
-    assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
+    assert analysis.pivot(analysis.load(attempts.store)).rows[-1] == "mode"
 
 
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
@@ -390,15 +385,12 @@ def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_print
     for context_length, host in ((128, 2.0), (256, 3.0)):
         found = {"step.time": samples(0.01 * host, 1e-5), "step.device_time": samples(0.01, 1e-5)}
         attempts.ok(config(device="cuda", context_length=context_length), found)
-    frame = analysis.load(attempts.store)
-    layout = analysis.default_layout(frame)
-    assert layout.values == ["step.device_time"]
-    text = analysis.render(
-        analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where={}), "text"
-    )
+    table = analysis.pivot(analysis.load(attempts.store))
+    assert [*table.units] == ["step.device_time"]
+    text = analysis.render(table, "text")
     assert "The whole step takes 2 to 3 (median 2.5) times as long" in text and "`--value step.time`." in text
     attempts.ok(config(context_length=512), {"step.time": samples(0.1, 1e-3)})
-    assert analysis.default_layout(analysis.load(attempts.store)).values == ["step.time"], "none is left out"
+    assert [*analysis.pivot(analysis.load(attempts.store)).units] == ["step.time"], "none is left out"
 
 
 def test_a_table_says_why_numbers_have_no_interval(attempts: Attempts) -> None:

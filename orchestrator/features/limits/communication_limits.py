@@ -104,7 +104,8 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     is_known = ok["d_ff"].notna() & ok["num_layers"].notna() & ok["precision"].isin(PRECISIONS)
     steps = ok.assign(tokens=tokens)[is_known]
     rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
-    rates = ok[["device_name", "workload", "metric", "precision", "collective", "median"]]
+    is_rate = ok["metric"].isin(["flops_rate", "bus_bandwidth"])
+    rates = ok.loc[is_rate, ["device_name", "workload", "metric", "precision", "collective", "median"]]
     lines = [_limits(row, rates) for row in rows.to_dict("records")]
     return pd.DataFrame(lines, columns=[*_MODEL, *_RATES, *LIMITS])
 

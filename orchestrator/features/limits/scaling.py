@@ -56,24 +56,23 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
     A series differs in context_length or batch_size only. Columns: the keys that distinguish the series; `along`;
     `largest_ok`; `smallest_oom` (status oom or predicted_oom). Series with a single size that fitted are left out.
     """
-    lines = []
     fits = results["status"] == Status.OK
     fails = results["status"].isin([Status.OOM, Status.PREDICTED_OOM])
     trials = results[fits | fails].assign(fits=fits[fits | fails]).drop_duplicates(["measurement_id", "environment_id"])
+    found = []
     for along in ("context_length", "batch_size"):
         keys = [name for name in varying_keys(trials, ["model", "context_length", "batch_size"], []) if name != along]
-        for key, series in trials[[*keys, along, "fits"]].groupby(keys, dropna=False, sort=False):
-            if series[along].nunique() < 2 and series["fits"].all():
-                continue
-            lines.append(
-                dict(zip(keys, key, strict=True))
-                | {
-                    "along": along,
-                    "largest_ok": series.loc[series["fits"], along].max(),
-                    "smallest_oom": series.loc[~series["fits"], along].min(),
-                }
-            )
-    frame = pd.DataFrame(lines)
+        sizes = trials[[*keys, "fits"]].assign(
+            size=trials[along],
+            largest_ok=trials[along].where(trials["fits"]),
+            smallest_oom=trials[along].mask(trials["fits"]),
+        )
+        series = sizes.groupby(keys, dropna=False, sort=False)
+        ends = series.agg({"largest_ok": "max", "smallest_oom": "min"})
+        several = (series["size"].nunique() >= 2) | ~series["fits"].all()
+        ends.insert(0, "along", along)
+        found.append(ends[several].reset_index())
+    frame = pd.concat([one for one in found if len(one)] or found[:1], ignore_index=True)
     numbers = [name for name in ("largest_ok", "smallest_oom") if name in frame]
     return frame.astype(dict.fromkeys(numbers, "Int64"))
 

@@ -10,8 +10,8 @@ import pandas as pd
 from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import Known, known_variation
+from lmsweep.analysis.data.selection import first_values
 from lmsweep.analysis.tables.number_format import choose_unit
-from lmsweep.analysis.tables.pivot import default_layout
 from lmsweep.orchestrator.features.report.answers.headline import lead_of, lines_of
 from lmsweep.orchestrator.features.report.answers.question import DEVICE, STORE, asked_in, measures_of, questions
 from lmsweep.orchestrator.features.report.answers.verdicts import Answer, answer
@@ -77,7 +77,7 @@ def range_headline(frame: pd.DataFrame) -> str:
     """The range of the medians of these results' first measure, in words; empty if they have no medians."""
     for measure in measures_of(frame)[:1]:
         rows = frame[frame["workload"] == measure.workload]
-        value, *_ = measure.values or default_layout(rows).values
+        value, *_ = measure.values or first_values(rows)
         found = rows[(rows["phase"] + "." + rows["metric"] == value) & rows["median"].notna()]
         if len(found):
             ends = dict.fromkeys(size_text(one, found["unit"].iloc[0]) for one in found["median"].agg(["min", "max"]))
