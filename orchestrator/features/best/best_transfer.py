@@ -98,8 +98,9 @@ def _device(name: str) -> Device:
 def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
     """Return whether its peak is within the target's memory and the limit; an unknown one fits without a limit."""
     there = replace(one.cell.environment, device_name=target.name, device_memory=target.memory)
-    room = budget(one.cell.config, there)
-    return keeps_limit(one.cell, aim) and (one.cell.peak is None or room is None or one.cell.peak <= room.bytes)
+    available = budget(one.cell.config, there)
+    fits = one.cell.peak is None or available is None or one.cell.peak <= available.bytes
+    return keeps_limit(one.cell, aim) and fits
 
 
 def _why_not(one: Predicted, target: Device) -> str | None:

@@ -97,9 +97,9 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
 def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None) -> list[Answer]:
     """Ask about each candidate once, for all GPUs."""
     asked = [one for one in candidates if not why_not(one.config, one.workload)]
-    rooms = tuple(MemoryLimit(device.name, budget_of(device)) for device in devices)
+    limits = tuple(MemoryLimit(device.name, budget_of(device)) for device in devices)
     questions = [
-        Question(config=one.config, rooms=rooms, wants=("largest", "operators"), is_trial=False) for one in asked
+        Question(config=one.config, limits=limits, wants=("largest", "operators"), is_trial=False) for one in asked
     ]
     answers = Answers(questions, code).wait() if questions else []
     if refused := [one.refused for one in answers if one.refused]:

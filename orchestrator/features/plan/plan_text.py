@@ -190,7 +190,7 @@ def frontier_listing(frontiers: list[Frontier]) -> Listing:
     sizes = {one.dimension for one in frontiers}
     names = [name for name in varying_fields([one.config for one in frontiers]) if name not in sizes]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in frontiers]
-    rooms = dict.fromkeys(one.room for one in frontiers)
+    budgets = dict.fromkeys(one.budget_words for one in frontiers)
     return Listing(
         title=f"The largest {dimension} that fits, as predicted",
         frame=pd.DataFrame(rows, columns=[*names, "device", f"largest {dimension}"], dtype=object),
@@ -198,7 +198,7 @@ def frontier_listing(frontiers: list[Frontier]) -> Listing:
         units={},
         notes=[
             *dict.fromkeys(one.words for one in frontiers if one.words),
-            *(f"fits: predicted peak of at most {room}" for room in rooms),
+            *(f"fits: predicted peak of at most {words}" for words in budgets),
         ],
     )
 
