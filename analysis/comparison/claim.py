@@ -142,7 +142,8 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     clock: Literal["device", "wall"] | None = "wall" if timed else None
     beside = Gain(np.nan)
     if timed and one_host and "device_verdict" in cells:
-        wall, device = (_mean_of(cells.assign(**_by(cells, one)), one_host=True, timed=True) for one in CLOCKS)
+        by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
+        wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
         clock = deciding(wall.verdict, device.verdict)
         can_tell = wall.gain.low > 1 or wall.gain.high < 1
         # All cells together can tell, unless the GPU's times are the same: a host can be slow for all of them.
@@ -181,10 +182,6 @@ class _Mean(NamedTuple):
     """The smallest and the largest gain, if cells differ."""
     counts: Counter[str]
     verdict: Verdict
-
-
-def _by(cells: pd.DataFrame, clock: str) -> dict[str, pd.Series]:
-    return {name: cells[f"{clock}_{name}"] for name in CLAIMED}
 
 
 def _mean_by_wall(cells: pd.DataFrame) -> Gain:

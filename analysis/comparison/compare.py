@@ -78,8 +78,7 @@ class Comparison:
     baseline, each with `_low` and `_high`; `verdict`; `flags` of both sides. Where they apply: `p`, adjusted for the
     number of cells; `processes`, the number on each side and the spread of their medians; `wall_ratio` of cells judged
     by device time, `device_ratio` of those judged by wall time on one host; `error_baseline` and `error_contrast`, the
-    larger error of output and gradients against float64.
-    """
+    larger error of output and gradients against float64."""
     keys: list[str]
     """Columns that distinguish the cells."""
     unit: str
@@ -90,8 +89,7 @@ class Comparison:
     """The claim of all cells, if they are times and no values were selected."""
     cells: pd.DataFrame
     """The frame, with what claims rest on: `half`, half the interval's width on a logarithmic scale; the `kind` of
-    variation; `itself`; `places`, the machines that measured the cell; `least`, below which sides are the same.
-    """
+    variation; `itself`; `places`, the machines that measured the cell; `least`, below which sides are the same."""
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]

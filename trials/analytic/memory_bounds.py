@@ -6,6 +6,7 @@ runs grows. So if one trial fits, so do all smaller ones; if one does not, no la
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -64,7 +65,10 @@ def bounds_of(
     """Return bounds on the peak of each configuration of a family. need: predicts one configuration by index; called at
     most `most` times, until it is known which configurations fit into each of the `limits`, in bytes. guesses: rough
     peaks, with which fewer calls suffice. first: indices that are known already and do not count."""
-    sizes = np.array([_sizes(config) for config in configs], dtype=np.int64)
+    modes, growing = get_args(Mode), attrgetter(*GROWING)
+    sizes = np.array(
+        [[*(size or 0 for size in growing(one)), modes.index(one.mode)] for one in configs], dtype=np.int64
+    )
     undecided = np.ones((len(limits), len(configs)), dtype=bool)
     bounds = [Bounds()] * len(configs)
     guess = _Guess(guesses or [None] * len(configs), max(limits, default=0))
@@ -122,7 +126,3 @@ def _most_informative(sizes: Numbers, still_open: npt.NDArray[np.intp], guess: _
         fits = guess.fits(int(i))
         decided.append(min(if_fits, if_not) if fits is None else if_fits if fits else if_not)
     return int(chosen[int(np.argmax(decided))])
-
-
-def _sizes(config: TrialConfig) -> list[int]:
-    return [*(getattr(config, name) or 0 for name in GROWING), get_args(Mode).index(config.mode)]

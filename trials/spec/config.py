@@ -343,7 +343,7 @@ class TrialConfig:
     @property
     def size(self) -> ModelSize:
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
-        return _size(*_dimensions(self))
+        return size_of(*_dimensions(self))
 
     @property
     def head_width(self) -> int:
@@ -355,7 +355,7 @@ _dimensions = attrgetter(*DIMENSIONS)
 
 
 @lru_cache(maxsize=256)  # trials of a plan share few sizes
-def _size(*dimensions: Any) -> ModelSize:
+def size_of(*dimensions: Any) -> ModelSize:
     return ModelSize(**dict(zip(DIMENSIONS, dimensions, strict=True)))
 
 
