@@ -202,11 +202,9 @@ def compare(
 
     between: the keys that distinguish the sides, with their values in the baseline and in the contrast. Only these, the
     keys that they determine, and `across` may differ. stores: names for the title. values: `phase.metric`, all in one
-    unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 1 % of device time,
-    2 % of other values on GPUs and 5 % elsewhere. same: sides that surely differ by less are the same; by default 2 %
-    on GPUs and 5 % elsewhere, and never less than `least`. variation: between processes, from `known_variation` of
-    whole stores; by default of these rows. device_decides: on one host, too. options: the keys that tell several
-    comparisons apart, if these are made at once.
+    unit; smaller is better. least, same: as `min_effect` and `same_within` of `lmsweep.compare`; by default those of
+    `thresholds`. variation: between processes, from `known_variation` of whole stores; by default of these rows.
+    device_decides: on one host, too. options: the keys that tell several comparisons apart, if these are made at once.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.

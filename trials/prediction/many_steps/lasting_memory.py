@@ -156,7 +156,6 @@ def _allocations(config: TrialConfig, shape: Shape) -> Trace:
 
 @lru_cache(maxsize=64)
 def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
-    """Return the shapes of the first steps."""
     if config.batching == "packed":  # all alike, however the documents lie
         return (Shape(config.micro_batch_size, config.context_length),) * steps
     return tuple(Shape(*batch.shape) for batch in islice(batches(config), steps))

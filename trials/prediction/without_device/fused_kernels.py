@@ -71,7 +71,6 @@ class Kernel:
 
     @property
     def operator(self) -> Operator:
-        """What runs."""
         if self.part is None:
             return self.first
         moved = sum(self.read.values()) + sum(self.wrote.values())
