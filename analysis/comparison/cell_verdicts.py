@@ -4,7 +4,6 @@ On a busy host device time repeats within 0.6 %, while the wall time of the same
 (docs/performance.md). So a slow host does not make a device look slower; the ratio of the other clock stands beside.
 """
 
-from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -78,7 +77,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     if pooled["processes"].max(initial=0) > 1:
         of_sides = (pooled[name][side::2] for name in ("processes", "spread") for side in (0, 1))
         columns["processes"] = [_processes_text(*each) for each in zip(*of_sides, strict=True)]
-    flags = rows.groupby("place")["flags"].agg(lambda of_cell: tuple(dict.fromkeys(chain(*of_cell))))
+    flags = rows.groupby("place")["flags"].agg(_together)
     columns["kind"] = rows.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
     judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
     return decide(judged, unit, sizes.different)
@@ -112,6 +111,10 @@ def _processes_text(baseline: float, contrast: float, of_baseline: float, of_con
     """The number of processes on each side, and the spread of their medians in per cent."""
     sides = ((baseline, of_baseline), (contrast, of_contrast))
     return ", ".join(f"{k:.0f}" + (f" ({percent(spread)})" if k > 1 else "") for k, spread in sides)
+
+
+def _together(flags: pd.Series) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for words in flags for word in words))
 
 
 HOST_LIMITED = "host-limited"

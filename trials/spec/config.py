@@ -355,8 +355,9 @@ _dimensions = attrgetter(*DIMENSIONS)
 
 
 @lru_cache(maxsize=256)  # trials of a plan share few sizes
-def size_of(*dimensions: Any) -> ModelSize:
-    return ModelSize(**dict(zip(DIMENSIONS, dimensions, strict=True)))
+def size_of(*dimensions: object) -> ModelSize:
+    given: dict[str, Any] = dict(zip(DIMENSIONS, dimensions, strict=True))
+    return ModelSize(**given)
 
 
 WORDS_OR_NUMBERS: dict[str, tuple[str, ...]] = {"checkpointing": tuple(CHECKPOINTINGS), "reshard": ("true", "false")}

@@ -165,7 +165,6 @@ def _covering(distances: Sequence[float]) -> float:
 
 @cache
 def known_residuals() -> tuple[Residual, ...]:
-    """Return the residuals that ship."""
     return rows_of(RESIDUALS_FILE, Residual)
 
 
