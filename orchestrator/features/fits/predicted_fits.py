@@ -118,8 +118,11 @@ def _fit(
     tokens: float | None,
     price: float | None,
 ) -> Fit:
-    config = candidate.config
-    datasheet = device.datasheet
+    """Return what a candidate's answer says of one device: whether it fits, then how fast it is there.
+
+    place: of the device among those that were asked about. tokens: to train on. price: dollars an hour of one GPU.
+    """
+    config, datasheet = candidate.config, device.datasheet
     reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     largest = answer.largest[place] if answer.largest else None
     fit = Fit(
