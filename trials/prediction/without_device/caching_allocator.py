@@ -51,8 +51,6 @@ class OutOfMemoryError(Exception):
 
 
 class CachingAllocator:
-    """The allocator of one device."""
-
     def __init__(self, limit: int | None = None, way: str = "") -> None:
         """limit: bytes that the device has for segments; None for no limit. way: as PYTORCH_CUDA_ALLOC_CONF says it."""
         self.limit = limit
