@@ -167,11 +167,8 @@ def choose_sides(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
     named = [*conditions, *first, *second, *across]
-    stores = [
-        with_arguments(latest_code(load(location, pooled=False), named), named)
-        for location in (store, other)
-        if location
-    ]
+    loaded = [latest_code(load(location, pooled=False), named) for location in (store, other) if location]
+    stores = [with_arguments(frame, named) for frame in loaded]
     frame = select(stores[0], conditions)
     if other is None:
         sides = select_sides(frame, first, second)

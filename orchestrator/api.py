@@ -17,7 +17,7 @@ from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
 from lmsweep.orchestrator.feature import check_function, tracker_named
 from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
-from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, rooms_of, with_devices
+from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, memory_limits, with_devices
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Planned, make_plan
@@ -171,7 +171,7 @@ def plan_sweep(
             _, one = counted(where.device)
             nodes = [with_devices(nodes[0], one, layout.gpus)] * layout.nodes
         if predictions:
-            predictions.bound(rooms_of(nodes))
+            predictions.bound(memory_limits(nodes))
         again = frozenset(map(Status, how.retry))
         plan = make_plan(sweep, nodes, store, retry=again, fresh=how.fresh, predictions=predictions)
         if will_run and where.address is None:

@@ -102,8 +102,7 @@ Item = TypeVar("Item")
 
 class ProgressLine:
     """One line on standard error about what takes time: on a terminal it is kept up to date, elsewhere it is printed
-    once, after SAY_AFTER seconds.
-    """
+    once, after SAY_AFTER seconds."""
 
     def __init__(self) -> None:
         self._is_live = sys.stderr.isatty()

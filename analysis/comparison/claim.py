@@ -138,25 +138,23 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     """
     cells = cells[[name for name in CLAIM_COLUMNS if name in cells]]
     one_host = bool(cells["places"].map(len).max() < 2)
+    of_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
     clock: Literal["device", "wall"] | None = "wall" if timed else None
     beside = Gain(np.nan)
     if timed and one_host and "device_verdict" in cells:
-        wall, device = (_mean_of(cells.assign(**_by(cells, one)), one_host=True, timed=True) for one in CLOCKS)
+        by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
+        wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
         clock = deciding(wall.verdict, device.verdict)
         can_tell = wall.gain.low > 1 or wall.gain.high < 1
         # All cells together can tell, unless the GPU's times are the same: a host can be slow for all of them.
         if can_tell and wall.verdict == "unknown" and device.verdict != "same":
             wall, clock = wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall"
         found, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
+    elif of_device.any():  # between machines the cells without device times do not count
+        found, clock = _mean_of(cells, cells[of_device], one_host=one_host, timed=True), "device"
+        beside = _mean_by_wall(cells[of_device])
     else:
-        by_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
-        counted = cells[by_device] if by_device.any() else cells
-        found = _mean_of(cells, counted, one_host=one_host, timed=timed)
-        if by_device.any():
-            clock = "device"
-            walls = counted["wall_ratio"].to_numpy(float) if "wall_ratio" in counted else np.empty(0)
-            walls = walls[(walls > 0) & ~counted["itself"].to_numpy(bool)]
-            beside = Gain(ratio_of(-np.log(walls).mean()) if len(walls) else np.nan)
+        found = _mean_of(cells, one_host=one_host, timed=timed)
     return Claim(
         subject=subject, against=against, gain=found.gain.mean, interval=(found.gain.low, found.gain.high),
         verdict=found.verdict, clock=clock, beside=beside,
@@ -177,6 +175,8 @@ CLAIM_COLUMNS = (
 
 
 class _Mean(NamedTuple):
+    """What cells say together by one clock."""
+
     gain: Gain
     ends: tuple[float, float] | None
     """The smallest and the largest gain, if cells differ."""
@@ -184,19 +184,23 @@ class _Mean(NamedTuple):
     verdict: Verdict
 
 
-def _by(cells: pd.DataFrame, clock: str) -> dict[str, pd.Series]:
-    return {name: cells[f"{clock}_{name}"] for name in CLAIMED}
+def _mean_by_wall(cells: pd.DataFrame) -> Gain:
+    """Return the mean gain by wall time of cells that device time decides, without an interval."""
+    walls = cells["wall_ratio"].to_numpy(float) if "wall_ratio" in cells else np.empty(0)
+    walls = walls[(walls > 0) & ~cells["itself"].to_numpy(bool)]
+    return Gain(ratio_of(-np.log(walls).mean()) if len(walls) else np.nan)
 
 
 def _mean_of(cells: pd.DataFrame, counted: pd.DataFrame | None = None, *, one_host: bool, timed: bool) -> _Mean:
-    """Return what cells say together by one clock. counted: those that the mean is of; None: all."""
-    shown = cells if counted is None else counted
-    shown = shown[shown["ratio"].gt(0) & ~shown["itself"].astype(bool)]
+    """counted: the cells that the mean is of; None: all."""
+    counted = cells if counted is None else counted
+    counted = counted[counted["ratio"].gt(0) & ~counted["itself"].astype(bool)]
     counts, gain, ends = Counter(cells["verdict"]), Gain(np.nan), None
-    if len(shown):
-        logs, halves = np.log(shown["ratio"].to_numpy(float)), shown["half"].to_numpy(float)
+    if len(counted):
+        logs, halves = np.log(counted["ratio"].to_numpy(float)), counted["half"].to_numpy(float)
         logs = -logs if timed else logs
-        machines = 0.0 if one_host else 2**0.5 * float(shown["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
+        # Two machines of one kind differ, too: by this standard deviation each, so by sqrt(2) of it together.
+        machines = 0.0 if one_host else 2**0.5 * float(counted["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
         found = mean_ratio(logs, halves, machines)
         gain = Gain(found.mean, found.low, found.high)
         ends = (ratio_of(logs.min()), ratio_of(logs.max())) if found.differ else None
@@ -224,50 +228,67 @@ def words(claim: Claim, form: Form = "sentence") -> str:
     form: `sentence` is complete; `gain` follows `A is`, unless the host hides it; `badge` has no interval; `clocks`
     gives each clock; `table` adds the number of cells.
     """
-    scope, (amount, ends) = claim.scope, claim.amount
-    is_sure = claim.verdict in ("better", "worse")
-    undecided = {
-        "same": f"no difference above {100 * scope.least:.2g} %",
-        "mixed": count_words(claim),
-        "unknown": "cannot tell",
-    }.get(claim.verdict, "")
+    amount, ends = claim.amount
+    is_clear = claim.verdict in ("better", "worse") and amount != UNSURE
     if form == "table":
-        said = [f": {words(claim, 'clocks')}"] if not np.isnan(claim.gain) else [""]
-        said += [f"{scope.itself} with the same attempts on both sides"] if scope.itself else []
-        said += [f"{scope.limited} {HOST_LIMITED}"] if scope.limited else []
-        return f"{scope.cells} combination{'s'[: scope.cells > 1]}{'; '.join(said)}"
+        return _in_table(claim)
     if form == "badge":
-        if is_sure and amount == UNSURE:
-            return f"{claim.subject}: {UNSURE}"
-        if is_sure:
-            if claim.is_hidden:
-                amount = f"{_time(claim.of_gpu)[0]} on the GPU"
-            elif claim.is_opposed:
-                amount = f"steps take {_longer(claim.of_steps)}"
-            return f"{amount} with {claim.subject}"
-        if claim.verdict == "same":
-            return f"{undecided} with {claim.subject}"
-        return f"cannot tell {claim.subject} from {claim.against}"
-    if is_sure and amount != UNSURE and (claim.is_hidden or claim.is_opposed):
+        return _on_badge(claim)
+    if is_clear and (claim.is_hidden or claim.is_opposed):
         return _of_both_clocks(claim, form)
     if form == "clocks":
-        clock = "device time" if claim.clock == "device" else "time"
-        said = [f"{clock} {amount} {ends}".rstrip()]
-        said += [spread] if (spread := _range(claim)) else []
-        said += [beside(claim)] if not np.isnan(claim.beside.mean) else []
-        if not scope.one_host and not np.isnan(claim.beside.mean):
-            said[-1] += f" (through the host {Gain(claim.beside.mean / claim.gain).words(timed=True)[0]})"
-        return (f"{undecided}; " if undecided and amount != UNSURE else "") + ", ".join(said)
-    if is_sure and amount != UNSURE:
+        return _by_clock(claim)
+    if is_clear:
         joint = "as" if "times as" in amount else "than"
-        said_of_it = "; ".join(filter(None, (f"{amount} {joint} {claim.against} {ends}".rstrip(), _range(claim))))
-        return said_of_it if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {said_of_it}"
+        gain = "; ".join(filter(None, (f"{amount} {joint} {claim.against} {ends}".rstrip(), _range(claim))))
+        return gain if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {gain}"
+    undecided = _undecided(claim) or UNSURE
     if form == "gain":
-        return undecided or UNSURE
+        return undecided
     if claim.verdict == "same":
         return f"{claim.subject} and {claim.against}: {undecided}"
-    counts = f" ({count_words(claim)})" if claim.verdict == "unknown" and scope.cells > 1 else ""
-    return f"{claim.subject} against {claim.against}: {undecided or UNSURE}{counts}"
+    counts = f" ({count_words(claim)})" if claim.verdict == "unknown" and claim.scope.cells > 1 else ""
+    return f"{claim.subject} against {claim.against}: {undecided}{counts}"
+
+
+def _undecided(claim: Claim) -> str:
+    """Return a verdict that names no better side in words; empty of others."""
+    if claim.verdict == "same":
+        return f"no difference above {100 * claim.scope.least:.2g} %"
+    return count_words(claim) if claim.verdict == "mixed" else "cannot tell" if claim.verdict == "unknown" else ""
+
+
+def _in_table(claim: Claim) -> str:
+    scope = claim.scope
+    said = ["" if np.isnan(claim.gain) else f": {words(claim, 'clocks')}"]
+    said += [f"{scope.itself} with the same attempts on both sides"] if scope.itself else []
+    said += [f"{scope.limited} {HOST_LIMITED}"] if scope.limited else []
+    return f"{scope.cells} combination{'s'[: scope.cells > 1]}{'; '.join(said)}"
+
+
+def _on_badge(claim: Claim) -> str:
+    amount, _ = claim.amount
+    if claim.verdict == "same":
+        return f"{_undecided(claim)} with {claim.subject}"
+    if claim.verdict not in ("better", "worse"):
+        return f"cannot tell {claim.subject} from {claim.against}"
+    if amount == UNSURE:
+        return f"{claim.subject}: {UNSURE}"
+    if claim.is_hidden:
+        amount = f"{_time(claim.of_gpu)[0]} on the GPU"
+    elif claim.is_opposed:
+        amount = f"steps take {_longer(claim.of_steps)}"
+    return f"{amount} with {claim.subject}"
+
+
+def _by_clock(claim: Claim) -> str:
+    (amount, ends), undecided = claim.amount, _undecided(claim)
+    clock = "device time" if claim.clock == "device" else "time"
+    said = [f"{clock} {amount} {ends}".rstrip(), _range(claim)]
+    if not np.isnan(claim.beside.mean):
+        host, _ = Gain(claim.beside.mean / claim.gain).words(timed=True)
+        said.append(beside(claim) + ("" if claim.scope.one_host else f" (through the host {host})"))
+    return (f"{undecided}; " if undecided and amount != UNSURE else "") + ", ".join(filter(None, said))
 
 
 def beside(claim: Claim) -> str:

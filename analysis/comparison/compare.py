@@ -78,8 +78,7 @@ class Comparison:
     baseline, each with `_low` and `_high`; `verdict`; `flags` of both sides. Where they apply: `p`, adjusted for the
     number of cells; `processes`, the number on each side and the spread of their medians; `wall_ratio` of cells judged
     by device time, `device_ratio` of those judged by wall time on one host; `error_baseline` and `error_contrast`, the
-    larger error of output and gradients against float64.
-    """
+    larger error of output and gradients against float64."""
     keys: list[str]
     """Columns that distinguish the cells."""
     unit: str
@@ -90,8 +89,7 @@ class Comparison:
     """The claim of all cells, if they are times and no values were selected."""
     cells: pd.DataFrame
     """The frame, with what claims rest on: `half`, half the interval's width on a logarithmic scale; the `kind` of
-    variation; `itself`; `places`, the machines that measured the cell; `least`, below which sides are the same.
-    """
+    variation; `itself`; `places`, the machines that measured the cell; `least`, below which sides are the same."""
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
@@ -204,11 +202,9 @@ def compare(
 
     between: the keys that distinguish the sides, with their values in the baseline and in the contrast. Only these, the
     keys that they determine, and `across` may differ. stores: names for the title. values: `phase.metric`, all in one
-    unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 1 % of device time,
-    2 % of other values on GPUs and 5 % elsewhere. same: sides that surely differ by less are the same; by default 2 %
-    on GPUs and 5 % elsewhere, and never less than `least`. variation: between processes, from `known_variation` of
-    whole stores; by default of these rows. device_decides: on one host, too. options: the keys that tell several
-    comparisons apart, if these are made at once.
+    unit; smaller is better. least, same: as `min_effect` and `same_within` of `lmsweep.compare`; by default those of
+    `thresholds`. variation: between processes, from `known_variation` of whole stores; by default of these rows.
+    device_decides: on one host, too. options: the keys that tell several comparisons apart, if these are made at once.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -219,82 +215,129 @@ def compare(
         if share is not None and not 0 < share < 1:
             raise RequestError(f"{option} {100 * share:g}%: give more than 0% and less than 100%")
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
-    cells = cells_of_sides(whole, values)
-    free = may_differ(cells, (*between, *across))  # keys in which the sides may differ
-    steps = _steps_words(cells)
-    several = varying(cells, distinguishing_columns(cells)) - free
-    identity = [*(name for name in distinguishing_columns(cells) if name in several), "value"]
-    cells["cell"] = cells.groupby(identity, dropna=False, sort=False).ngroup()
-    check_one_result(cells)
-    sides = [set(cells["cell"][cells["side"] == side]) for side in (0, 1)]
-    paired = sides[0] & sides[1]
-    check_equal(cells, identity, paired)
-    unpaired = (len(sides[0] - paired), len(sides[1] - paired))
-    cells = cells[cells["cell"].isin(paired)]
-    units = cells["unit"].dropna().unique()
-    if len(units) > 1:
-        raise RequestError(f"--value: all values must have the same unit, but these have {' and '.join(units)}")
+    rows, unit, free, unpaired, warnings = _pair(whole, values, (*between, *across))
+    cells = rows.drop_duplicates("cell")
+    keys = _keys_of(cells, free)
+    cells = _in_order(cells, keys)
+    order = cells["cell"].to_numpy()
 
-    unknown = [name for name in UNKNOWN if whole[name].isna().any()]
-    first = cells.drop_duplicates("cell")
-    size = "model" if first["model"].notna().any() else "d_model"
-    keys = [name for name in varying_keys(first, [size, "context_length"], []) if name not in free]
-    several = varying(first, keys)
-    keys = [name for name in keys if name in several] or [size]
-    keys = [*keys, "value"]
-    value_ranks = {name: index for index, name in enumerate(cells["value"].unique())}
-    ranks = [natural_ranks(first, name) for name in keys[:-1]] + [first["value"].map(value_ranks)]
-    order = np.lexsort(ranks[::-1])
-    first = first.iloc[order]
-    frame = first[keys].reset_index(drop=True)
-    unit = units[0] if len(units) else "s"
-    on_cpu = (first["device"] == "cpu").to_numpy()
-    different, different_by_device = (  # smallest differences that count, for each cell
-        np.where(on_cpu, DIFFERENT_ELSEWHERE, on_gpu) if least is None else np.full(len(first), least)
-        for on_gpu in (DIFFERENT_ON_GPU, DIFFERENT_BY_DEVICE)
-    )
-    same_within = np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU) if same is None else np.full(len(first), same)
+    counted = thresholds(cells["device"].eq("cpu").to_numpy(), least, same)
     known = known_variation(baseline, contrast) if variation is None else variation
-    cell_order = first["cell"].to_numpy()
-    sizes = Sizes(different, np.maximum(same_within, different))
-    of_option = first.groupby(list(options), dropna=False).ngroup() if options else pd.Series(0, first.index)
-    table = Table(cell_order, axes_of(first, keys[:-1]), sizes, known, np.asarray(of_option, dtype=np.int64))
-    judged = judge(cells, unit, table)
-    machines = places_of(cells, cell_order, stored_together=stores is None)
-    one_host = not device_decides and machines.map(len).max() < 2
+    of_option = cells.groupby(list(options), dropna=False).ngroup() if options else pd.Series(0, cells.index)
+    sizes = Sizes(counted.different, counted.same)
+    table = Table(order, axes_of(cells, keys[:-1]), sizes, known, np.asarray(of_option, dtype=np.int64))
+    judged, different = judge(rows, unit, table), counted.different
+    machines = places_of(rows, order, stored_together=stores is None)
+    names = cells[keys].reset_index(drop=True)
     judges_times = values is None and unit == "s"
     if judges_times:
-        judged = judge_clocks(judged, whole, cells, table, different_by_device, one_host=one_host)
-        of_device = judged["clock"].eq("device").to_numpy()
-        different = np.where(of_device, different_by_device, different)
-        frame["value"] = frame["value"].mask(of_device, frame["value"].map(device_time_of))
-    of_clocks = judged.filter(regex="^(wall|device)_")  # numbers of each clock; the others are of the one that decides
-    judged = judged.assign(p=holm(judged["p"].to_numpy(float))).drop(columns=of_clocks.columns)
-    frame = frame.join(
-        judged.drop(columns=["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION], errors="ignore")
+        one_host = not device_decides and machines.map(len).max() < 2
+        judged = judge_clocks(judged, whole, rows, table, counted.of_device_times, one_host=one_host)
+        by_device = judged["clock"].eq("device").to_numpy()
+        different = np.where(by_device, counted.of_device_times, different)
+        names["value"] = names["value"].mask(by_device, names["value"].map(device_time_of))
+
+    of_each_clock = judged.filter(regex="^(wall|device)_")  # the other columns are of the clock that decides
+    decisive = judged.drop(columns=of_each_clock.columns).assign(p=holm(judged["p"].to_numpy(float)))
+    frame = names.join(
+        decisive.drop(columns=["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION], errors="ignore")
     )
-    claimed = frame.join(judged[["half", "kind", "itself"]]).join(of_clocks)
-    claimed = claimed.assign(places=machines, least=table.sizes.same)
-    other_ratio = of_clocks.filter(like="_ratio").apply(
-        lambda ratio: ratio.mask(judged["clock"].eq(str(ratio.name).partition("_")[0]))  # not of the deciding one
-    )
-    frame = frame.join(other_ratio.dropna(axis="columns", how="all"))
-    for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
+    claimed = frame.join(decisive[["half", "kind", "itself"]]).join(of_each_clock)
+    claimed = claimed.assign(places=machines, least=counted.same)
+    frame = frame.join(_ratio_of_other_clock(judged))
+    for name, column in _errors_beside(whole, rows, order).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
-    sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
-    sides_named += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
-    before, after = (
-        ", ".join([*(stores[side : side + 1] if stores else ()), *(one[side] for one in between.values())])
-        for side in (0, 1)
-    )
+
+    unknown = [name for name in UNKNOWN if whole[name].isna().any()]
+    before, after = (_side_words(side, between, stores) for side in (0, 1))
+    sides = [f"{stores[1]} against {stores[0]}"] if stores else []
+    sides += [f"{name} {of_contrast} against {of_baseline}" for name, (of_baseline, of_contrast) in between.items()]
     return Comparison(
-        frame=frame, keys=keys, unit=unit, conditions=common_conditions(cells, [*keys, *free, *unknown]),
-        title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
+        frame=frame, keys=keys, unit=unit, conditions=common_conditions(rows, [*keys, *free, *unknown]),
+        title=f"{'; '.join(sides) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         claim=claim_of(claimed, after, before, timed=True) if judges_times else None, cells=claimed, unpaired=unpaired,
-        least=tuple(sorted({*different.tolist()})), same=tuple(sorted({*table.sizes.same.tolist()})),
-        differences=differences(cells, across), warnings=(*steps, *_variation_words(judged), *_warnings(cells)),
-        results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
+        least=tuple(sorted({*different.tolist()})), same=tuple(sorted({*counted.same.tolist()})),
+        differences=differences(rows, across), warnings=(*warnings, *_variation_words(judged), *_warnings(rows)),
+        results=(_results(rows, 0, order), _results(rows, 1, order)),
     )  # fmt: skip
+
+
+class _Paired(NamedTuple):
+    """The results that `compare` judges."""
+
+    rows: pd.DataFrame
+    """Those of `cells_of_sides` in cells that both sides have; the column `cell` numbers these."""
+    unit: str
+    free: set[str]
+    """Keys in which the sides may differ."""
+    unpaired: tuple[int, int]
+    """As in Comparison."""
+    warnings: list[str]
+
+
+def _pair(whole: pd.DataFrame, values: list[str] | None, compared: tuple[str, ...]) -> _Paired:
+    """Pair the rows of both sides that agree in all keys except those compared. Raises as `compare` does."""
+    rows = cells_of_sides(whole, values)
+    free = may_differ(rows, compared)
+    distinguishing = distinguishing_columns(rows)
+    several = varying(rows, distinguishing) - free
+    identity = [*(name for name in distinguishing if name in several), "value"]
+    rows["cell"] = rows.groupby(identity, dropna=False, sort=False).ngroup()
+    check_one_result(rows)
+    baseline, contrast = (set(rows["cell"][rows["side"] == side]) for side in (0, 1))
+    both = baseline & contrast
+    check_equal(rows, identity, both)
+    paired = rows[rows["cell"].isin(both)]
+    units = paired["unit"].dropna().unique()
+    if len(units) > 1:
+        raise RequestError(f"--value: all values must have the same unit, but these have {' and '.join(units)}")
+    unpaired = (len(baseline - both), len(contrast - both))
+    return _Paired(paired, units[0] if len(units) else "s", free, unpaired, _steps_words(rows))
+
+
+def _keys_of(cells: pd.DataFrame, free: set[str]) -> list[str]:
+    """Return the columns that distinguish cells: at least the size of the model, and `value`, the last one."""
+    size = "model" if cells["model"].notna().any() else "d_model"
+    keys = [name for name in varying_keys(cells, [size, "context_length"], []) if name not in free]
+    several = varying(cells, keys)
+    return [*([name for name in keys if name in several] or [size]), "value"]
+
+
+def _in_order(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the cells in the natural order of these keys; values, the last key, in the order in which they come."""
+    ranks = [natural_ranks(cells, name) for name in keys[:-1]]
+    return cells.iloc[np.lexsort([pd.factorize(cells["value"])[0], *reversed(ranks)])]
+
+
+class Thresholds(NamedTuple):
+    """Smallest differences that count in each cell, as fractions, and below which sides are the same."""
+
+    different: NDArray[np.float64]
+    of_device_times: NDArray[np.float64]
+    same: NDArray[np.float64]
+
+
+def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: float | None = None) -> Thresholds:
+    """on_cpu: whether each cell is; least, same: what the user asks for."""
+
+    def of_cells(asked: float | None, on_gpu: float, elsewhere: float) -> NDArray[np.float64]:
+        return np.where(on_cpu, elsewhere, on_gpu) if asked is None else np.full(len(on_cpu), asked)
+
+    different = of_cells(least, DIFFERENT_ON_GPU, DIFFERENT_ELSEWHERE)
+    same_within = np.maximum(of_cells(same, SAME_ON_GPU, SAME_ELSEWHERE), different)
+    return Thresholds(different, of_cells(least, DIFFERENT_BY_DEVICE, DIFFERENT_ELSEWHERE), same_within)
+
+
+def _ratio_of_other_clock(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return `wall_ratio` and `device_ratio` with their intervals, each null where its own clock decides."""
+    ratios = judged.filter(regex="^(wall|device)_ratio")
+    for name in ratios:
+        ratios[name] = ratios[name].mask(judged["clock"].eq(str(name).partition("_")[0]))
+    return ratios.dropna(axis="columns", how="all")
+
+
+def _side_words(side: int, between: dict[str, tuple[str, str]], stores: tuple[str, str] | None) -> str:
+    return ", ".join([*([stores[side]] if stores else ()), *(values[side] for values in between.values())])
 
 
 def _results(cells: pd.DataFrame, side: int, order: NDArray[np.int64]) -> list[ResultKey | None]:

@@ -99,7 +99,6 @@ def label(value: object) -> str:
 
 
 def labels(column: pd.Series) -> pd.Series:
-    """Return `label` of each value."""
     codes, values = pd.factorize(column, use_na_sentinel=False)
     return pd.Series(np.array([*map(label, values), None], dtype=object)[codes], column.index, dtype=object)
 

@@ -68,7 +68,6 @@ def preset_groups() -> Mapping[str, Mapping[str, Preset]]:
 
 @cache
 def presets() -> Mapping[str, Preset]:
-    """Return all presets by name."""
     return {name: preset for named in preset_groups().values() for name, preset in named.items()}
 
 

@@ -79,6 +79,38 @@ def read_token_again() -> None:
     _private(_private(_raylet, "AuthenticationTokenLoader"), "instance")().reset_cache()
 
 
+class _Start:
+    """A Ray that starts: its processes, and how long `ray.init` waits for them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.processes: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._seconds = seconds
+
+    def noting(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        """Return Ray's function that starts a process, such that each is noted here."""
+
+        def start_and_note(command: Any, process_type: str, *others: Any, **options: Any) -> Any:
+            info = start(command, process_type, *others, **options)
+            self.processes.append((process_type, info.process))
+            return info
+
+        return start_and_note
+
+    def insist(self, ask: Callable[[], Any]) -> Any:
+        """Ask until Ray answers. Raises RayFailedError once a main process has ended, or the seconds have."""
+        ends_at = time.monotonic() + self._seconds
+        while True:
+            try:
+                return ask()
+            except RuntimeError:
+                for name, process in self.processes:
+                    if name in MAIN and process.poll() is not None:
+                        raise RayFailedError(f"its process {name} {exit_words(process.returncode)}") from None
+                if time.monotonic() > ends_at:
+                    raise RayFailedError(f"it was not ready within {self._seconds:g} s") from None
+            time.sleep(LOOK_SECONDS)
+
+
 @contextmanager
 def starting_here(seconds: float) -> Iterator[None]:
     """Inside, `ray.init` starts a Ray on the loopback interface, and waits so long for each of its processes.
@@ -90,37 +122,18 @@ def starting_here(seconds: float) -> Iterator[None]:
     import ray
     from ray._private import node, services
 
-    started: list[tuple[str, subprocess.Popen[bytes]]] = []
-    start, get_node = _private(services, "start_ray_process"), _private(services, "get_node")
-    wait_for_port = _private(node, "wait_for_persisted_port")
-
-    def note(command: Any, process_type: str, *others: Any, **options: Any) -> Any:
-        info = start(command, process_type, *others, **options)
-        started.append((process_type, info.process))
-        return info
-
-    def insist(ask: Callable[[], Any]) -> Any:
-        ends_at = time.monotonic() + seconds
-        while True:
-            try:
-                return ask()
-            except RuntimeError:
-                for name, process in started:
-                    if name in MAIN and process.poll() is not None:
-                        raise RayFailedError(f"its process {name} {exit_words(process.returncode)}") from None
-                if time.monotonic() > ends_at:
-                    raise RayFailedError(f"it was not ready within {seconds:g} s") from None
-            time.sleep(LOOK_SECONDS)
+    start = _Start(seconds)
+    get_node, wait_for_port = _private(services, "get_node"), _private(node, "wait_for_persisted_port")
 
     def insist_on_port(*of: Any, timeout_ms: int) -> Any:
         step = int(1000 * LOOK_SECONDS)  # no signal interrupts this call
-        return insist(lambda: wait_for_port(*of, timeout_ms=min(timeout_ms, step)))
+        return start.insist(lambda: wait_for_port(*of, timeout_ms=min(timeout_ms, step)))
 
     try:
         with (
             _replaced(services, "resolve_ip_for_localhost", lambda host: host),
-            _replaced(services, "start_ray_process", note),
-            _replaced(services, "get_node", lambda *of: insist(lambda: get_node(*of))),
+            _replaced(services, "start_ray_process", start.noting(_private(services, "start_ray_process"))),
+            _replaced(services, "get_node", lambda *of: start.insist(lambda: get_node(*of))),
             _replaced(node, "wait_for_persisted_port", insist_on_port),
             _replaced(node.Node, "start_monitor", lambda *_, **__: None),
             _replaced(node.Node, "start_api_server", lambda *_, **__: None),
@@ -131,7 +144,7 @@ def starting_here(seconds: float) -> Iterator[None]:
         if listens_at != LOOPBACK:
             raise RequestError(f"Ray {ray.__version__} listens at {listens_at}, where others reach it; {ADVICE}")
     except BaseException as error:  # whatever ended the start, Ctrl-C too: no process of it may stay
-        _kill([process for _, process in started])
+        _kill([process for _, process in start.processes])
         if isinstance(error, RayFailedError | RequestError) or not isinstance(error, Exception):
             raise
         raise RayFailedError(" ".join(str(error).split()).partition(". ")[0] or type(error).__name__) from error
@@ -172,17 +185,16 @@ def _kill(started: "list[subprocess.Popen[bytes]]") -> None:
 def started_here() -> dict[str, psutil.Process]:
     """Return the main processes, by name, of the Ray that this process has started."""
     started = _private(_node(), "all_processes") if _node() else {}
-    infos = [(name, info) for name in MAIN for info in started.get(name, ())]
-    return {name: psutil.Process(info.process.pid) for name, info in infos if info.process.poll() is None}
+    running = [(name, info.process) for name in MAIN for info in started.get(name, ()) if info.process.poll() is None]
+    return {name: psutil.Process(process.pid) for name, process in running}
 
 
 def starts_worker() -> bool:
     """Return whether a process of a worker runs in the Ray that this process has started."""
-    with suppress(KeyError, psutil.NoSuchProcess):
+    with suppress(KeyError, psutil.NoSuchProcess):  # no raylet, or it has ended
         for process in started_here()["raylet"].children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                words = process.cmdline()
-                if any(os.path.basename(word) == "default_worker.py" for word in words):
+                if any(os.path.basename(word) == "default_worker.py" for word in process.cmdline()):
                     return True
     return False
 
@@ -190,7 +202,8 @@ def starts_worker() -> bool:
 def last_line_of_log() -> str:
     """Return the last line of what Ray's processes here have last written to standard error."""
     logs = [path for path in Path(_private(_node(), "get_logs_dir_path")()).glob("*.err") if path.stat().st_size]
-    lines = max(logs, key=lambda path: path.stat().st_mtime).read_text(errors="replace").split("\n") if logs else []
+    last = max(logs, key=lambda path: path.stat().st_mtime, default=None)
+    lines = last.read_text(errors="replace").split("\n") if last else []
     return next((line.strip() for line in reversed(lines) if line.strip()), "(it is empty)")
 
 

@@ -84,12 +84,10 @@ def compare(
     across: Annotated[Texts, Rare(help="Other fields that may differ between the sides: code,batch_size")] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
     min_effect: Annotated[
-        Text,
-        Rare(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02."),
+        Text, Rare(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02.")
     ] = None,
     same_within: Annotated[
-        Text,
-        Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
+        Text, Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same.")
     ] = None,
     fail_on: Annotated[
         Texts, Rare(metavar="VERDICT", help="slower,ambiguous: exit with 1 if a combination has such a verdict.")

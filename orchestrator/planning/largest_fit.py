@@ -27,7 +27,7 @@ class Frontier:
     reason: str | None
     device_name: str
     budget_bytes: int
-    room: Annotated[str, Field(exclude=True)]
+    budget_words: Annotated[str, Field(exclude=True)]
     """The budget in words for a user."""
     beyond: Annotated[NextSizeUp | None, Field(description="Only where batches differ by `lengths`.")] = None
 
@@ -63,14 +63,14 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
     questions = [
         Question(
             config=config,
-            rooms=(MemoryLimit(name, room.bytes),),
+            limits=(MemoryLimit(name, budget.bytes),),
             wants=("largest",),
             dimension=dimension_of(config, dimension),
         )
-        for config, (name, room) in places.items()
+        for config, (name, budget) in places.items()
     ]
     found = []
-    for (config, (device_name, room)), answer in zip(places.items(), Answers(questions, code).wait(), strict=True):
+    for (config, (device_name, budget)), answer in zip(places.items(), Answers(questions, code).wait(), strict=True):
         largest = answer.largest[0] if answer.largest else None
         found.append(
             Frontier(
@@ -80,8 +80,8 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
                 possible=largest.possible if largest else None,
                 reason=answer.why_not,
                 device_name=device_name,
-                budget_bytes=room.bytes,
-                room=room.words,
+                budget_bytes=budget.bytes,
+                budget_words=budget.words,
                 beyond=answer.beyond[0] if answer.beyond else None,
             )
         )

@@ -51,15 +51,15 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} minus {gib(reserve)} for {overhead})")
 
 
-def rooms_of(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
+def memory_limits(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
     """Return the devices whose memory is known, each once, by kind of device."""
     found: dict[str, dict[MemoryLimit, None]] = {}
     for node in nodes:
         for kind, environment in node.environments.items():
             found.setdefault(kind, {})
-            if room := budget(TrialConfig(d_model=2, device=kind), environment):
-                found[kind][MemoryLimit(environment.device_name, room.bytes)] = None
-    return {kind: list(rooms) for kind, rooms in found.items()}
+            if available := budget(TrialConfig(d_model=2, device=kind), environment):
+                found[kind][MemoryLimit(environment.device_name, available.bytes)] = None
+    return {kind: list(limits) for kind, limits in found.items()}
 
 
 def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:

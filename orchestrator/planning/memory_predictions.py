@@ -106,22 +106,22 @@ class Predictions:
             wants: tuple[Want, ...] = ("memory", "operators") if operators else ("memory",)
             self._start([self._question(key, *wants) for key in self._asked])
 
-    def bound(self, rooms: Mapping[str, Sequence[MemoryLimit]]) -> None:
-        """In a large plan, start to find out which configurations fit. rooms: kind of device -> the devices there."""
+    def bound(self, limits: Mapping[str, Sequence[MemoryLimit]]) -> None:
+        """In a large plan, start to find out which configurations fit. limits: by kind of device."""
         if not self._is_waiting:
             return
         self._is_waiting = False
         undecided, self._asked = self._asked, []
         for key in undecided:
             config = self._wanted[key].config
-            there = rooms.get(config.device_type, ())
+            there = limits.get(config.device_type, ())
             if not there:
-                known = config.device_type in rooms
+                known = config.device_type in limits
                 why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
                 self._known[key] = Answer(reason=f"{why}; in a plan this large, --for H100 predicts")
             elif (most := upper_bound(config, self._wanted[key].subject)) is None and self._limit:
                 self._known[key] = Answer(reason="in a plan this large, your own code is not predicted")
-            elif most is not None and most <= min(room.bytes for room in there):
+            elif most is not None and most <= min(limit.bytes for limit in there):
                 self._known[key] = Answer(bounds=Bounds(high=most))
             else:
                 self._asked.append(key)
@@ -131,7 +131,7 @@ class Predictions:
             replace(
                 self._question(key, "bounds"),
                 kept=self._kept.get(key),
-                rooms=tuple(rooms.get(self._wanted[key].config.device_type, ())),
+                limits=tuple(limits.get(self._wanted[key].config.device_type, ())),
             )
             for key in self._asked
         ]
@@ -213,15 +213,16 @@ class Predictions:
             return  # in a plan this large, undecided trials run
         questions: dict[str, Question] = {}
         for trial, environment in asked:
-            room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
-            if not room or not isinstance(prediction, Prediction):
+            available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
+            if not available or not isinstance(prediction, Prediction):
                 continue
-            is_close = prediction.peak <= room.bytes < enough(prediction)  # the segments of the allocator may not fit
+            # In between, the peak fits, but the segments of the allocator may not.
+            is_close = prediction.peak <= available.bytes < enough(prediction)
             if is_close or (trial.config.varies and trial.config.device_type == "cuda"):
-                there = MemoryLimit(environment.device_name, room.bytes)
+                limit = MemoryLimit(environment.device_name, available.bytes)
                 config, subject = memory_config(trial.config), subject_of(trial) or "model"
-                questions[self._verdict_key(trial, there)] = Question(
-                    config=config, subject=subject, rooms=(there,), wants=("verdict",)
+                questions[self._verdict_key(trial, limit)] = Question(
+                    config=config, subject=subject, limits=(limit,), wants=("verdict",)
                 )
         self._known |= self._cache.read(set(questions)) if questions else {}
         if keys := [key for key in questions if key not in self._known]:
@@ -234,17 +235,17 @@ class Predictions:
 
     def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
         """Return why the trial does not fit there; None if it may."""
-        room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
-        if room is None or isinstance(prediction, Refusal):
+        available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
+        if available is None or isinstance(prediction, Refusal):
             return None
-        key = self._verdict_key(trial, MemoryLimit(environment.device_name, room.bytes))
-        return why_too_large(prediction, room, self._known.get(key, Answer()).fits)
+        key = self._verdict_key(trial, MemoryLimit(environment.device_name, available.bytes))
+        return why_too_large(prediction, available, self._known.get(key, Answer()).fits)
 
     def many_steps(self, trial: Trial, environment: Fingerprint) -> ManySteps | None:
         """Return whether memory lasts there for many steps whose batches differ; None if that was not predicted."""
-        if not trial.config.varies or subject_of(trial) is None or not (room := budget(trial.config, environment)):
+        if not trial.config.varies or subject_of(trial) is None or not (available := budget(trial.config, environment)):
             return None
-        key = self._verdict_key(trial, MemoryLimit(environment.device_name, room.bytes))
+        key = self._verdict_key(trial, MemoryLimit(environment.device_name, available.bytes))
         return self._known.get(key, Answer()).many_steps
 
     def _collect(self) -> None:
@@ -262,10 +263,10 @@ class Predictions:
             self._keys[asked] = memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
         return self._keys[asked]
 
-    def _verdict_key(self, trial: Trial, room: MemoryLimit) -> str:
+    def _verdict_key(self, trial: Trial, limit: MemoryLimit) -> str:
         subject = subject_of(trial)
         assert subject is not None, "a trial with a prediction has a subject"
-        return f"{self._key(trial, subject)} in {room.bytes} with {cublas_workspace(room.device_name)}"
+        return f"{self._key(trial, subject)} in {limit.bytes} with {cublas_workspace(limit.device_name)}"
 
     def close(self) -> None:
         if self._answers:

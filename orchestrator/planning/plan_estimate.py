@@ -99,16 +99,7 @@ def estimate_plan(
     trials = {planned.index: estimates.of(planned) for planned in to_run}
     unknown = {index for index, estimate in trials.items() if estimate.reason}
     known = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
-    compiled = [planned for planned in to_run if planned.trial.config.compiles]
-    # Graphs are compiled once, side by side on the cores that a trial may use; the longest alone may take longer.
-    graphs = {
-        (one.trial_id, one.trial.config.mode): graph_seconds(one.trial.config)
-        for one in compiled
-        if trials[one.index].is_new
-    }
-    cores = max((node.gpu_share_of_cpus or node.cpus for node in nodes), default=1)
-    compiling = max(max(graphs.values(), default=0.0), math.fsum(graphs.values()) / cores)
-    compiling += FIRST_COMPILED_SECONDS if compiled else 0.0
+    compiling = _compiling_seconds(to_run, trials, nodes)
     start = START_SECONDS + compiling if to_run else 0.0
     # A machine also costs money while it starts and compiles.
     paid = {one.required_placement: hourly.get(_device(one), 0.0) for one in to_run}
@@ -122,15 +113,10 @@ def estimate_plan(
     by_device: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in to_run:
         by_device[planned.environment.device_name, planned.trial.config.device_type].append(planned)
-    devices = [
-        DeviceEstimate(
-            name=name,
-            kind=kind,
-            trials=len(there),
-            seconds=None if unknown >= {one.index for one in there} else _side_by_side(there, known, alone=alone),
-        )
-        for (name, kind), there in by_device.items()
-    ]
+    devices = []
+    for (name, kind), there in by_device.items():
+        longest = None if unknown >= {one.index for one in there} else _side_by_side(there, known, alone=alone)
+        devices.append(DeviceEstimate(name=name, kind=kind, trials=len(there), seconds=longest))
     return PlanEstimate(
         trials=trials,
         seconds=seconds,
@@ -143,6 +129,16 @@ def estimate_plan(
         without=len(unknown),
         devices=tuple(sorted(devices, key=lambda one: -(one.seconds or 0.0))),
     )
+
+
+def _compiling_seconds(to_run: Sequence[PlannedTrial], trials: Mapping[int, Estimate], nodes: Sequence[Node]) -> float:
+    """Graphs are compiled once, side by side on the cores that a trial may use; the longest alone may take longer."""
+    compiled = [planned for planned in to_run if planned.trial.config.compiles]
+    new = [one for one in compiled if trials[one.index].is_new]
+    graphs = {(one.trial_id, one.trial.config.mode): graph_seconds(one.trial.config) for one in new}
+    cores = max((node.gpu_share_of_cpus or node.cpus for node in nodes), default=1)
+    seconds = max(max(graphs.values(), default=0.0), math.fsum(graphs.values()) / cores)
+    return seconds + (FIRST_COMPILED_SECONDS if compiled else 0.0)
 
 
 def is_one_machine(nodes: Sequence[Node]) -> bool:

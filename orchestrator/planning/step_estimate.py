@@ -188,12 +188,7 @@ class StepEstimates:
         )
 
     def _of_ranks(
-        self,
-        planned: PlannedTrial,
-        operators: Operators,
-        rates: OperatorRates,
-        step: PredictedStep,
-        time: RankTime,
+        self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, step: PredictedStep, time: RankTime
     ) -> StepEstimate:
         config, factor = planned.trial.config, step.spread.factor
         tokens = config.batch_size * config.context_length

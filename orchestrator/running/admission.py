@@ -40,8 +40,7 @@ class Gate:
 
     def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], budget: float = 0.0) -> None:
         """until: time.monotonic() by which all trials must have ended; None for no limit. budget: the whole time given,
-        in seconds.
-        """
+        in seconds."""
         self._eta = eta
         self.until = until
         self.late_seconds = latest_end(budget) - ENDING_SECONDS - budget

@@ -125,6 +125,8 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     store, nodes, address = run.planned.store, run.planned.nodes, run.address
     positions = {planned.index: position for position, planned in enumerate(run.to_run)}
     code = None if address is None else packed_code(run.to_run)
+    after = ExitStack()
+    track = after.enter_context(run.tracker) if run.tracker else None
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
@@ -147,8 +149,6 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     def say_again(planned: PlannedTrial) -> None:
         run.progress.say(f"{run.progress.name_of(planned.index)}: its worker or node has died; it runs again")
 
-    after = ExitStack()
-    track = after.enter_context(run.tracker) if run.tracker else None
     writer = StoreWriter(store, kept, run.progress.say)
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:

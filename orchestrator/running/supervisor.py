@@ -5,7 +5,7 @@ The nodes share nothing but the network. Their ranks rendezvous at an address of
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -77,27 +77,6 @@ class Supervisor(tune.Trainable):
         attempt = Attempt.begin(planned.trial)
         host = ray.util.get_node_ip_address()
         first, *others = parts_of(planned.trial.config, host, free_port(host))
-        answers: dict[int, list[Row]] = {}
-        running: dict[Any, int] = {}
-        failed_at: float | None = None
-
-        def collect(seconds: float) -> None:
-            nonlocal failed_at
-            ready, _ = ray.wait(list(running), num_returns=len(running), timeout=seconds) if running else ([], [])
-            for reference in ready:
-                node = running.pop(reference)
-                try:
-                    answers[node] = ray.get(reference)
-                except ray.exceptions.RayError as error:
-                    answers[node] = [lost(node, error)]
-                if failed_at is None and failure_of(answers[node]):
-                    failed_at = time.monotonic()
-
-        def is_cancelled() -> bool:
-            """Whether ranks failed so long ago that the node with the cause has reported it: others wait in vain."""
-            collect(0.0)
-            return failed_at is not None and time.monotonic() - failed_at > BLAME_SECONDS
-
         (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)
 
         def lost(node: int, error: Exception) -> Row:
@@ -106,19 +85,20 @@ class Supervisor(tune.Trainable):
             words = f"the worker or its node died: {first_line}"
             return attempt.failure(ranked, Status.LOST, words, planned.environment)
 
+        answers = _Answers(lost)
         for node, part in enumerate(others, start=1):
             try:
-                running[self._actor(node).run.remote(position, part)] = node
+                answers.running[self._actor(node).run.remote(position, part)] = node
             except ray.exceptions.RayError as error:
-                answers[node] = [lost(node, error)]
+                answers.keep(node, [lost(node, error)])
                 break
-        else:
-            answers[0] = self._worker.run(position, part=first, is_cancelled=is_cancelled)
-        succeeded = not any(map(failure_of, answers.values()))
-        collect(FAREWELL_SECONDS if succeeded else BLAME_SECONDS)
-        for node in running.values():
+        else:  # all other nodes have begun
+            answers.keep(0, self._worker.run(position, part=first, is_cancelled=answers.is_cancelled))
+        succeeded = not any(map(failure_of, answers.rows.values()))
+        answers.collect(FAREWELL_SECONDS if succeeded else BLAME_SECONDS)
+        for node in answers.running.values():
             self._kill_actor(node)
-        return _as_one(planned, attempt, answers)
+        return _as_one(planned, attempt, answers.rows)
 
     def _actor(self, node: int) -> Any:
         """Return the actor of this bundle, started if need be. Raises RayError."""
@@ -141,7 +121,41 @@ class Supervisor(tune.Trainable):
                 ray.kill(actor)
 
 
+class _Answers:
+    """The rows of a trial's nodes, as far as they have answered. `lost` makes that of a node whose actor died."""
+
+    def __init__(self, lost: Callable[[int, Exception], Row]) -> None:
+        self.rows: dict[int, list[Row]] = {}
+        self.running: dict[Any, int] = {}
+        """Ray's reference to an answer -> the node."""
+        self._lost = lost
+        self._failed_at: float | None = None
+
+    def keep(self, node: int, rows: list[Row]) -> None:
+        self.rows[node] = rows
+        if self._failed_at is None and failure_of(rows):
+            self._failed_at = time.monotonic()
+
+    def collect(self, seconds: float) -> None:
+        """Keep what arrives within this time."""
+        running = list(self.running)
+        ready, _ = ray.wait(running, num_returns=len(running), timeout=seconds) if running else ([], [])
+        for reference in ready:
+            node = self.running.pop(reference)
+            try:
+                self.keep(node, ray.get(reference))
+            except ray.exceptions.RayError as error:
+                self.keep(node, [self._lost(node, error)])
+
+    def is_cancelled(self) -> bool:
+        """Whether ranks failed so long ago that the node with the cause has reported it: others wait in vain."""
+        self.collect(0.0)
+        return self._failed_at is not None and time.monotonic() - self._failed_at > BLAME_SECONDS
+
+
 class _OtherNode:
+    """The actor on each node but the first."""
+
     def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
         self._worker = worker_here(trials, code)
 

@@ -13,8 +13,8 @@ from lmsweep.orchestrator.sweep.users_code import in_json
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.code.calling import OFFERED
 from lmsweep.trials.results.roles import varying_fields
-from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
-from lmsweep.trials.spec.model_sizes import DIMENSIONS, PLAIN_DIMENSIONS, SIZES, ModelSize, size_name
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig, size_of
+from lmsweep.trials.spec.model_sizes import DIMENSIONS, PLAIN_DIMENSIONS, SIZES, size_name
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.workloads import workload_named
 
@@ -91,7 +91,7 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
             if f"model_args.{name}" in arguments and not _is_hugging_face(arguments):
                 arguments[name] = arguments[f"model_args.{name}"]
         if arguments.get("model_code") is None and all(arguments.get(name) is not None for name in PLAIN_DIMENSIONS):
-            arguments["model"] = _label(tuple(arguments.get(name, _DEFAULTS[name]) for name in DIMENSIONS))
+            arguments["model"] = size_name(size_of(*(arguments.get(name, _DEFAULTS[name]) for name in DIMENSIONS)))
         yield in_json(arguments)
 
 
@@ -99,11 +99,6 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
 def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
     """Return a getter of the fields that distinguish two measurements of a workload; faster than their hashes."""
     return attrgetter(*COMBINATION_FIELDS, *workload_named(workload).protocol)
-
-
-@cache
-def _label(dimensions: tuple[Any, ...]) -> str:
-    return size_name(ModelSize(**dict(zip(DIMENSIONS, dimensions, strict=True))))
 
 
 def _is_hugging_face(arguments: dict[str, Any]) -> bool:

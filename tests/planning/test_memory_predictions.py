@@ -182,7 +182,7 @@ def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
     questions = [
-        Question(config=tiny, wants=("largest",), rooms=(MemoryLimit("NVIDIA H100", budget),))
+        Question(config=tiny, wants=("largest",), limits=(MemoryLimit("NVIDIA H100", budget),))
         for budget in (no_such_budget, 10**9)
     ]
     found = [answer_to(question) for question in questions]

@@ -74,10 +74,10 @@ def test_a_process_that_forks_later_computes_nothing_itself() -> None:
 
 
 def test_a_question_that_wants_everything_is_answered_by_one_record() -> None:
-    rooms = (MemoryLimit("H100 SXM", 2**30), MemoryLimit("a 24MB device", 24 * 2**20))
+    limits = (MemoryLimit("H100 SXM", 2**30), MemoryLimit("a 24MB device", 24 * 2**20))
     wants = ("memory", "verdict", "largest", "operators")
     config = replace(TINY, device="cuda", causal=False)
-    (found,) = Answers([Question(config=config, rooms=rooms, wants=wants, is_trial=False)], None).wait()
+    (found,) = Answers([Question(config=config, limits=limits, wants=wants, is_trial=False)], None).wait()
     assert found.why_not is None and found.prediction and found.fits is True
     large, little = found.largest
     assert large.sure > little.sure and large.operators and large.lasting == little.lasting

@@ -25,8 +25,8 @@ CUDA_CONTEXT = 767 * 2**20
 """Bytes of a device that the allocator does not get."""
 
 
-def answered(config: TrialConfig, *rooms: MemoryLimit, **asked: Any) -> Answer:
-    return answer_to(Question(config=config, rooms=rooms, **asked))
+def answered(config: TrialConfig, *limits: MemoryLimit, **asked: Any) -> Answer:
+    return answer_to(Question(config=config, limits=limits, **asked))
 
 
 def fits(config: TrialConfig, room: MemoryLimit) -> bool | None:

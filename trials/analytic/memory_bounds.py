@@ -6,6 +6,7 @@ runs grows. So if one trial fits, so do all smaller ones; if one does not, no la
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -54,7 +55,7 @@ class Need(NamedTuple):
 
 def bounds_of(
     configs: list[TrialConfig],
-    rooms: Sequence[int],
+    limits: Sequence[int],
     need: Callable[[int], Need | None],
     most: int,
     *,
@@ -62,12 +63,15 @@ def bounds_of(
     first: Sequence[int] = (),
 ) -> list[Bounds]:
     """Return bounds on the peak of each configuration of a family. need: predicts one configuration by index; called at
-    most `most` times, until it is known which configurations fit into each of the `rooms`, in bytes. guesses: rough
+    most `most` times, until it is known which configurations fit into each of the `limits`, in bytes. guesses: rough
     peaks, with which fewer calls suffice. first: indices that are known already and do not count."""
-    sizes = np.array([_sizes(config) for config in configs], dtype=np.int64)
-    undecided = np.ones((len(rooms), len(configs)), dtype=bool)
+    modes, growing = get_args(Mode), attrgetter(*GROWING)
+    sizes = np.array(
+        [[*(size or 0 for size in growing(one)), modes.index(one.mode)] for one in configs], dtype=np.int64
+    )
+    undecided = np.ones((len(limits), len(configs)), dtype=bool)
     bounds = [Bounds()] * len(configs)
-    guess = _Guess(guesses or [None] * len(configs), max(rooms, default=0))
+    guess = _Guess(guesses or [None] * len(configs), max(limits, default=0))
     for number in range(len(first) + most):
         still_open = np.flatnonzero(undecided.any(axis=0))
         index = first[number] if number < len(first) else _most_informative(sizes, still_open, guess)
@@ -79,10 +83,10 @@ def bounds_of(
             continue
         guess.correct(index, found.peak)
         larger, smaller = (sizes >= sizes[index]).all(axis=1), (sizes <= sizes[index]).all(axis=1)
-        for still, room in zip(undecided, rooms, strict=True):
-            if found.enough <= room:
+        for still, limit in zip(undecided, limits, strict=True):
+            if found.enough <= limit:
                 still &= ~smaller
-            elif found.peak > room:
+            elif found.peak > limit:
                 still &= ~larger
         for i in np.flatnonzero(larger):
             bounds[i] = replace(bounds[i], low=max(found.peak, bounds[i].low or 0))
@@ -93,19 +97,19 @@ def bounds_of(
 
 
 class _Guess:
-    def __init__(self, peaks: Sequence[int | None], room: int) -> None:
+    def __init__(self, peaks: Sequence[int | None], limit: int) -> None:
         self._peaks = np.array([np.nan if one is None else one for one in peaks], dtype=float)
-        self._room = room
+        self._limit = limit
         self._doubt = 2.0
         """Factor by which a guess may be wrong."""
 
     def fits(self, index: int) -> bool | None:
         """Return whether it probably fits; None if that is open."""
         peak = self._peaks[index]
-        return True if peak * self._doubt <= self._room else False if peak > self._room * self._doubt else None
+        return True if peak * self._doubt <= self._limit else False if peak > self._limit * self._doubt else None
 
     def correct(self, index: int, peak: int) -> None:
-        wrong = self.fits(index) not in (None, peak <= self._room)
+        wrong = self.fits(index) not in (None, peak <= self._limit)
         self._doubt = 2 * self._doubt if wrong else max(1.2, self._doubt / 1.5)
         self._peaks *= peak / self._peaks[index]
 
@@ -122,7 +126,3 @@ def _most_informative(sizes: Numbers, still_open: npt.NDArray[np.intp], guess: _
         fits = guess.fits(int(i))
         decided.append(min(if_fits, if_not) if fits is None else if_fits if fits else if_not)
     return int(chosen[int(np.argmax(decided))])
-
-
-def _sizes(config: TrialConfig) -> list[int]:
-    return [*(getattr(config, name) or 0 for name in GROWING), get_args(Mode).index(config.mode)]

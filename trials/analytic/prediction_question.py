@@ -32,7 +32,7 @@ class Question:
     config: TrialConfig
     subject: Subject = "model"
     """What is in memory: the model, or attention alone."""
-    rooms: tuple[MemoryLimit, ...] = ()
+    limits: tuple[MemoryLimit, ...] = ()
     wants: tuple[Want, ...] = ("memory",)
     dimension: Dimension = "batch_size"
     """Whose largest value is wanted."""
@@ -140,10 +140,10 @@ def _said(record: Question | Answer) -> dict[str, Any]:
 
 
 def question_of(values: dict[str, Any], index: int = 0) -> Question:
-    rooms = tuple(MemoryLimit(*one) for one in values.pop("rooms", ()))
+    limits = tuple(MemoryLimit(*one) for one in values.pop("limits", ()))
     kept = answer_of(values.pop("kept")) if "kept" in values else None
     records = {"config": TrialConfig(**values.pop("config")), "wants": tuple(values.pop("wants"))}
-    return Question(**values | records | {"index": index}, rooms=rooms, kept=kept)
+    return Question(**values | records | {"index": index}, limits=limits, kept=kept)
 
 
 def answer_of(values: dict[str, Any]) -> Answer:

@@ -104,7 +104,6 @@ class Workbench:
 
     @property
     def datasheet(self) -> Device | None:
-        """The datasheet of the device, if there is one."""
         found = fingerprint(self.config.device_type)
         return find_device(found.device_name, found.device_memory)
 

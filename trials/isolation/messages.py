@@ -43,7 +43,6 @@ class PrecompileRequest:
 
     @property
     def longest(self) -> float:
-        """The longest timeout of the trials, in seconds."""
         return max(config.timeout_seconds for config in self.configs)
 
 

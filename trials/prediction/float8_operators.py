@@ -77,24 +77,17 @@ class _Layers:
     """Value that a cast made -> the one that an equal cast made first."""
 
     def __iter__(self) -> Iterator[Seen]:
-        made_from = {
-            one.wrote[0][0]: (one, one.read[0])
-            for one in self.seen
-            if one.operator.name == "_to_copy" and one.operator.dtype == "float32" and one.read and one.wrote
-        }
-        weights = {
-            one.read[1][0]: made_from[one.read[1][0]]
-            for one in self.seen
-            if _is_linear(one) and len(one.read) > 1 and one.read[1][0] in made_from and not self._of_weight(one)
-        }
-        """Weight in 16 bits -> the cast of autocast that made it, and the weight in float32."""
-        casts = {id(cast) for cast, _ in weights.values()}
-        wide = {copy: weight for copy, (_, weight) in weights.items()}
+        made_by = {one.wrote[0][0]: one for one in self.seen if _is_cast(one) and one.operator.dtype == "float32"}
+        linear = [one for one in self.seen if _is_linear(one) and len(one.read) > 1 and not self._of_weight(one)]
+        # Autocast makes weights of 16 bits. In float8, products round the weights in float32, so these casts go.
+        of_weights = [made_by[one.read[1][0]] for one in linear if one.read[1][0] in made_by]
+        casts = {id(one) for one in of_weights}
+        wide = {one.wrote[0][0]: one.read[0] for one in of_weights}
         first: dict[tuple[object, ...], Storage] = {}
         for one in self.seen:
             if id(one) in casts:
                 continue
-            if one.operator.name == "_to_copy" and one.read and one.wrote:
+            if _is_cast(one):
                 key = (one.operator.phase, one.operator.is_again, one.operator.bytes, one.read[0][0])
                 self.same[one.wrote[0][0]] = first.setdefault(key, one.wrote[0][0])
             if not _is_linear(one) or (self.recipe == "rowwise_with_gw_hp" and self._of_weight(one)):
@@ -200,6 +193,10 @@ class _Layers:
 def _element_wise(like: Operator, name: str, dtype: str, elements: int, moved: int) -> Operator:
     """Return an operator on so many elements, in the phase and the module of another. moved: bytes."""
     return replace(like, name=name, flops=0, layout="", shapes=((elements,),), dtype=dtype, bytes=moved)
+
+
+def _is_cast(one: Seen) -> bool:
+    return one.operator.name == "_to_copy" and bool(one.read) and bool(one.wrote)
 
 
 def _is_linear(one: Seen) -> bool:

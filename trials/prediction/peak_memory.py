@@ -90,14 +90,14 @@ def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -
     return fits_in(MemoryLimit(device_name, budget), allocations(config, subject), config)
 
 
-def fits_in(room: MemoryLimit, trace: Trace, config: TrialConfig) -> bool | None:
+def fits_in(limit: MemoryLimit, trace: Trace, config: TrialConfig) -> bool | None:
     """As `fits`, from a trace of what the trial allocates."""
-    workspace = cublas_workspace(room.device_name)
+    workspace = cublas_workspace(limit.device_name)
     unsure = UNSURE_COMPILED_BYTES if config.compiles else UNSURE_BYTES
-    gaps = int(UNSURE_GAP_SHARE * room.bytes) if config.compiles else 0
-    if runs_within(trace, room.bytes - unsure - gaps, workspace):
+    gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0
+    if runs_within(trace, limit.bytes - unsure - gaps, workspace):
         return True
-    return None if runs_within(trace, room.bytes + unsure, workspace) else False
+    return None if runs_within(trace, limit.bytes + unsure, workspace) else False
 
 
 def allocations(

@@ -97,10 +97,10 @@ def _shared(asked: Question) -> Hashable:
     if asked.config.references or not asked.is_trial:
         return asked.index
     if asked.config.varies:
-        return fixed(asked.config), asked.subject, asked.rooms
+        return fixed(asked.config), asked.subject, asked.limits
     if asked.wants == ("operators",):
         return structure_of(asked.config)
-    return (family(asked.config), asked.subject, asked.rooms) if "bounds" in asked.wants else one_run_for(asked.config)
+    return (family(asked.config), asked.subject, asked.limits) if "bounds" in asked.wants else one_run_for(asked.config)
 
 
 def _answered(
@@ -169,10 +169,10 @@ def _of_some_shapes(configs: Sequence[TrialConfig]) -> Found:
 
 
 def _verdict(asked: Question) -> Found:
-    room = asked.rooms[0]
+    limit = asked.limits[0]
     if asked.config.varies:
-        return {"fits": run_fits(asked.config, room), "many_steps": many_steps(asked.config, room)}
-    return {"fits": fits(asked.config, asked.subject, room.bytes, room.device_name)}
+        return {"fits": run_fits(asked.config, limit), "many_steps": many_steps(asked.config, limit)}
+    return {"fits": fits(asked.config, asked.subject, limit.bytes, limit.device_name)}
 
 
 def _memory(asked: Question, run: Mode | None) -> Found:
@@ -188,19 +188,19 @@ def _memory(asked: Question, run: Mode | None) -> Found:
 
 
 def _largest(asked: Question) -> Found:
-    """The largest size that fits in each room, and the operators of a step of that size."""
+    """The largest size that fits within each limit, and the operators of a step of that size."""
     if asked.config.varies:
-        largest = [largest_lasting(asked.config, room) for room in asked.rooms]
-        pairs = zip(asked.rooms, largest, strict=True)
+        largest = [largest_lasting(asked.config, limit) for limit in asked.limits]
+        pairs = zip(asked.limits, largest, strict=True)
         lasting = {"largest": tuple(largest), "beyond": tuple(beyond(asked.config, *pair) for pair in pairs)}
         if "operators" not in asked.wants:
             return lasting
         sizes = sorted({one.sure for one in largest if one.sure})
         return lasting | _of_some_shapes([with_size(asked.config, size) for size in {*sizes[:1], *sizes[-1:]}])
     if asked.is_trial:
-        return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, room) for room in asked.rooms)}
+        return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, limit) for limit in asked.limits)}
     step = step_family(asked.config)
-    found = [step.largest(room) for room in asked.rooms]
+    found = [step.largest(limit) for limit in asked.limits]
     if step.why_not:
         return {"largest": tuple(found), "untimed": step.why_not}
     rows = {one.sure: list(map(row_of, step.operators(one.sure))) for one in found if one.sure}
@@ -210,7 +210,7 @@ def _largest(asked: Question) -> Found:
 def _bounds(batch: Batch, *, most: int) -> list[Answer]:
     """Predictions of at most `most` trials of one family on the same devices, and bounds for the others."""
     found: dict[int, Answer] = {}
-    rooms = batch[0].rooms
+    limits = batch[0].limits
 
     def need(index: int) -> Need | None:
         one = batch[index]
@@ -219,12 +219,12 @@ def _bounds(batch: Batch, *, most: int) -> list[Answer]:
             print_answer(one.index, found[index])
         if (predicted := found[index].prediction) is None:
             return None
-        on_each = [predicted.on(room.device_name) for room in rooms]
+        on_each = [predicted.on(limit.device_name) for limit in limits]
         return Need(min(of_device.peak for of_device in on_each), max(enough(of_device) for of_device in on_each))
 
     bounds = bounds_of(
         [one.config for one in batch],
-        [room.bytes for room in rooms],
+        [limit.bytes for limit in limits],
         need,
         most,
         guesses=[upper_bound(one.config, one.subject) for one in batch],

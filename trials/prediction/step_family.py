@@ -68,10 +68,10 @@ class StepFamily:
     def predicted(self, batch: int) -> Prediction:
         return summary(self.allocations(batch), self.config)
 
-    def largest(self, room: MemoryLimit) -> Largest:
-        """Return the largest batch that certainly fits in this room, and what it needs."""
-        sure, _ = largest_sure(self.allocations, self._requested.at, self.config, room)
-        return Largest(sure, sure, self.predicted(max(sure, 1)).on(room.device_name).peak, self._lasting)
+    def largest(self, limit: MemoryLimit) -> Largest:
+        """Return the largest batch that certainly fits within this limit, and what it needs."""
+        sure, _ = largest_sure(self.allocations, self._requested.at, self.config, limit)
+        return Largest(sure, sure, self.predicted(max(sure, 1)).on(limit.device_name).peak, self._lasting)
 
     @cached_property
     def _lasting(self) -> int:
@@ -130,7 +130,7 @@ def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
                 list(pairs_of(one, 1))
 
 
-def largest_of_trial(config: TrialConfig, dimension: Dimension, room: MemoryLimit) -> Largest:
+def largest_of_trial(config: TrialConfig, dimension: Dimension, limit: MemoryLimit) -> Largest:
     """Return the largest batch size, or context length in multiples of CONTEXT_UNIT, with which the trial fits, by a
     run of each size that is tried. Raises what `predict` raises."""
     unit = CONTEXT_UNIT if dimension == "context_length" else 1
@@ -139,29 +139,29 @@ def largest_of_trial(config: TrialConfig, dimension: Dimension, room: MemoryLimi
         return with_value(config, dimension, units * unit)
 
     def peak(units: int) -> int:
-        return predict(sized(units)).on(room.device_name).peak
+        return predict(sized(units)).on(limit.device_name).peak
 
     def trace(units: int) -> Trace:
         return allocations(sized(units))
 
-    sure, most = largest_sure(trace, peak, config, room)
+    sure, most = largest_sure(trace, peak, config, limit)
     possible = sure
-    while possible < most and fits_in(room, trace(possible + 1), config) is not False:
+    while possible < most and fits_in(limit, trace(possible + 1), config) is not False:
         possible += 1
     return Largest(sure * unit, possible * unit)
 
 
 def largest_sure(
-    trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, room: MemoryLimit
+    trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, limit: MemoryLimit
 ) -> tuple[int, int]:
-    """Return the largest size that is sure to fit in a room, 0 if not even 1 does, and the largest whose peak alone
-    would. trace, peak: functions of the size; the peak need not count gaps."""
-    most = _most_by_peak(peak, room.bytes)
+    """Return the largest size that is sure to fit within the limit, 0 if not even 1 does, and the largest whose peak
+    alone would. trace, peak: functions of the size; the peak need not count gaps."""
+    most = _most_by_peak(peak, limit.bytes)
     if config.device_type != "cuda" or most == 0:
         return most, most
 
     def is_sure(size: int) -> bool:
-        return fits_in(room, trace(size), config) is True
+        return fits_in(limit, trace(size), config) is True
 
     # Fragmentation leaves room for a few per cent less than the peak alone suggests.
     too_many, step = most + 1, 1

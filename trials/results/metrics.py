@@ -17,8 +17,6 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What is known of one metric."""
-
     unit: str
     """Stored unit; SI, except degC. `share` is a fraction of 1."""
     workloads: tuple[str, ...] = ()

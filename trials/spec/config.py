@@ -343,7 +343,7 @@ class TrialConfig:
     @property
     def size(self) -> ModelSize:
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
-        return _size(*_dimensions(self))
+        return size_of(*_dimensions(self))
 
     @property
     def head_width(self) -> int:
@@ -355,8 +355,9 @@ _dimensions = attrgetter(*DIMENSIONS)
 
 
 @lru_cache(maxsize=256)  # trials of a plan share few sizes
-def _size(*dimensions: Any) -> ModelSize:
-    return ModelSize(**dict(zip(DIMENSIONS, dimensions, strict=True)))
+def size_of(*dimensions: object) -> ModelSize:
+    given: dict[str, Any] = dict(zip(DIMENSIONS, dimensions, strict=True))
+    return ModelSize(**given)
 
 
 WORDS_OR_NUMBERS: dict[str, tuple[str, ...]] = {"checkpointing": tuple(CHECKPOINTINGS), "reshard": ("true", "false")}

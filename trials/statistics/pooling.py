@@ -75,7 +75,10 @@ def distances_within(
 
 
 def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
-    """Return the ends of the pooled median's interval, on a logarithmic scale if all values are positive."""
+    """Return the ends of the pooled median's interval, on a logarithmic scale if all values are positive.
+
+    They have the variation between processes, and that of each one's samples. NaN if they are far beyond the samples.
+    """
     k = each["median"].shape[1]
     positive = np.asarray((each["min"] > 0).all(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,12 +88,13 @@ def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Fl
     variance = medians.var(axis=1, ddof=1) if k > 1 else np.zeros(len(medians))
     # How values without a logarithm vary, their samples alone can say.
     unknown = ~positive & (scale > 0) & np.isnan(each["low"]).any(axis=1) & (k == 1)
-    prior, scale = (np.where(positive, of, 0.0) for of in (prior, scale))
+    prior, scale = np.where(positive, prior, 0.0), np.where(positive, scale, 0.0)
     deviation, freedom = moderated(variance, np.full(len(variance), k - 1.0), scale, prior)
     between = reach(freedom) * deviation * error_of_centre(np.array(float(k)))
     # The outliers of one process do not move the centre of several: the median of their distances counts.
     within = distances_within(*(each[name] for name in ("median", "low", "high", "std")), positive=positive[:, None])
     distances = [np.median(one, axis=1) * error_of_centre(np.array(float(k))) for one in within]
+    # How far several medians lie apart has the variation within processes already; that of one process shows nothing.
     below, above = (np.hypot(between, one) if k == 1 else np.maximum(between, one) for one in distances)
     median = centre(each["median"])
     with np.errstate(divide="ignore", invalid="ignore"):

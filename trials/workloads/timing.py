@@ -33,7 +33,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.iteration.phases()
 
-        finite: list[bool] = []
+        finite: list[bool] = []  # whether the first iteration's loss is; to read each would make the host wait
         varied = BatchesTaken(bench.step) if config.varies else None
 
         def run_with(clock: Clock) -> Iteration:
@@ -53,7 +53,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 phases = capture_phases(bench.step)
         compiled = compile_counts()
         watch.wait()
-        scales: list[float] = []
+        scales: list[float] = []  # of gradients, which fp16 lowers when it skips an update
 
         def note_scale() -> None:
             if isinstance(bench.iteration, TrainingStep):
@@ -71,12 +71,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         has_device = has_events(config.device_type) and not varied  # traces of other batches say nothing
         if has_device:
             with bench.account("profiled"):
-                device = [
-                    replace(one, phases=sums_by_name(phases, one.phases))
-                    for one in trace_device(
-                        run_with, device_type=config.device_type, trial_seconds=bench.seconds_so_far
-                    )
-                ]
+                traced = trace_device(run_with, device_type=config.device_type, trial_seconds=bench.seconds_so_far)
+                device = [replace(one, phases=sums_by_name(phases, one.phases)) for one in traced]
         training = _flags_of_training(bench, scales)
         if config.capture == "none":
             bench.traced = [one.work for one in device]
@@ -106,7 +102,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def _flags_of_training(bench: Workbench, scales: Sequence[float]) -> tuple[Flag, ...]:
-    """Whether the step trains all of its weights; `scales` of gradients, before and after the measured iterations."""
+    """Whether the step trains all of its weights. scales: before and after the measured iterations."""
     if not isinstance(bench.iteration, TrainingStep):
         return ()
     with bench.account("setup"):

@@ -127,11 +127,14 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
+    """Return the verdict of a unit by its parts. A trial without a result is a cause, and keeps it from passing."""
     uuid = next((uuid for uuid, name in node.gpus.items() if name == unit), None)
     conditions = [one for one in node.conditions if one.unit == unit]
-    left_out = {Flag.BUSY_HOST} if uuid else set[Flag]()  # the host has a unit of its own
+    left_out = set[Flag]()
     if any(one.disturbs for one in conditions):
         left_out = {Flag.BUSY_HOST, Flag.SHARED_GPU}  # the condition says as much
+    elif uuid:
+        left_out = {Flag.BUSY_HOST}  # the host has a unit of its own
     flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES and flag not in left_out)
     causes = [*(one.says for one in conditions), *(CAUSES[flag] for flag in flags), *_over_pcie(parts)[:1]]
     failures = [one.says for one in node.failures if one.unit == unit]
@@ -156,12 +159,11 @@ def bus_bandwidth(part: PartVerdict, seconds: float) -> float:
 
 def _over_pcie(parts: Sequence[PartVerdict]) -> list[str]:
     """Return the words that name collectives which are no faster than PCIe, where NVLink is expected."""
-    collectives = [one for one in parts if one.value == "collective.time" and one.expected_seconds]
-    rates = [
-        [bus_bandwidth(one, seconds) for seconds in (one.seconds, one.expected_seconds or 0)] for one in collectives
-    ]
-    return [
-        f"collectives go over PCIe or the host's memory ({rate / 1e9:.0f} GB/s), not over NVLink"
-        for rate, expected in rates
-        if rate < OVER_PCIE < expected
-    ]
+    words = []
+    for one in parts:
+        if one.value == "collective.time" and one.expected_seconds:
+            rate, expected = bus_bandwidth(one, one.seconds), bus_bandwidth(one, one.expected_seconds)
+            if rate < OVER_PCIE < expected:
+                gigabytes = f"{rate / 1e9:.0f} GB/s"
+                words.append(f"collectives go over PCIe or the host's memory ({gigabytes}), not over NVLink")
+    return words

@@ -16,8 +16,9 @@ from lmsweep.orchestrator.features.accept.acceptance import Condition, NodeSeen
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.isolation.standby import Standby, slot_name, visible_gpus
-from lmsweep.trials.machine.cpu_affinity import cores_of, find_cores, find_gpus, usable_cores
+from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus, usable_cores
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import Trial
@@ -55,10 +56,18 @@ class Measured(NamedTuple):
 
 
 class _Slot(NamedTuple):
+    """What is measured by itself."""
+
     unit: str
+    """`GPU 0`, `links` for all GPUs together, or `host`."""
     gpus: Sequence[str]
     """GPUs as CUDA_VISIBLE_DEVICES names them; empty: the cores."""
     trials: Sequence[Trial]
+
+
+class _Attempt(NamedTuple):
+    unit: str
+    rows: Sequence[Row]
 
 
 def measure_node(trials: Trials, progress: Callable[[str], object] = lambda words: None) -> Measured:
@@ -68,51 +77,22 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
     visible = {name: gpu.names for name in visible_gpus(gpus) for gpu in gpus if name in gpu.names}
     units = {uuid: f"GPU {index}" for index, uuid in visible.values()}
     conditions = _disturbances([*units.values()])  # before anything of ours runs
-    together = [one for one in trials["node"] if len(units) > 1]
-    together = [replace(one, config=replace(one.config, world_size=len(units))) for one in together]
-    stages = [
-        [_Slot(units[names[1]], [name], trials["gpu"]) for name, names in visible.items()],
-        [_Slot("links", [*visible], together)] if together else [],
-        [_Slot("host", [], trials["host"])],  # last, when no server still imports torch
-    ]
-    stages = [stage for stage in stages if stage]
-    stop = threading.Event()
+    stages = _stages(trials, visible)
     with ExitStack() as stack:
         standby = Standby()
         stack.callback(standby.close)
 
-        def start() -> None:
+        def start_servers() -> None:
             if units:
                 stack.callback(ReadyCudaDriver().close)
             for slot in (slot for stage in stages for slot in stage):
                 standby.add([*slot.gpus], compiles=False)
 
         progress("describing this machine")
-        environments = this_machine(start).environments
-
-        def run(slot: _Slot) -> list[Sequence[Row]]:
-            """Run the trials of a slot, each in as many processes as it asks for."""
-            server = ServerProcess.take(standby.folder, slot_name(slot.gpus))
-            of_slot: list[Sequence[Row]] = []
-            with IsolatedRunner(cores=cores_of(slot.gpus, gpus, find_cores()), server=server) as runner:
-                for trial in (one for one in slot.trials for _ in range(one.config.processes)):
-                    fallback = environments.get(trial.config.device_type) or environments["cpu"]
-                    of_slot.append(runner.run(trial, fallback=fallback, is_cancelled=stop.is_set))
-                    if not of_slot[-1] or any(one.status == Status.LOST for one in records_of(of_slot[-1])):
-                        break  # cancelled; or its server died, and a new one would not know its GPU
-            return of_slot
-
-        attempts: list[tuple[str, Sequence[Row]]] = []
-        with ThreadPoolExecutor(max(1, len(units))) as pool:
-            try:
-                for place, stage in enumerate(stages, 1):
-                    progress(f"measuring {', '.join(slot.unit for slot in stage)} ({place} of {len(stages)})")
-                    for slot, of_slot in zip(stage, pool.map(run, stage), strict=True):
-                        attempts += [(slot.unit, rows) for rows in of_slot]
-            finally:
-                stop.set()  # else leaving waits for the trials after Ctrl-C
-    rows = tuple(rows for _, rows in attempts)
-    records = [record for one in rows for record in records_of(one)]
+        environments = this_machine(start_servers).environments
+        attempts = _run_stages(stages, standby, environments, gpus, progress)
+    records = [record for one in attempts for record in records_of(one.rows)]
+    failures = [one for attempt in attempts for one in _failures(*attempt)]
     # The first one knows the driver, if any does.
     fingerprints = sorted((record.fingerprint for record in records), key=lambda one: one.driver_version is None)
     seen = NodeSeen(
@@ -120,11 +100,57 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
         gpus=units,
         device_name=environments["cuda"].device_name if "cuda" in environments else None,
         conditions=tuple(conditions),
-        failures=tuple(dict.fromkeys(one for unit, of_unit in attempts for one in _failures(unit, of_unit))),
+        failures=tuple(dict.fromkeys(failures)),
         telemetry={unit: _telemetry(records, uuid) for uuid, unit in units.items()},
         environment={name: getattr(fingerprints[0], name) for name in ENVIRONMENT} if fingerprints else {},
     )
-    return Measured(seen, rows)
+    return Measured(seen, tuple(one.rows for one in attempts))
+
+
+def _stages(trials: Trials, visible: Mapping[str, tuple[str, ...]]) -> list[list[_Slot]]:
+    """Return the slots that run at the same time, stage by stage. visible: name of a GPU -> its index and UUID."""
+    alone = [_Slot(f"GPU {index}", [name], trials["gpu"]) for name, (index, *_) in visible.items()]
+    together: list[_Slot] = []
+    if len(visible) > 1 and trials["node"]:
+        of_all = [replace(one, config=replace(one.config, world_size=len(visible))) for one in trials["node"]]
+        together = [_Slot("links", [*visible], of_all)]
+    # The cores come last, when no server still imports torch.
+    return [stage for stage in (alone, together, [_Slot("host", [], trials["host"])]) if stage]
+
+
+def _run_stages(
+    stages: Sequence[Sequence[_Slot]],
+    standby: Standby,
+    environments: Mapping[str, Fingerprint],
+    gpus: Sequence[Gpu],
+    progress: Callable[[str], object],
+) -> list[_Attempt]:
+    """Run one stage after the other, and the slots of a stage side by side."""
+    stop = threading.Event()
+
+    def run(slot: _Slot) -> list[_Attempt]:
+        """Run the trials of a slot, each in as many processes as it asks for."""
+        server = ServerProcess.take(standby.folder, slot_name(slot.gpus))
+        attempts: list[_Attempt] = []
+        with IsolatedRunner(cores=cores_of(slot.gpus, gpus, find_cores()), server=server) as runner:
+            for trial in (one for one in slot.trials for _ in range(one.config.processes)):
+                fallback = environments.get(trial.config.device_type) or environments["cpu"]
+                rows = runner.run(trial, fallback=fallback, is_cancelled=stop.is_set)
+                attempts.append(_Attempt(slot.unit, rows))
+                if not rows or any(one.status == Status.LOST for one in records_of(rows)):
+                    break  # cancelled; or its server died, and a new one would not know its GPU
+        return attempts
+
+    attempts: list[_Attempt] = []
+    with ThreadPoolExecutor(max(map(len, stages))) as pool:
+        try:
+            for place, stage in enumerate(stages, 1):
+                progress(f"measuring {', '.join(slot.unit for slot in stage)} ({place} of {len(stages)})")
+                for of_slot in pool.map(run, stage):
+                    attempts += of_slot
+        finally:
+            stop.set()  # else leaving waits for the trials after Ctrl-C
+    return attempts
 
 
 def _disturbances(gpus: Collection[str]) -> list[Condition]:
@@ -132,19 +158,21 @@ def _disturbances(gpus: Collection[str]) -> list[Condition]:
     # Without a GPU, times are compared with those of as many cores: few cores are no condition.
     known = HOST_CONDITIONS if gpus else {name: words for name, words in HOST_CONDITIONS.items() if name != "cores"}
     conditions = []
-    for unit, finding in lmsweep.machine_findings() if hasattr(lmsweep, "machine_findings") else ():
-        words = known if unit == "host" else GPU_CONDITIONS
-        if finding.advice and finding.check in words and unit in ("host", *gpus):
-            # A container hides the number of processes.
-            shown = finding.finding.partition(", ")[2] if finding.check == "other processes" else finding.finding
-            says, is_other = words[finding.check].format(shown), finding.check in OTHER_PROCESS_CHECKS
-            conditions.append(Condition(unit, says, disturbs=is_other))
+    findings = lmsweep.machine_findings() if hasattr(lmsweep, "machine_findings") else ()  # of the feature `doctor`
+    for unit, finding in findings:
+        words, check, shown = known if unit == "host" else GPU_CONDITIONS, finding.check, finding.finding
+        if not finding.advice or check not in words or unit not in ("host", *gpus):
+            continue
+        if check == "other processes":
+            shown = shown.partition(", ")[2]  # without their number, which a container hides
+        conditions.append(Condition(unit, words[check].format(shown), disturbs=check in OTHER_PROCESS_CHECKS))
     usable, there = len(usable_cores()), os.cpu_count() or 1
     if usable < there:
         # Times of the cores are compared with those of as many; launches of kernels with those of any host.
         conditions.append(Condition("host", f"this process may use {usable} of {there} cores", disturbs=bool(gpus)))
-    set_here = [(name, os.environ[name]) for name in COLLECTIVE_SETTINGS if os.environ.get(name) and len(gpus) > 1]
-    conditions += [Condition("links", f"{name}={value} is set here", disturbs=True) for name, value in set_here]
+    for name in COLLECTIVE_SETTINGS if len(gpus) > 1 else ():
+        if value := os.environ.get(name):
+            conditions.append(Condition("links", f"{name}={value} is set here", disturbs=True))
     return conditions
 
 

@@ -93,7 +93,9 @@ def verdicts(
         parts[Unit(process.node, name), (process.cell, process.judged.part)].append(process)
     expected = {key: expected_times(part[0], devices.get(key[0].node), known) for key, part in parts.items()}
     families: dict[str, list[Expected]] = defaultdict(list)
+    """Question -> the tests of it, whose p-values are corrected together."""
     of_unit: Counter[tuple[Unit, str]] = Counter()
+    """Unit and question -> number of its tests."""
     for (unit, cell), times in expected.items():
         for expectation in times:
             distance = _distance(parts[unit, cell], expectation)
@@ -103,14 +105,21 @@ def verdicts(
     for family in families.values():
         for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
             one.p, one.tests = float(p), len(family)
-    shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
-    busy = {*disturbed, *shared}
-    busy |= {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
+    busy = _disturbed_units(parts, disturbed)
     by_unit: dict[Unit, list[PartVerdict]] = defaultdict(list)
     for (unit, cell), part in parts.items():
         judged = [(_of_one(part, one, of_unit[unit, one.question]), one) for one in expected[unit, cell]]
         by_unit[unit].append(_verdict(part, judged, is_disturbed=unit in busy))
     return by_unit
+
+
+def _disturbed_units(
+    parts: Mapping[tuple[Unit, tuple[object, ...]], Sequence[Process]], disturbed: Iterable[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Return those known before and those whose samples show another process; with a GPU, its node's links and host."""
+    shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
+    busy: set[tuple[str, str]] = {*disturbed, *shared}
+    return busy | {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
 
 
 def _distance(part: Sequence[Process], expected: Expected) -> float:
@@ -139,31 +148,25 @@ def _would_show(expected: Expected, tests: int) -> float:
 
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
+    """judged: the verdict by each expectation. The first that is slow counts, else the first that may decide."""
     first, seconds = part[0], _seconds(part)
-    slow, decides = [one for one in judged if one[0] == "slow"], [one for one in judged if one[1].decides]
+    slow = [one for one in judged if one[0] == "slow"]
+    decides = [one for one in judged if one[1].decides]
     verdict: Verdict = "not judged"
     reason, comparison = "no shipped set has this part of such a machine", dict[str, Any]()
     if first.judged.kind == "cpu":
         reason = "no undisturbed history of this CPU yet"
-    if best := slow or decides or judged:
-        verdict, shown = best[0]
-        ratio, width = seconds / shown.seconds, math.exp(shown.reach(0.975))
-        comparison = {
-            **{name: getattr(shown, name) for name in ("against", "machines", "p")},
-            "expected_seconds": shown.seconds,
-            "expected_between": (shown.seconds / width, shown.seconds * width),
-            "ratio": ratio,
-            "ratio_between": (ratio / width, ratio * width),
-            "would_show": _would_show(shown, shown.tests),
-        }
+    if counting := slow or decides or judged:
+        verdict, shown = counting[0]
+        comparison = _comparison(seconds, shown)
         if not slow and not decides:
             verdict = "not judged"  # the others may be as slow
         elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
             verdict, reason = "cannot tell", DISTURBED
+        elif seconds / shown.seconds > 1 + NEAR_SLOWDOWN:
+            reason = "slower than most, but not surely"
         else:
-            reason = (
-                "slower than most, but not surely" if ratio > 1 + NEAR_SLOWDOWN else "what is expected is too uncertain"
-            )
+            reason = "what is expected is too uncertain"
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,
@@ -176,3 +179,16 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         settings=first.settings,
         **comparison,
     )
+
+
+def _comparison(seconds: float, expected: Expected) -> dict[str, Any]:
+    """Return the fields of a verdict that compare what was measured with what is expected."""
+    ratio, width = seconds / expected.seconds, math.exp(expected.reach(0.975))
+    return {
+        **{name: getattr(expected, name) for name in ("against", "machines", "p")},
+        "expected_seconds": expected.seconds,
+        "expected_between": (expected.seconds / width, expected.seconds * width),
+        "ratio": ratio,
+        "ratio_between": (ratio / width, ratio * width),
+        "would_show": _would_show(expected, expected.tests),
+    }

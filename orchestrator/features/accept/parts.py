@@ -1,9 +1,9 @@
 """The parts of a machine that are judged: which measured value stands for each, and where it is read."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,17 +117,11 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
         gpu_flags[row["attempt_id"], row["workload"], row["phase"]] |= OF_GPU & {*(row["flags"] or ())}
     processes = []
     for row in rows:
-        judged = JUDGED.get((row["workload"], row["phase"], row["metric"]))
         seconds = medians.get((row["attempt_id"], row["phase"], row["metric"]), 0.0)
-        if judged is None or seconds <= 0:
-            continue
         on_device = medians.get((row["attempt_id"], "step", "device_time"), seconds)
-        if row["device"] == "cpu":
-            judged = Judged("step" if judged.part == "launches" else judged.part, "cpu", "host")
-        elif judged.part == "launches" and on_device > HOST_DECIDES * seconds:
-            continue  # the GPU limits this step
-        elif judged.part == "collective":
-            judged = judged._replace(part=row["collective"].replace("_", "-"))
+        judged = _judged(row, seconds, on_device) if seconds > 0 else None
+        if judged is None:
+            continue
         flags = frozenset(row["flags"] or ()) | gpu_flags[row["attempt_id"], row["workload"], row["phase"]]
         if judged.kind in CAPPED and not flags.isdisjoint(CAPPED_BY):
             judged = judged._replace(kind=CAPPED[judged.kind])
@@ -148,6 +142,18 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
             )
         )
     return processes
+
+
+def _judged(row: Mapping[str, Any], seconds: float, on_device: float) -> Judged | None:
+    """Return which part a row measured; None if it is no part. on_device: seconds that the step keeps the GPU busy."""
+    judged = JUDGED.get((row["workload"], row["phase"], row["metric"]))
+    if judged is None:
+        return None
+    if row["device"] == "cpu":  # where no host launches kernels
+        return Judged("step" if judged.part == "launches" else judged.part, "cpu", "host")
+    if judged.part == "launches" and on_device > HOST_DECIDES * seconds:
+        return None  # the GPU limits this step
+    return judged._replace(part=row["collective"].replace("_", "-")) if judged.part == "collective" else judged
 
 
 def shipped(trial_ids: Iterable[str]) -> list[Process]:

@@ -43,15 +43,16 @@ def _batches_of(claim: Claim) -> tuple[int, ...]:
 
 
 def _config(claim: Claim, batch: int) -> TrialConfig:
+    """Return the step of a claim with this micro-batch. Raises RequestError if nothing runs it."""
     compiled = "block" if (claim.compile or "").lower() in _ON else "none"
     precision, method = precision_of(claim), claim.method or "full"
     if is_above_prediction(claim):
         precision = "bf16"
     if precision in ("bf16", "fp16") and method in ("full", "frozen"):
-        precision += "_pure"
+        precision += "_pure"  # weights in 16 bits, too
     attention = attention_of(claim)
     if precision in ("fp32", "tf32") and attention != "naive":
-        attention = "sdpa_efficient"
+        attention = "sdpa_efficient"  # flash attention takes 16 bits only
     micro = claim.micro_batches
     asked = claim.shape.settings | {
         "context_length": claim.context,
@@ -68,16 +69,15 @@ def _config(claim: Claim, batch: int) -> TrialConfig:
         asked |= {"adapter": method}
     if claim.offload and claim.offload.lower() not in ("none", "no", "false"):
         asked |= {"offload": "optimizer" if "opt" in claim.offload.lower() else "activations"}
-    if ranks := (claim.count if claim.count > 1 else 0):
+    if claim.count > 1:
         ways = SHARDED.get((claim.parallel or "").lower(), "fsdp")
-        asked |= {"world_size": ranks, "ddp": ways, "workloads": "ddp"}
+        asked |= {"world_size": claim.count, "ddp": ways, "workloads": "ddp"}
         casts = not precision.endswith("_pure") and precision != "fp32" and method != "qlora"  # which stores 4 bits
         asked |= {"gather": "bf16"} if ways == "fsdp" and casts else {}
     else:
         asked |= {"workloads": "timing"}
-    config = single_trial(
-        [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in asked.items()]
-    ).config
+    settings = {name: str(value).lower() if isinstance(value, bool) else value for name, value in asked.items()}
+    config = single_trial([f"{name}={value}" for name, value in settings.items()]).config
     if why := why_not(config, str(asked["workloads"])):
         raise RequestError(why)
     return config

@@ -26,12 +26,11 @@ def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
     """Return what `fits` asks of this way to train; None where memory is not that of sharded weights alone."""
     if claim.is_split or claim.is_selective or config.ddp not in ("none", "fsdp"):
         return None
-    room = claim.device.memory - CUDA_RESERVE
+    available = claim.device.memory - CUDA_RESERVE
     _, leanest, _ = peak_of_others(100)  # per cent of our peak
-    limits = (room, round(room * 100 / leanest))
-    rooms = tuple(MemoryLimit(claim.device.name, limit) for limit in limits)
+    limits = tuple(MemoryLimit(claim.device.name, limit) for limit in (available, round(available * 100 / leanest)))
     asked = replace(config, batch_size=1, accumulate=1, compile="none")  # as `fits` asks
-    return Question(config=asked, rooms=rooms, wants=("largest",), is_trial=False)
+    return Question(config=asked, limits=limits, wants=("largest",), is_trial=False)
 
 
 def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Question, Answer]) -> Steps:
@@ -71,7 +70,7 @@ def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[
     if plain.sure:
         why = f"without it at most {_sequences(plain.sure)} fit{'s' * (plain.sure == 1)} a GPU"
     else:
-        why = f"without it one sequence needs {_of_room(plain, claim)}"
+        why = f"without it one sequence needs {_of_memory(plain, claim)}"
     if any(one.checkpointing == "none" for one in kept):
         return f"{said}with and without were tried; {why} in lmsweep's loop, less in the leanest trainers"
     return f"{said}of each block; {why}"
@@ -83,10 +82,10 @@ def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Large
     even = "" if claim.checkpointing else "even "
     if ours.sure:
         return f"{even}{how} at most {_sequences(ours.sure)} fit a GPU, not {config.micro_batch_size}"
-    return f"{even}{how} one sequence needs {_of_room(ours, claim)}"
+    return f"{even}{how} one sequence needs {_of_memory(ours, claim)}"
 
 
-def _of_room(needed: Largest, claim: Claim) -> str:
+def _of_memory(needed: Largest, claim: Claim) -> str:
     return f"{gib(needed.peak or 0)} of the {gib(claim.device.memory - CUDA_RESERVE)} of a GPU"
 
 

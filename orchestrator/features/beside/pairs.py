@@ -11,15 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.cell_verdicts import Table, judge, judge_clocks
-from lmsweep.analysis.comparison.compare import (
-    DIFFERENT_BY_DEVICE,
-    DIFFERENT_ELSEWHERE,
-    DIFFERENT_ON_GPU,
-    SAME_ELSEWHERE,
-    SAME_ON_GPU,
-    axes_of,
-    places_of,
-)
+from lmsweep.analysis.comparison.compare import axes_of, places_of, thresholds
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label, labels
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store, why_no_store
@@ -123,8 +115,11 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     Raises RequestError if there is no such store, and NoCounterpartError if no number has a counterpart.
     """
     is_published = name == PUBLISHED
-    lengths = set() if rows is None else set(rows["context_length"].dropna())  # a report may leave it open
-    theirs = _published(lengths.pop() if len(lengths) == 1 else None) if is_published else _side(_attempts_of(name))
+    if is_published:  # a report may leave the context length open: then it is ours, if we have only one
+        lengths = set() if rows is None else set(rows["context_length"].dropna())
+        theirs = _published(lengths.pop() if len(lengths) == 1 else None)
+    else:
+        theirs = _side(_attempts_of(name))
     mine = _side(attempts, rows)
     if theirs.device_times.empty:
         mine = mine._replace(device_times=theirs.device_times)
@@ -141,14 +136,13 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     elif (pairs["part"] == "step").any():  # as `compare`: the parts of a step are in the step
         pairs = pairs[(pairs["part"] == "step") | pairs["workload"].isin(ALONE)]
     unpaired = (len(mine.numbers) - pairs["line"].nunique(), len(theirs.numbers) - pairs["line_there"].nunique())
+    device_name, device = pairs["device_name_there"], pairs["device_there"]
     pairs = pairs.assign(
         differs=[_differences(line, is_published=is_published) for _, line in pairs.iterrows()],
         source=pairs["sweep_there"] if is_published else name,
-        hardware=pairs["device_name_there"].where(
-            pairs["device_there"].isin(["cuda", None]), pairs["device_name_there"] + ", " + pairs["device_there"]
-        ),
+        hardware=device_name.where(device.isin(["cuda", None]), device_name + ", " + device),
+        caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()),
     ).reset_index(drop=True)
-    pairs = pairs.assign(caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()))
     known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
     # A published table is a comparison of its own.
     judged = [
@@ -168,14 +162,13 @@ WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNS
 
 
 def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
-    """Move the flags of wall time away from device times."""
-    moved = [WALL_FLAGS if clock == "device" else frozenset[Flag]() for clock in frame["clock"]]
-    columns: dict[str, list[tuple[str, ...]]] = {}
-    for name in ("mine_flags", "theirs_flags"):
-        pairs = zip(frame[name], moved, strict=True)
-        columns[name] = [tuple(flag for flag in flags if flag not in gone) for flags, gone in pairs]
-    both = zip(frame["mine_flags"] + frame["theirs_flags"], moved, strict=True)
-    columns["wall_flags"] = [tuple(flag for flag in dict.fromkeys(flags) if flag in gone) for flags, gone in both]
+    """Move the flags of wall time, where device time is compared, into a column `wall_flags`."""
+    columns: dict[str, list[tuple[str, ...]]] = {"mine_flags": [], "theirs_flags": [], "wall_flags": []}
+    for mine, theirs, clock in frame[["mine_flags", "theirs_flags", "clock"]].itertuples(index=False):
+        moved = WALL_FLAGS if clock == "device" else frozenset[Flag]()
+        columns["mine_flags"].append(tuple(flag for flag in mine if flag not in moved))
+        columns["theirs_flags"].append(tuple(flag for flag in theirs if flag not in moved))
+        columns["wall_flags"].append(tuple(flag for flag in dict.fromkeys(mine + theirs) if flag in moved))
     return frame.assign(**{name: pd.Series(flags, frame.index) for name, flags in columns.items()})
 
 
@@ -193,27 +186,34 @@ def _side(attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
 
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The successful times of steps, of their parts and of parts of models alone, and the memory of an iteration."""
+    """The successful times of steps, of their parts and of parts of models alone, and the memory of an iteration.
+
+    Adds what must agree within a pair: `place`, the size and the context length, as `large/1024`; `part`, what ran; and
+    `quantity`, `time` or the point of an iteration with the metric of memory, as `step.peak_allocated`.
+    """
     frame = frame.assign(stored=frame["phase"])
+    workload, is_memory = frame["workload"], frame["metric"].isin(_PEAKS)
     steps = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "environment_id", "phase"], keep="last")
-    alone = frame["workload"].isin(ALONE)
-    others = frame[alone & (frame["metric"] == "time")]
-    memory = frame[frame["metric"].isin(_PEAKS) & (frame["workload"].isin(["memory", "attention"]))]
-    memory = memory[memory["phase"].isin(["step", "step_end", "before_backward"]) | (memory["workload"] == "attention")]
-    both = ok_rows(pd.concat([steps, others, memory], ignore_index=True))
-    both = both[both["median"].notna()].copy()
-    if both.empty:
+    times_alone = frame[workload.isin(ALONE) & (frame["metric"] == "time")]
+    comparable_points = frame["phase"].isin(["step", "step_end", "before_backward"])
+    memory = frame[is_memory & ((workload.eq("memory") & comparable_points) | workload.eq("attention"))]
+    numbers = ok_rows(pd.concat([steps, times_alone, memory], ignore_index=True))
+    numbers = numbers[numbers["median"].notna()].copy()
+    if numbers.empty:
         raise RequestError("the store has no times or memory of the workloads timing, memory, attention or loss")
-    timed, whole = both["metric"] == "time", both["workload"] == "memory"
+
+    is_time, is_of_model = numbers["metric"] == "time", numbers["workload"] == "memory"
     # The peak of attention is reached in backward, which has what forward keeps, and more.
-    at_peak = ~whole & (both["phase"] == "backward") & (both["metric"] == "peak_allocated")
-    point = both["stored"].mask(at_peak, "step")
-    both["quantity"] = (point + "." + both["metric"]).where(~timed, "time")
-    modes = both["mode"].map(lambda mode: _PART_OF_MODE.get(mode, mode))
-    both["part"] = both["phase"].where(timed, modes.where(whole, point))
-    size = both["model"].astype(object).where(~both["workload"].isin(ALONE), "d_model " + labels(both["d_model"]))
-    both["place"] = size.astype(str) + "/" + labels(both["context_length"].fillna(USUAL_CONTEXT))
-    return both.assign(flags=flag_tuples(both["flags"]))
+    at_peak = ~is_of_model & (numbers["phase"] == "backward") & (numbers["metric"] == "peak_allocated")
+    point = numbers["stored"].mask(at_peak, "step")
+    numbers["quantity"] = (point + "." + numbers["metric"]).where(~is_time, "time")
+    # A time is of its phase; memory of a model is of what its mode runs, that of attention of the point itself.
+    modes = numbers["mode"].map(lambda mode: _PART_OF_MODE.get(mode, mode))
+    numbers["part"] = numbers["phase"].where(is_time, modes.where(is_of_model, point))
+    width = "d_model " + labels(numbers["d_model"])
+    size = numbers["model"].astype(object).where(~numbers["workload"].isin(ALONE), width)
+    numbers["place"] = size.astype(str) + "/" + labels(numbers["context_length"].fillna(USUAL_CONTEXT))
+    return numbers.assign(flags=flag_tuples(numbers["flags"]))
 
 
 @cache
@@ -231,25 +231,30 @@ def _published(context_length: float | None) -> Side:
 
 def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
     """The standard deviation of the logarithm of each published number."""
+    medians = rows["median"].to_numpy(float)
     by_host = np.array([Flag.HOST_BOUND in words for words in rows["flags"]])
-    between = np.where(by_host, VARIATION_OF_PUBLISHED["host"], VARIATION_OF_PUBLISHED["gpu"])
+    between_runs = np.where(by_host, VARIATION_OF_PUBLISHED["host"], VARIATION_OF_PUBLISHED["gpu"])
+    # Within a run: the standard error of the mean, where the report states the standard deviation of its steps.
     key = ["attempt_id", "phase"]
-    spread = rows[rows["metric"] == "time_std"].drop_duplicates(key).set_index(key)["median"]
-    std = spread.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy(float)
+    stated = rows[rows["metric"] == "time_std"].drop_duplicates(key).set_index(key)["median"]
+    of_steps = stated.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy(float)
     steps = rows["measure_steps"].map(lambda one: one if isinstance(one, int) else USUAL_STEPS).to_numpy(float)
-    sampled = np.nan_to_num(std / rows["median"].to_numpy(float) / np.sqrt(steps))
-    of_time = np.hypot(between, sampled)
-    deviation: NDArray[np.float64] = np.where(
-        rows["metric"] == "time", of_time, _rounded(rows["median"].to_numpy(float))
-    )
+    within_run = np.nan_to_num(of_steps / medians / np.sqrt(steps))
+    of_time = np.hypot(between_runs, within_run)
+    deviation: NDArray[np.float64] = np.where(rows["metric"] == "time", of_time, _rounding(medians))
     return deviation
 
 
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The standard deviation of a number by its last printed digit, relative to it."""
-    last = np.array([float(f"1e{len(str(int(v))) - len(str(int(v)).rstrip('0'))}") if v >= 1 else 0.0 for v in values])
+def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The standard deviation of numbers by their last printed digit, relative to them: 1200 is exact to 100."""
+    last_digit = np.zeros(len(values))
+    for place, value in enumerate(values):
+        if value >= 1:
+            digits = str(int(value))
+            last_digit[place] = 10.0 ** (len(digits) - len(digits.rstrip("0")))
     with np.errstate(divide="ignore", invalid="ignore"):
-        deviation: NDArray[np.float64] = np.nan_to_num(last / np.sqrt(12) / values)
+        # What rounding takes away is uniform over one unit of the last digit: its variance is a twelfth.
+        deviation: NDArray[np.float64] = np.nan_to_num(last_digit / np.sqrt(12) / values)
     return deviation
 
 
@@ -261,22 +266,29 @@ def _attempts_of(name: str) -> pd.DataFrame:
 
 def _compatible(pairs: pd.DataFrame) -> pd.Series:
     """Whether the conditions that both sides state agree; an open one agrees with those of a plain run."""
-    there = {name: pairs[f"{name}_there"] for name in CONDITIONS}
-    full = pairs["precision"].isin(["fp32", "tf32"])
-    same = (there["precision"].isna() & full) | (there["precision"] == pairs["precision"])
-    same |= there["precision"].isin(["mixed", "fp16 or bf16"]) & pairs["precision"].isin(["bf16", "fp16"])
-    same |= (there["precision"] == "fp16_pure") & (pairs["precision"] == "bf16_pure")  # the same products, as fast
-    same |= _flagged(pairs["flags_there"], "suspected_tf32") & (pairs["precision"] == "tf32")
-    same &= (there["compile"] == pairs["compile"]) | (there["compile"].isna() & (pairs["compile"] == "none"))
-    same &= there["batch_size"].isna() | (there["batch_size"] == pairs["batch_size"]).fillna(False)
+    stated = {name: pairs[f"{name}_there"] for name in CONDITIONS}
+    compiled = (stated["compile"] == pairs["compile"]) | (stated["compile"].isna() & (pairs["compile"] == "none"))
+    batch = stated["batch_size"].isna() | (stated["batch_size"] == pairs["batch_size"]).fillna(False)
+    same = _same_precision(pairs, stated["precision"]) & compiled & batch
+    return (same & _same_kernel(pairs, stated["attention"]) & _same_shape(pairs)).astype(bool)
+
+
+def _same_precision(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
+    ours = pairs["precision"]
+    same = (stated == ours) | (stated.isna() & ours.isin(["fp32", "tf32"]))
+    same |= stated.isin(["mixed", "fp16 or bf16"]) & ours.isin(["bf16", "fp16"])
+    same |= (stated == "fp16_pure") & (ours == "bf16_pure")  # the same products, as fast
+    return same | (_flagged(pairs["flags_there"], "suspected_tf32") & (ours == "tf32"))
+
+
+def _same_kernel(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
+    """Whether both sides run the same attention or, in the workload `loss`, the same loss."""
     written_out = ("naive", "naive_softmax")
-    both_plain = there["attention"].isin(written_out) & pairs["attention"].isin(written_out)
-    alike = both_plain | (there["attention"] == pairs["attention"])
-    alike = alike.where(pairs["workload"] != "loss", pairs["loss_there"] == pairs["loss"])
+    same = (stated == pairs["attention"]) | (stated.isin(written_out) & pairs["attention"].isin(written_out))
+    same = same.where(pairs["workload"] != "loss", pairs["loss_there"] == pairs["loss"])
     # The user's own attention is compared with kernels that lmsweep lacks, and with all others of the same figures.
     own = np.array([is_reference(name) for name in pairs["attention"]], dtype=bool)
-    alike |= own & pairs["workload"].eq("attention") & pairs["sweep_there"].str.startswith("FlashAttention")
-    return (same & alike & _same_shape(pairs)).astype(bool)
+    return same | (own & pairs["workload"].eq("attention") & pairs["sweep_there"].str.startswith("FlashAttention"))
 
 
 def _same_shape(pairs: pd.DataFrame) -> pd.Series:
@@ -291,29 +303,31 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
 
 def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
     """Of each device the result that stands for a published number: it differs least from what is stated, else from a
-    plain run."""
-    there = {name: pairs[f"{name}_there"] for name in ("device", "precision", "warmup_steps", "measure_steps")}
+    plain run. Of several that agree in one column of `distance`, the next one decides."""
+    device = pairs["device_there"]
     tf32 = _flagged(pairs["flags_there"], "suspected_tf32")
-
-    def apart(name: str) -> pd.Series:
-        values = pairs[name].map(lambda one: one if isinstance(one, int) else 0).astype(float)
-        stated = pd.to_numeric(there[name], "coerce").astype(float)
-        return (values - stated).abs().where(stated.notna(), -values)  # more steps are nearer to a steady state
-
-    order = pd.DataFrame(
+    distance = pd.DataFrame(
         {
             "line_there": pairs["line_there"],
             "device_name": pairs["device_name"],
             "own": pairs["attention"].where(pairs["attention"].map(is_reference), ""),
-            "other_device": there["device"].notna() & (there["device"] != pairs["device"]),
+            "other_device": device.notna() & (device != pairs["device"]),
             "precision": (pairs["precision"] != "tf32").where(tf32, pairs["precision"] == "tf32"),
             "batch": pairs["batch_size"].ne(USUAL_BATCH) & pairs["batch_size_there"].isna(),
-            "warmup": apart("warmup_steps"),
-            "steps": apart("measure_steps"),
+            "warmup": _steps_apart(pairs, "warmup_steps"),
+            "steps": _steps_apart(pairs, "measure_steps"),
         }
     )
-    kept = order.sort_values([*order], kind="stable").drop_duplicates(["line_there", "device_name", "own"])
+    ordered = distance.sort_values([*distance], kind="stable")
+    kept = ordered.drop_duplicates(["line_there", "device_name", "own"])
     return pairs.loc[kept.index.sort_values()]
+
+
+def _steps_apart(pairs: pd.DataFrame, name: str) -> pd.Series:
+    """How far the number of steps is from what is stated; where nothing is, more steps are nearer to a steady state."""
+    values = pairs[name].map(lambda one: one if isinstance(one, int) else 0).astype(float)
+    stated = pd.to_numeric(pairs[f"{name}_there"], "coerce").astype(float)
+    return (values - stated).abs().where(stated.notna(), -values)
 
 
 def _flagged(flags: pd.Series, word: str) -> pd.Series:
@@ -323,35 +337,32 @@ def _flagged(flags: pd.Series, word: str) -> pd.Series:
 def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_published: bool) -> pd.DataFrame:
     """The cells of a comparison, a row for each pair. The baseline is the published number, or else ours."""
     timed = pairs["quantity"].iloc[0] == "time"
-    sides = [_processes(pairs, side, end) for side, end in ((mine, ""), (theirs, "_there"))]
-    sides = sides[::-1] if is_published else sides
+    of_mine, of_theirs = _processes(pairs, mine, ""), _processes(pairs, theirs, "_there")
+    sides = (of_theirs, of_mine) if is_published else (of_mine, of_theirs)
     cells = pd.concat([rows.assign(side=side) for side, rows in enumerate(sides)], ignore_index=True)
     order = pairs.index.to_numpy()
-    on_cpu = (pairs["device"] == "cpu").to_numpy()
-    different, by_device = (
-        np.where(on_cpu, DIFFERENT_ELSEWHERE, on_gpu) for on_gpu in (DIFFERENT_ON_GPU, DIFFERENT_BY_DEVICE)
-    )
-    sizes = Sizes(different, np.maximum(np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU), different))
+    counted = thresholds((pairs["device"] == "cpu").to_numpy())
     axes = ["model", "d_model", "context_length", "precision", "compile", "batch_size", "part", "quantity"]
-    table = Table(order, axes_of(pairs, axes), sizes, known)
+    table = Table(order, axes_of(pairs, axes), Sizes(counted.different, counted.same), known)
     judged = judge(cells, "s" if timed else "B", table)
     places = places_of(cells, order, stored_together=False)
     if timed:
         by_side = (theirs, mine) if is_published else (mine, theirs)
         whole = pd.concat([one.device_times.assign(side=side) for side, one in enumerate(by_side)], ignore_index=True)
         one_host = bool(places.map(len).max() < 2)
-        judged = judge_clocks(judged, whole, cells, table, by_device, one_host=one_host)
+        judged = judge_clocks(judged, whole, cells, table, counted.of_device_times, one_host=one_host)
     value = pairs["part"] + "." + pairs["quantity"]
     if timed:
         value = value.mask(judged["clock"].eq("device").to_numpy(), pairs["part"] + ".device_time")
-    return judged.set_axis(pairs.index).assign(value=value, places=places.to_numpy(), least=sizes.same)
+    return judged.set_axis(pairs.index).assign(value=value, places=places.to_numpy(), least=counted.same)
 
 
 def _processes(pairs: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
-    """The rows of the processes of one side of each pair, with the column `cell`."""
-    names = {name if name == "workload" else f"{name}{end}": name for name in [*_RESULT, "stored"]}
-    wanted = pairs[[*names]].rename(columns=names).assign(cell=pairs.index)
-    rows = side.measured.merge(wanted, on=[*_RESULT, "stored"])
+    """The rows of the processes of one side of each pair, with the column `cell`. end: of its columns in `pairs`."""
+    key = [*_RESULT, "stored"]  # both sides share the column `workload`
+    in_pairs = {name if name == "workload" else f"{name}{end}": name for name in key}
+    wanted = pairs[[*in_pairs]].rename(columns=in_pairs).assign(cell=pairs.index)
+    rows = side.measured.merge(wanted, on=key)
     # A sum of two phases, backward and optimizer, is in no attempt.
     summed = pairs["part"].eq("backward_optimizer") & pairs[f"stored{end}"].eq("backward")
     lines = pairs.loc[summed, f"line{end}"]
@@ -368,9 +379,10 @@ def _oriented(cells: pd.DataFrame, *, is_published: bool) -> pd.DataFrame:
         f"{name}{end}": cells[f"{side}{end}"] for name, side in (("mine", mine), ("theirs", theirs)) for end in ends
     }
     for name in [one for one in ("ratio", "wall_ratio") if one in cells]:
-        of_ends = [cells[f"{name}{end}"] for end in ends]
-        of_ends = [1 / of_ends[0], 1 / of_ends[2], 1 / of_ends[1]] if is_published else of_ends
-        shown |= {f"{name}{end}": column for end, column in zip(ends, of_ends, strict=True)}
+        ratio, low, high = (cells[f"{name}{end}"] for end in ends)
+        if is_published:  # the cells' ratio is mine / theirs
+            ratio, low, high = 1 / ratio, 1 / high, 1 / low
+        shown |= {name: ratio, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame(shown).assign(verdict=cells["verdict"], clock=cells.get("clock"))
 
 

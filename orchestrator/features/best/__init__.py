@@ -117,24 +117,31 @@ def best(
             _show_answers(answered, stores, recipe=recipe, explain=explain)
         return
     (sweep,) = what
-    if on or other:
+    _check_for_sweep(sweep, there.store, where, [*on, *other], device=on[0] if on else "H200", format=format)
+    from lmsweep.orchestrator.features.best.best_sweep import say_best_of_sweep
+
+    # The command that resumes the search has the options that `resume_command` does not know.
+    options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
+    more = [word for option, values in options.items() for value in values for word in (option, value)]
+    more += ["--explain"] if explain else []
+    more += ["--max-batch"] if max_batch else []
+    asked = replace(asked, sweep=sweep)
+    resume = resume_command("best", asked, there, how, more)
+    asked = replace(asked, profile=explain)  # `--explain` says it in that command
+    say_best_of_sweep(asked, there, how, aim, resume=resume, began=began, recipe=recipe, max_batch=max_batch)
+
+
+def _check_for_sweep(sweep: str, store: str, where: list[str], of_for: list[str], *, device: str, format: str) -> None:
+    """Raise RequestError for options that are about a store. of_for: the values of --for and --with."""
+    if of_for:
         raise RequestError(
-            f"--for predicts from stored results: lmsweep best {there.store} --for {on[0] if on else 'H200'}; "
+            f"--for predicts from stored results: lmsweep best {store} --for {device}; "
             f"lmsweep plan {sweep} --for shows what of a sweep fits"
         )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
     if format == "json":
-        raise RequestError(f"--format json is about a store: lmsweep best {sweep}, then lmsweep best {there.store}")
-    from lmsweep.orchestrator.features.best.best_sweep import say_best_of_sweep
-
-    options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
-    more = [word for option, values in options.items() for value in values for word in (option, value)]
-    more += [*(["--explain"] if explain else []), *(["--max-batch"] if max_batch else [])]
-    asked = replace(asked, sweep=sweep)
-    resume = resume_command("best", asked, there, how, more)
-    asked = replace(asked, profile=explain)
-    say_best_of_sweep(asked, there, how, aim, resume=resume, began=began, recipe=recipe, max_batch=max_batch)
+        raise RequestError(f"--format json is about a store: lmsweep best {sweep}, then lmsweep best {store}")
 
 
 def _keep_arithmetic_to_one_core() -> None:

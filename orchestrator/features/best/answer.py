@@ -144,6 +144,7 @@ def answer(
     errors = [known_cost(one, aim).error for one in known]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in known])
     belief = believed(space, costs, errors)
+    # All cells teach the surrogate, but only those within the limit may win.
     places = np.array([place for place, one in enumerate(known) if keeps_limit(one, aim)], dtype=np.int64)
     among = Belief(belief.mean[places], belief.covariance[np.ix_(places, places)])
     stands = standing(among, [errors[place] for place in places])
@@ -227,17 +228,18 @@ def _larger(
     space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
     costs = np.log([known_cost(one, aim).median for one in known])
     errors = np.array([known_cost(one, aim).error.deviation for one in known])
-    inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
-    trend = _slope(space, costs, inverse[: len(known)]) * inverse
-    rest = costs - trend[: len(known)]
-    surrogate = Surrogate(space, space.codes[: len(known)], rest - rest.mean(), errors)
-    mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :])
-    expected = mean + rest.mean() + trend[len(known) :]
+    known_codes, larger_codes = space.codes[: len(known)], space.codes[len(known) :]
+    of_known, of_larger = (np.array([1 / one.config.batch_size for one in cells]) for cells in (known, larger))
+    slope = _slope(space, costs, of_known)
+    rest = costs - slope * of_known
+    surrogate = Surrogate(space, known_codes, rest - rest.mean(), errors)
+    mean, deviation = surrogate.mean_and_deviation(larger_codes)
+    expected = mean + rest.mean() + slope * of_larger
     # A larger cell that was measured is known as well as it was measured.
-    costs_of_larger = [one.cost(aim) for one in larger]
-    values = [log(cost.median) if cost else value for cost, value in zip(costs_of_larger, expected, strict=True)]
+    measured = [one.cost(aim) for one in larger]
+    values = [log(cost.median) if cost else value for cost, value in zip(measured, expected, strict=True)]
     place = int(np.argmin(values))
-    cost, of_winner = costs_of_larger[place], known_cost(winner, aim)
+    cost, of_winner = measured[place], known_cost(winner, aim)
     error = cost.error.deviation if cost else float(deviation[place])
     ahead = log(of_winner.median) - values[place]
     half_width = SURROGATE_REACH * float(np.hypot(error, of_winner.error.deviation))
@@ -255,10 +257,9 @@ def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
     """The slope of the logarithm of the cost over 1 / batch, with the other axes fixed."""
     columns = [inverse]
     for place, axis in enumerate(space.axes):
-        if axis.name != "batch_size":
-            columns += [
-                (space.codes[: len(costs), place] == code).astype(np.float64) for code in range(len(axis.values))
-            ]
+        codes = space.codes[: len(costs), place]
+        if axis.name != "batch_size":  # a constant for each value of the axis
+            columns += [(codes == code).astype(np.float64) for code in range(len(axis.values))]
     matrix = np.stack([*columns, np.ones(len(costs))], axis=1)
     return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))
 

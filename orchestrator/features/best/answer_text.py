@@ -58,13 +58,11 @@ def winner_words(answer: Answer, *, is_short: bool = False) -> str:
     ends = f"{low.removesuffix(high[high.rindex(' ') :])} to {high}"  # a unit that both have is written once
     processes = f"{winner.processes} process{'es' if winner.processes > 1 else ''}"
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
-    words = [
-        f"{'Best' if answer.can_tell else 'Cannot tell the best'} for {answer.aim.words}"
-        f"{':' if answer.can_tell else '; ahead:'} {cell_words(winner, names)}",
-        f"{measured} (95 % interval {ends}){where}, {processes}",
-    ]
-    account = "" if is_short else _account_words(winner, answer.aim)
-    return "\n".join([*words, *([account] if account else []), _lead_words(answer)])
+    aim = answer.aim.words
+    heading = f"Best for {aim}:" if answer.can_tell else f"Cannot tell the best for {aim}; ahead:"
+    lines = [f"{heading} {cell_words(winner, names)}", f"{measured} (95 % interval {ends}){where}, {processes}"]
+    lines += ["" if is_short else _account_words(winner, answer.aim), _lead_words(answer)]
+    return "\n".join(filter(None, lines))
 
 
 def _lead_words(answer: Answer) -> str:

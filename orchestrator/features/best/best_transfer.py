@@ -1,7 +1,7 @@
 """What `lmsweep best STORE --for DEVICE` prints: stored results, predicted for a device that did not measure them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp, hypot
 from typing import Literal
@@ -23,7 +23,7 @@ from lmsweep.trials.analytic.datasheets import Device, capabilities_of, find_dev
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.rules.device_rules import why_not_on
 
 
@@ -70,22 +70,23 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
             "CUDA) of steps that can be predicted, on another device whose datasheet is known"
         )
     reasons = Counter(reason for one in found for each in one.cells if (reason := _why_not(each, one.target)))
-    found = [_with_cells(one, [each for each in one.cells if not _why_not(each, one.target)]) for one in found]
-    if not any(one.cells for one in found):
+    supported = [_with_cells(one, lambda each, target: _why_not(each, target) is None) for one in found]
+    if not any(one.cells for one in supported):
         raise RequestError(f"{title}: nothing can be predicted for {', '.join(names)}: {next(iter(reasons))}")
     for reason, count in reasons.items():
         say(f"{count} combination{'s' * (count > 1)} left out: {reason}")
-    say("\n".join(how_wrong(one) for one in found if one.cells))
-    fitting = [_with_cells(one, [each for each in one.cells if _fits(each, one.target, aim)]) for one in found]
-    for whole, kept in zip(found, fitting, strict=True):
+    say("\n".join(how_wrong(one) for one in supported if one.cells))
+    fitting = [_with_cells(one, lambda each, target: _fits(each, target, aim)) for one in supported]
+    for whole, kept in zip(supported, fitting, strict=True):
         if left := len(whole.cells) - len(kept.cells):
             say(f"{left} of {len(whole.cells)} combinations are left out, as they would not fit or exceed the limit")
-    jobs = dict.fromkeys(job_of(each.cell) for one in fitting for each in one.cells)
-    for job in jobs:
-        of_job = [_with_cells(one, [each for each in one.cells if job_of(each.cell) == job]) for one in fitting]
-        first = next(each.cell.config for one in of_job for each in one.cells)
+    configs: dict[tuple[object, ...], TrialConfig] = {}  # of each job, the first that does it
+    for each in (each for one in fitting for each in one.cells):
+        configs.setdefault(job_of(each.cell), each.cell.config)
+    for job, config in configs.items():
+        of_job = [replace(one, cells=tuple(each for each in one.cells if job_of(each.cell) == job)) for one in fitting]
         say("")
-        show_parts([job_words(first), *job_tables(of_job, aim)])
+        show_parts([job_words(config), *job_tables(of_job, aim)])
 
 
 def _device(name: str) -> Device:
@@ -98,8 +99,9 @@ def _device(name: str) -> Device:
 def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
     """Return whether its peak is within the target's memory and the limit; an unknown one fits without a limit."""
     there = replace(one.cell.environment, device_name=target.name, device_memory=target.memory)
-    room = budget(one.cell.config, there)
-    return keeps_limit(one.cell, aim) and (one.cell.peak is None or room is None or one.cell.peak <= room.bytes)
+    available = budget(one.cell.config, there)
+    fits = one.cell.peak is None or available is None or one.cell.peak <= available.bytes
+    return keeps_limit(one.cell, aim) and fits
 
 
 def _why_not(one: Predicted, target: Device) -> str | None:
@@ -107,8 +109,9 @@ def _why_not(one: Predicted, target: Device) -> str | None:
     return why_not_on(one.cell.config, "timing", capabilities_of(target))
 
 
-def _with_cells(one: Transfer, cells: Sequence[Predicted]) -> Transfer:
-    return replace(one, cells=tuple(cells))
+def _with_cells(one: Transfer, keep: Callable[[Predicted, Device], bool]) -> Transfer:
+    """Return the transfer with those of its cells that `keep` accepts, given the target."""
+    return replace(one, cells=tuple(each for each in one.cells if keep(each, one.target)))
 
 
 class StepRatios:

@@ -13,11 +13,12 @@ from lmsweep.trials.spec.reference import Code
 def largest_of(answer: Answer, code: Code | None = None) -> LargestBatch:
     """Return the winner's largest batch. code: the user's, if the winner refers to it."""
     config, environment, limit = answer.winner.config, answer.winner.environment, answer.aim.peak
-    room = budget(config, environment)
-    if room is None or not config.builds_a_model or config.step is not None:
+    available = budget(config, environment)
+    if available is None or not config.builds_a_model or config.step is not None:
         return LargestBatch(None, "the memory of its model or device is unknown")
-    if limit is not None and limit < room.bytes:
-        room = Budget(bytes=limit, words=f"limit of {gib(limit)}")
+    if limit is not None and limit < available.bytes:
+        available = Budget(bytes=limit, words=f"limit of {gib(limit)}")
     first = replace(with_value(memory_config(config), "batch_size", 1), model=config.model)
-    (frontier,) = frontiers({first: (environment.device_name, room)}, "batch_size", code)
-    return LargestBatch(frontier.largest, frontier.room if frontier.largest is not None else str(frontier.reason))
+    (frontier,) = frontiers({first: (environment.device_name, available)}, "batch_size", code)
+    why = str(frontier.reason) if frontier.largest is None else frontier.budget_words
+    return LargestBatch(frontier.largest, why)

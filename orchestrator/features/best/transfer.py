@@ -7,7 +7,7 @@ interval of a prediction; with fewer, the ratio does. The time in which the devi
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, log, nan, sqrt
+from math import exp, isnan, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,21 +93,25 @@ def transfers(cells: Sequence[Cell], target: Device, ratio_of: RatioOf) -> list[
 
 
 def _transfer(source: str, cells: dict[str, tuple[Cell, Ratio]], target: Device, there: dict[str, Value]) -> Transfer:
+    """Scale each cell's device time by its ratio, times what other cells measured on both devices were off by.
+
+    cells: those of the source, there: what the target measured, both by `key_of`.
+    """
     here = {key: cell.values[DEVICE_TIME].median for key, (cell, _) in cells.items()}
     scaled = {key: here[key] * ratio.middle for key, (_, ratio) in cells.items()}
     off = {key: log(there[key].median / scaled[key]) for key in cells if key in there}
     predicted = []
     for key, (cell, ratio) in cells.items():
-        others = [value for other, value in off.items() if other != key]
+        others = [value for other, value in off.items() if other != key]  # a cell does not calibrate itself
         calibration = exp(float(np.mean(others))) if others else 1.0
         middle = scaled[key] * calibration
-        ends = calibration * here[key] * ratio.low, calibration * here[key] * ratio.high
+        ends_of_ratio = calibration * here[key] * ratio.low, calibration * here[key] * ratio.high
         predicted.append(
             Predicted(
                 cell=cell,
                 seconds=middle,
                 measured=there[key].median if key in there else None,
-                interval=_interval(middle, others) or ends,
+                interval=_interval(middle, others) or ends_of_ratio,
             )
         )
     return Transfer(
@@ -155,21 +159,23 @@ def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
 
 
 def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim) -> Listing:
+    """Return the best measured cell of each source, and the best predicted one of each target."""
     rows: dict[str, dict[str, Any]] = {}
+    several_sources = len({one.source for one in transfers}) > 1
     for transfer in (one for one in transfers if one.cells):
+        source, target = transfer.source, transfer.target.name
         here = min(transfer.cells, key=lambda one: one.here / one.cell.tokens)
         environment = here.cell.environment
         hourly = aim.hourly(environment.device_name, environment.accelerator_type)
-        rows.setdefault(transfer.source, _row(transfer.source, "measured", here, here.here, None, hourly, names))
+        rows.setdefault(source, _row(source, "measured", here, here.here, None, hourly, names))
         there = min(transfer.cells, key=lambda one: one.seconds / one.cell.tokens)
-        hourly = aim.hourly(transfer.target.name, None)
-        words = "predicted" if len({one.source for one in transfers}) == 1 else f"predicted from {transfer.source}"
-        key = f"{transfer.target.name} {transfer.source}"
-        rows[key] = _row(transfer.target.name, words, there, there.seconds, there.interval, hourly, names)
+        words, hourly = f"predicted from {source}" if several_sources else "predicted", aim.hourly(target, None)
+        rows[f"{target} {source}"] = _row(target, words, there, there.seconds, there.interval, hourly, names)
     frame = pd.DataFrame([*rows.values()])
-    by_money = aim.goal is Goal.MONEY
-    priced = [row for row in rows.values() if not by_money or row["device_cost"] == row["device_cost"]]  # not NaN
-    best = min(priced, key=lambda row: row["device_cost"] if by_money else row["seconds"])
+    if aim.goal is Goal.MONEY:
+        best = min((row for row in rows.values() if not isnan(row["device_cost"])), key=lambda row: row["device_cost"])
+    else:
+        best = min(rows.values(), key=lambda row: row["seconds"])
     units = {"step": "s", "speed": "tokens/s", "device_cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     ends = ["step_low", "step_high"] if frame["step_low"].notna().any() else []
@@ -191,6 +197,7 @@ def _row(
     hourly: float | None,
     names: Sequence[str],
 ) -> dict[str, Any]:
+    """Return a line: `known` says how, `seconds` (not shown) is the time of a token, by which lines are ranked."""
     low, high = interval or (nan, nan)
     return {
         "device": device,

@@ -27,11 +27,15 @@ _MARKERS = "osD^vP*X"
 
 
 class _Series(NamedTuple):
+    """A column of a table, a value for each of its rows, in the unit that is drawn; NaN where there is none."""
+
     name: str
     median: np.ndarray
     below: np.ndarray
+    """Distance of the interval's low end from the median."""
     above: np.ndarray
     status: list[str]
+    """Of each row, why it has no value; empty if it has one."""
 
 
 def bars(table: Table, *, stacked: bool = False) -> "Figure":
@@ -68,22 +72,15 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
     panels: the row key whose values have axes of their own. A failed trial ends a line, with its status.
     """
     keys = table.wide("median").index.to_frame(index=False)
-    apart = [None] if panels is None else list(keys[panels].unique())
-    figure, all_axes = _axes(len(apart), width=4.2 * min(2, len(apart)) if len(apart) > 1 else 6.0)
+    values = [None] if panels is None else list(keys[panels].unique())
+    figure, all_axes = _axes(len(values), width=4.2 * min(2, len(values)) if len(values) > 1 else 6.0)
     series, unit = _series(table)
     others = [name for name in table.rows if name not in (over, panels)]
-    for axes, value in zip(all_axes, apart, strict=False):
-        here = np.full(len(keys), True) if panels is None else (keys[panels] == value).to_numpy()
-        parts = [*keys[here].groupby(others, sort=False, dropna=False)] if others else [((), keys[here])]
-        number = 0
-        for group, rows in parts:
-            words = _words([(group if isinstance(group, tuple) else (group,))], keys[others])[0] if others else ""
-            for one in series:
-                _line(axes, rows[over].to_numpy(dtype=float), one, rows.index.to_numpy(), words, number)
-                number += 1
+    ticks = sorted({float(number) for number in keys[over]})
+    for axes, value in zip(all_axes, values, strict=False):
+        _draw_lines(axes, keys if panels is None else keys[keys[panels] == value], over, keys[others], series)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        ticks = sorted({float(number) for number in keys[over]})
         axes.set_xticks(ticks, [_short(number) for number in ticks], fontsize=8)
         axes.set_xlabel(over)
         axes.set_ylabel(_quantity(table, unit))
@@ -91,6 +88,21 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
         axes.grid(True, alpha=0.3)
     _legend(all_axes[0], len(all_axes[0].get_legend_handles_labels()[0]))
     return figure
+
+
+def _draw_lines(axes: "Axes", rows: pd.DataFrame, over: str, others: pd.DataFrame, series: "list[_Series]") -> None:
+    """Draw a line of each series for each combination of the other keys.
+
+    rows: the row keys of this panel; their index numbers the values of a series. others: the other keys of all panels.
+    """
+    names = [*others]
+    groups = [*rows.groupby(names, sort=False, dropna=False)] if names else [((), rows)]
+    number = 0  # of a line in its panel, which gives it its colour
+    for group, of_group in groups:
+        words = _words([group if isinstance(group, tuple) else (group,)], others)[0] if names else ""
+        for one in series:
+            _line(axes, of_group[over].to_numpy(dtype=float), one, of_group.index.to_numpy(), words, number)
+            number += 1
 
 
 def timeline(rows: pd.DataFrame) -> "Figure":
@@ -162,6 +174,7 @@ def _legend(axes: "Axes", count: int, *, beside: bool = False) -> None:
 
 
 def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: str, number: int) -> None:
+    """Draw these rows of a series over x; the first status that is no value stands at its end."""
     known = ~np.isnan(one.median[rows])
     if not known.any():
         return
@@ -198,5 +211,6 @@ def _names(axis: pd.Index, *, usual: int) -> list[str]:
 
 
 def _words(keys: Any, among: pd.DataFrame, *, usual: int = -1) -> list[str]:
+    """Name combinations of the columns of `among` by those whose values vary there, else by that at `usual`."""
     differing = [at for at, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [usual]
     return [", ".join(label(key[place]).removesuffix(".time") for place in differing) for key in keys]

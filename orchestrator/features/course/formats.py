@@ -187,42 +187,50 @@ def _remarks(written: Written, command: str) -> list[str]:
 
 
 def _index(written: Sequence[Written], request: Request) -> str:
+    problems = [one for one in written if not one.problem.report]
+    tables = [one for one in written if one.problem.report]
     lines = [
         *_INDEX.splitlines(),
         f"Of the results in `{request.store}`. `writeup.typ` and `writeup.tex` include all problems.",
     ]
-    if problems := [one for one in written if not one.problem.report]:
-        lines += ["", "| problem | tables | figures | measurements |", "|---|---|---|---|"]
-        lines += [
-            f"| [{one.name}]({one.file}.md) | {len(one.tables)} | {len(one.figures)} | {_state(one.found)} |"
-            for one in problems
-        ]
-    tables = [one for one in written if one.problem.report]
+    if problems:
+        rows = [[_link(one), len(one.tables), len(one.figures), _state(one.found)] for one in problems]
+        lines += _table_lines("problem | tables | figures | measurements", rows)
     for report in dict.fromkeys(one.problem.report for one in tables):
-        lines += ["", f"## Report {report}", ""]
-        lines += ["| table | problem | numbers with a counterpart | figures | measurements |", "|---|---|---|---|---|"]
-        lines += [
-            f"| [{one.name}]({one.file}.md) | {one.problem.answers} | {one.counterparts} of {one.numbers} "
-            f"| {len(one.figures)} | {_state(one.found)} |"
+        rows = [
+            [_link(one), one.problem.answers, _compared([one]), len(one.figures), _state(one.found)]
             for one in tables
             if one.problem.report == report
         ]
+        lines += ["", f"## Report {report}"]
+        lines += _table_lines("table | problem | numbers with a counterpart | figures | measurements", rows)
     if tables:
-        lines += ["", "## Problems of the handout", ""]
-        lines += ["| problem | numbers with a counterpart | tables |", "|---|---|---|"]
-    for problem in sorted({one.problem.answers for one in tables}, key=[*ANSWERS].index):
-        of = [one for one in tables if one.problem.answers == problem]
-        links = ", ".join(f"[{one.name}]({one.file}.md)" for one in of)
-        counts = f"{sum(one.counterparts for one in of)} of {sum(one.numbers for one in of)}"
-        lines.append(f"| {problem} | {counts} | {links} |")
-    missing = [one for one in written if one.found.missing]
-    if missing:
+        rows = []
+        for problem in sorted({one.problem.answers for one in tables}, key=[*ANSWERS].index):
+            answering = [one for one in tables if one.problem.answers == problem]
+            rows.append([problem, _compared(answering), ", ".join(map(_link, answering))])
+        lines += ["", "## Problems of the handout"]
+        lines += _table_lines("problem | numbers with a counterpart | tables", rows)
+    if missing := [one for one in written if one.found.missing]:
         lines += ["", "## Missing", "", "These commands measure what the store does not have:", ""]
         lines += [f"    {request.command(one.name)}" for one in missing]
-    lacking = [f"- {one.name}: {why}" for one in written for why in one.lacking]
-    if lacking:
+    if lacking := [f"- {one.name}: {why}" for one in written for why in one.lacking]:
         lines += ["", "## Not made", "", *lacking]
     return "\n".join(lines) + "\n"
+
+
+def _table_lines(columns: str, rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return an empty line and a Markdown table. columns: their names, as `problem | tables`."""
+    rule = "|" + "---|" * (columns.count("|") + 1)
+    return ["", f"| {columns} |", rule, *(f"| {' | '.join(map(str, row))} |" for row in rows)]
+
+
+def _link(one: Written) -> str:
+    return f"[{one.name}]({one.file}.md)"
+
+
+def _compared(tables: Sequence[Written]) -> str:
+    return f"{sum(one.counterparts for one in tables)} of {sum(one.numbers for one in tables)}"
 
 
 def _markdown(written: Written, tables: Sequence[str], command: str) -> str:

@@ -70,7 +70,9 @@ def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surr
     parents, self_times, in_backward = [-1] * count, [0] * count, [False] * count
     ranges: list[str | None] = [None] * count
     open_on: dict[int, list[int]] = {}
+    """Thread -> the events on it that have not ended, the innermost last."""
     nodes: dict[tuple[int, int], int] = {}
+    """Thread and sequence number -> the operator of forward that created this node of autograd's graph."""
     # In order of start times, an event comes after everything that encloses it and after its forward operator.
     for i in sorted(range(count), key=lambda i: (hosts[i].start, -hosts[i].end, hosts[i].number)):
         event = hosts[i]
@@ -86,12 +88,12 @@ def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surr
         in_backward[i] = parent >= 0 and in_backward[parent]
         if not event.is_annotation:
             self_times[i] += event.end - event.start
-            operator = parent
+            operator = parent  # the innermost one around it
             while operator >= 0 and hosts[operator].is_annotation:
                 operator = parents[operator]
             if operator >= 0:
                 self_times[operator] -= event.end - event.start
-        if event.sequence >= 0 and event.forward_thread:
+        if event.sequence >= 0 and event.forward_thread:  # an operator of backward
             node = nodes.get((event.forward_thread, event.sequence))
             forward = ranges[node] if node is not None else None
             in_backward[i] = True

@@ -219,6 +219,7 @@ def explain_steps(
     for side in sides:
         side.check_profiled()
     baseline, contrast = sides
+    # Profiled kernels pair the sides; the time of each pair, and its verdict, are those that `compare` prints.
     comparison, profiles = (
         compare(
             baseline.rows, contrast.rows, between=between, stores=stores, across=across, values=values, variation=known,
@@ -228,11 +229,10 @@ def explain_steps(
     )  # fmt: skip
     times = comparison.frame
     has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
-    stated = {
-        (baseline.step_of(first), contrast.step_of(second)): times.iloc[place]
-        for place, (first, second) in enumerate(zip(*comparison.results, strict=True))
-        if first and second and has_both.iloc[place]
-    }
+    stated: dict[tuple[tuple[str, ...], tuple[str, ...]], pd.Series[float]] = {}
+    for place, (first, second) in enumerate(zip(*comparison.results, strict=True)):
+        if first and second and has_both.iloc[place]:
+            stated[baseline.step_of(first), contrast.step_of(second)] = times.iloc[place]
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
     parts, verdicts = [], []
     was_profiled = profiles.frame[[*SIDES]].notna().all(axis=1)

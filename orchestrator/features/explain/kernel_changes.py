@@ -39,6 +39,8 @@ def change_of(before: pd.DataFrame, after: pd.DataFrame) -> str:
 
 
 def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
+    """Return what explains most of the difference: operators that only one side has; else, of the operator that differs
+    most, its kernel, the number of its calls, or how long it takes."""
     sides = [one.assign(operator=_operators(one)) for one in (before, after)]
     times = pd.DataFrame({name: one.groupby("operator")["time"].sum() for name, one in zip(SIDES, sides, strict=True)})
     times = times.fillna(0.0)
@@ -48,22 +50,27 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     both = times[~lacks.any(axis=1)]
     change = (both["contrast"] - both["baseline"]).abs()
     if both.empty or gone.sum() + new.sum() > change.max():
-        if min(gone.sum(), new.sum()) > GONE * max(gone.sum(), new.sum()):
-            compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
-            as_one = not all(compiled) or max(compiled) > MOST_NAMED
-            return " -> ".join(_names(names, as_one=as_one) for names in (gone, new))
-        return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
+        return _replaced(gone, new)
     name = str(change.idxmax())
-    kernels = [side[side["operator"] == name].groupby("kernel")["time"].sum().idxmax() for side in sides]
-    one, other = (_family(str(kernel)) for kernel in kernels)
-    if one != other:
-        return f"{name}: {one} -> {other}"
-    calls = [f"{side.loc[side['operator'] == name, 'calls'].sum():.0f}" for side in sides]
+    old, now = (side[side["operator"] == name] for side in sides)
+    kernels = [_family(str(rows.groupby("kernel")["time"].sum().idxmax())) for rows in (old, now)]
+    if kernels[0] != kernels[1]:
+        return f"{name}: {kernels[0]} -> {kernels[1]}"
+    calls = [f"{rows['calls'].sum():.0f}" for rows in (old, now)]
     if calls[0] != calls[1]:
         return f"{name}: {calls[0]} -> {calls[1]} calls"
     first, second = both.loc[name].to_numpy(float)
     ratio = second / first
     return f"{name} takes {abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
+
+
+def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:
+    """Return the operators that went and those that came, or only one of both if the other takes hardly any time."""
+    if min(gone.sum(), new.sum()) <= GONE * max(gone.sum(), new.sum()):
+        return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
+    compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
+    as_one = not all(compiled) or max(compiled) > MOST_NAMED
+    return " -> ".join(_names(names, as_one=as_one) for names in (gone, new))
 
 
 def _operators(kernels: pd.DataFrame) -> "pd.Series[str]":

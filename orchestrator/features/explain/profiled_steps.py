@@ -8,7 +8,14 @@ from typing import Any
 
 from torch import nn
 
-from lmsweep.orchestrator.features.explain.attribution import STEP, device_pieces, host_pieces, matched, surroundings
+from lmsweep.orchestrator.features.explain.attribution import (
+    STEP,
+    Piece,
+    device_pieces,
+    host_pieces,
+    matched,
+    surroundings,
+)
 from lmsweep.orchestrator.features.explain.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
 from lmsweep.orchestrator.features.explain.nsys import profile_with_nsys
 from lmsweep.trials.bench.workbench import Workbench
@@ -89,14 +96,7 @@ def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bo
         pieces = host_pieces(trace.hosts, around)
     else:
         pieces = device_pieces(trace.hosts, around, trace.devices)
-        steps = [
-            [
-                piece._replace(start=one.start, duration=one.end - one.start)
-                for piece, one in zip(pieces, same, strict=True)
-            ]
-            for step in traced
-            if (same := matched(trace.devices, step))
-        ]
+        steps = [_timed_by(pieces, same) for step in traced if (same := matched(trace.devices, step))]
         if steps:
             yield from range_rows(list(chain(*steps)), [min(piece.start for piece in step) for step in steps])
             steps.sort(key=lambda step: sum(piece.duration for piece in step))
@@ -105,6 +105,12 @@ def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bo
             return
     yield from range_rows(pieces, starts)
     yield from kernel_rows(pieces, len(starts))
+
+
+def _timed_by(pieces: list[Piece], kernels: list[DeviceEvent]) -> list[Piece]:
+    """Return the pieces with the times of the same kernels in another step."""
+    pairs = zip(pieces, kernels, strict=True)
+    return [piece._replace(start=one.start, duration=one.end - one.start) for piece, one in pairs]
 
 
 @contextmanager

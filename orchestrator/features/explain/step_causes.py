@@ -72,12 +72,16 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     for the number of parts, at least LEAST of the step, and more than what the profiles leave unexplained.
     """
     steps, least = (before, after), LEAST * max(before.seconds, after.seconds)
-    whole = np.array([before.seconds, after.seconds])
-    tables = [one.kernels[COLUMNS].assign(cause=cause_of_each(one, other)) for one, other in (steps, steps[::-1])]
+    tables = [
+        before.kernels[COLUMNS].assign(cause=cause_of_each(before, after)),
+        after.kernels[COLUMNS].assign(cause=cause_of_each(after, before)),
+    ]
+    # Seconds of each cause, a column for each side.
     times = pd.concat([one.groupby("cause")["time"].sum() for one in tables], axis=1, keys=SIDES).fillna(0.0)
     variation = _variation(steps, tables, times)
-    squares = ((times.to_numpy(float) * variation.scale) ** 2 / [one.processes for one in steps]).sum(axis=1)
-    parts = _differences(times, np.sqrt(squares), variation.freedom)
+    processes = [one.processes for one in steps]
+    variances = ((times.to_numpy(float) * variation.scale) ** 2 / processes).sum(axis=1)  # of each difference
+    parts = _differences(times, np.sqrt(variances), variation.freedom)
     significant = holm(parts["p"].to_numpy(float)) < SIGNIFICANCE
     least_of_part = max(least, _not_reproduced(steps, times))  # what is unexplained may belong to any part
     is_named = significant & (parts["difference"].abs() >= least_of_part).to_numpy(bool)
@@ -85,34 +89,43 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     changes = [change_of(*(one[one["cause"] == cause] for one in tables)) for cause in named.index]
     lines = [named.assign(change=changes, named=True)]
     if not is_named.all():
-        rest = _line(REST, times[~is_named].sum().to_numpy(float))
-        lines.append(_differences(rest, np.sqrt(squares[~is_named].sum(keepdims=True)), variation.freedom))
-    left = whole - pd.concat(lines)[[*SIDES]].sum().to_numpy(float)
-    left_over = WAITS_OR_UNEXPLAINED if before.has_waits or after.has_waits else UNEXPLAINED
-    lines += [_differences(_line(left_over, left)), _differences(_line(WHOLE, whole))]
-    walls = np.array([one.wall for one in steps if one.wall is not None])
-    if len(walls) == len(steps):
-        error = np.hypot(*(walls * [one.variation_of_wall.scale / np.sqrt(one.timed) for one in steps]))
-        freedom = min(one.variation_of_wall.freedom for one in steps)
-        waits = _differences(_line(IDLE, walls - whole), np.array([error]), freedom)
-        waits["named"] = (waits["p"] < SIGNIFICANCE) & (waits["difference"].abs() >= least)
-        lines += [waits, _differences(_line(WALL, walls))]
+        rest, variance_of_rest = times[~is_named].sum(), variances[~is_named].sum(keepdims=True)
+        lines.append(_differences(_line(REST, rest.to_numpy(float)), np.sqrt(variance_of_rest), variation.freedom))
+    whole = np.array([before.seconds, after.seconds])
+    not_in_kernels = whole - pd.concat(lines)[[*SIDES]].sum().to_numpy(float)
+    unexplained = WAITS_OR_UNEXPLAINED if before.has_waits or after.has_waits else UNEXPLAINED
+    lines += [_differences(_line(unexplained, not_in_kernels)), _differences(_line(WHOLE, whole))]
+    if before.wall is not None and after.wall is not None:
+        walls = np.array([before.wall, after.wall])
+        lines += [_waits(steps, walls, whole, least), _differences(_line(WALL, walls))]
     frame = pd.concat(lines)
     difference = after.seconds - before.seconds
     frame["share"] = frame["difference"] / difference if abs(difference) >= least else np.nan
     return frame.drop(columns="p").rename_axis("cause").reset_index()
 
 
+def _waits(steps: tuple[ProfiledStep, ProfiledStep], walls: Floats, whole: Floats, least: float) -> pd.DataFrame:
+    """Return the line IDLE: wall time beyond device time, as uncertain as the wall times are."""
+    errors = [wall * one.variation_of_wall.scale / np.sqrt(one.timed) for wall, one in zip(walls, steps, strict=True)]
+    freedom = min(one.variation_of_wall.freedom for one in steps)
+    line = _differences(_line(IDLE, walls - whole), np.array([np.hypot(*errors)]), freedom)
+    line["named"] = (line["p"] < SIGNIFICANCE) & (line["difference"].abs() >= least)
+    return line
+
+
 def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFrame], times: pd.DataFrame) -> Variation:
-    """Return what is known of processes, with what the parts show that run the same kernels on both sides."""
+    """Return what is known of processes, with what the parts show that run the same kernels on both sides: these differ
+    only by chance. Their median distance is robust against a part that the host delays.
+    """
     known = max((one.variation for one in steps), key=lambda one: one.scale)
     calls = pd.concat([one.groupby(["cause", "kernel"])["calls"].sum() for one in tables], axis=1).fillna(0.0).round()
-    is_same = (calls.iloc[:, 0] == calls.iloc[:, 1]).groupby("cause").all()
-    of_same = times[is_same.reindex(times.index)]
+    runs_same_kernels = (calls.iloc[:, 0] == calls.iloc[:, 1]).groupby("cause").all()
+    of_same = times[runs_same_kernels.reindex(times.index)]
     of_same = of_same[of_same.max(axis=1) >= LEAST * max(one.seconds for one in steps)]
     if of_same.empty:
         return known
     distance = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))
+    # The distance of two means has the variance of a process, divided by the processes of each side, from both.
     spread = MEDIAN_TO_DEVIATION * float(np.median(distance)) / np.sqrt(sum(1 / one.processes for one in steps))
     freedom = min(float(len(of_same)), MOST_FREEDOM)
     most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale
@@ -132,29 +145,31 @@ def _line(cause: str, times: Floats) -> pd.DataFrame:
 
 
 def _differences(times: pd.DataFrame, error: Floats | None = None, freedom: float = np.inf) -> pd.DataFrame:
-    """times: seconds of both sides; error: standard error of each difference in seconds, None if it is not known."""
+    """Return lines with the columns that `causes` describes and `p`, none of them named yet.
+
+    times: seconds of both sides; error: standard error of each difference in seconds, None if it is not known.
+    """
     frame = times.assign(difference=times["contrast"] - times["baseline"], change="", named=False)
-    each = np.full(len(frame), freedom)
-    far = np.full(len(frame), np.nan) if error is None else reach(each) * error
-    distance = frame["difference"].to_numpy(float)
-    p = np.ones(len(frame)) if error is None else p_different(distance, error, each)
-    ends = {f"difference{LOW}": distance - far, f"difference{HIGH}": distance + far}
+    difference = frame["difference"].to_numpy(float)
+    half, p = np.full(len(frame), np.nan), np.ones(len(frame))
+    if error is not None:
+        of_each = np.full(len(frame), freedom)
+        half, p = reach(of_each) * error, p_different(difference, error, of_each)
+    ends = {f"difference{LOW}": difference - half, f"difference{HIGH}": difference + half}
     return frame.assign(**ends, p=p)
 
 
 def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:
     """Return the phase and part of each kernel. A phase that is compiled otherwise on the other side is one part."""
-    ranges = [one.kernels.groupby("phase")["range"].agg(set).to_dict() for one in (step, other)]
-    compiled = {
-        phase
-        for phase in {*ranges[0], *ranges[1]}
-        if ranges[0].get(phase) != ranges[1].get(phase)
-        and any("graph " in name for one in ranges for name in one.get(phase, ()))
-    }
-    return [
-        phase if phase in compiled else _part(name, phase)
-        for name, phase in zip(step.kernels["range"], step.kernels["phase"], strict=True)
-    ]
+    ours, others = (one.kernels.groupby("phase")["range"].agg(set).to_dict() for one in (step, other))
+    otherwise_compiled = set()
+    for phase in {*ours, *others}:
+        of_ours, of_others = ours.get(phase, set()), others.get(phase, set())
+        is_compiled = any("graph " in name for name in of_ours | of_others)
+        if is_compiled and of_ours != of_others:
+            otherwise_compiled.add(phase)
+    kernels = zip(step.kernels["range"], step.kernels["phase"], strict=True)
+    return [phase if phase in otherwise_compiled else _part(name, phase) for name, phase in kernels]
 
 
 def _part(name: str, phase: str) -> str:

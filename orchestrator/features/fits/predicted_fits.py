@@ -97,9 +97,9 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
 def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None) -> list[Answer]:
     """Ask about each candidate once, for all GPUs."""
     asked = [one for one in candidates if not why_not(one.config, one.workload)]
-    rooms = tuple(MemoryLimit(device.name, budget_of(device)) for device in devices)
+    limits = tuple(MemoryLimit(device.name, budget_of(device)) for device in devices)
     questions = [
-        Question(config=one.config, rooms=rooms, wants=("largest", "operators"), is_trial=False) for one in asked
+        Question(config=one.config, limits=limits, wants=("largest", "operators"), is_trial=False) for one in asked
     ]
     answers = Answers(questions, code).wait() if questions else []
     if refused := [one.refused for one in answers if one.refused]:
@@ -118,8 +118,11 @@ def _fit(
     tokens: float | None,
     price: float | None,
 ) -> Fit:
-    config = candidate.config
-    datasheet = device.datasheet
+    """Return what a candidate's answer says of one device: whether it fits, then how fast it is there.
+
+    place: of the device among those that were asked about. tokens: to train on. price: dollars an hour of one GPU.
+    """
+    config, datasheet = candidate.config, device.datasheet
     reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     largest = answer.largest[place] if answer.largest else None
     fit = Fit(

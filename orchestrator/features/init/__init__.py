@@ -66,15 +66,16 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     if not sweep.text:
         raise RequestError(_nothing_to_name(looked, sweep.not_measured))
     model, adapter = sweep.model, Path(folder.folder, sweep.model.adapter_file)
-    is_kept = model.adapter is not None and adapter.exists()
+    is_kept = model.adapter is not None and adapter.exists()  # by the user, who may have completed it
     to_write = None if is_kept else model.to_write
     if model.adapter and not is_kept:
         adapter.write_text(model.adapter, "utf-8")
         say(f"wrote {adapter}, which {'is to build' if to_write else 'builds'} your model")
     file.write_text(sweep.text, "utf-8")
-    count = (
-        "" if to_write else f"{len(load_sweep(str(file), code=None if inside else code).trials)} trials on {device}; "
-    )
+    count = ""
+    if not to_write:  # else reading the sweep says what to write
+        trials = load_sweep(str(file), code=None if inside else code).trials
+        count = f"{len(trials)} trials on {device}; "
     say(f"wrote {file}: {count}{looked}")
     if model.replaced:
         say(f"  the model is small, for a first look: args replace your defaults of {', '.join(model.replaced)}")

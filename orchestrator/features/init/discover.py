@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.init.definitions import (
     Candidate,
@@ -88,19 +89,17 @@ def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
 
 
 def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
-    # Name, how it is called, its definition, the function with its parameters, file.
-    functions = [
-        (node.name, node.name, node, node, file)
-        for file, tree in trees.items()
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and not {last_name(one) for one in node.decorator_list} & _KERNELS
-    ]
-    of_classes = [
-        (one.name, f"{one.name}{'(...)' if 'Module' in one.bases else '.apply'}", one.node, forward, one.file)
-        for one in classes
-        if one.bases & {"Function", "Module"} and (forward := one.methods.get("forward"))
-    ]
-    for name, called, node, function, file in (*of_classes, *functions):
+    """Yield the functions and the forwards of classes whose first parameters are those of attention."""
+    definitions: list[_Attention] = []
+    for one in classes:
+        if one.bases & {"Function", "Module"} and (forward := one.methods.get("forward")):
+            called = f"{one.name}{'(...)' if 'Module' in one.bases else '.apply'}"
+            definitions.append(_Attention(one.name, called, one.node, forward, one.file))
+    for file, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and not {last_name(one) for one in node.decorator_list} & _KERNELS:
+                definitions.append(_Attention(node.name, node.name, node, node, file))
+    for name, called, node, function, file in definitions:
         taken = parameters_of(function, skip=isinstance(node, ast.ClassDef))
         if name.startswith("_") or tuple(one.name.lower() for one in taken[:3]) not in _ATTENTION:
             continue
@@ -113,6 +112,18 @@ def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) 
             yield LeftOut(kind="attention", reference=reference, place=place, advice=advice)
         else:
             yield Candidate(kind="attention", reference=reference, place=place, parameters=others)
+
+
+class _Attention(NamedTuple):
+    """What may be attention."""
+
+    name: str
+    called: str
+    """How it is called: `attend`, `Attend.apply`, `Attend(...)`."""
+    node: ast.FunctionDef | ast.ClassDef
+    function: ast.FunctionDef
+    """The one that has its parameters."""
+    file: Path
 
 
 def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Parameter, ...]) -> str | None:

@@ -196,10 +196,11 @@ def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
         unknown = []
         for parameter in taken:
             ours = _ours(parameter, taken)
-            of_adapter = ours in ("vocab_size", "context_length")
-            if of_adapter if settings else parameter.name in PASSED:
+            of_sweep = ours in ("vocab_size", "context_length")  # which a sweep varies
+            is_passed = of_sweep if settings else parameter.name in PASSED  # by the adapter, or by lmsweep itself
+            if is_passed:
                 continue
-            if ours in values and (parameter.required or of_adapter or (shallow and ours == "num_layers")):
+            if ours in values and (parameter.required or of_sweep or (shallow and ours == "num_layers")):
                 args[parameter.name] = values[ours]
             elif parameter.required and parameter.name in USUAL_VALUES:
                 args[parameter.name] = USUAL_VALUES[parameter.name]

@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.init.definitions import Candidate, Class, LeftOut, Parameter, is_archived, last_name
 from lmsweep.orchestrator.features.init.model_settings import ways_to_build
@@ -33,53 +34,83 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     named: dict[str, list[Class]] = {}
     for one in modules:
         named.setdefault(one.name, []).append(one)
-
-    def embeds(module: Class, seen: frozenset[str] = frozenset()) -> bool:
-        called = module.calls
-        parts = (called & named.keys()) - seen - {module.name}
-        chosen = [min(named[part], key=lambda one: one.file != module.file) for part in sorted(parts)]
-        return _embeds_tokens(called) or any(embeds(part, seen | {module.name, part.name}) for part in chosen)
-
-    ranked: list[tuple[tuple[bool, float, bool, bool, int], Candidate | LeftOut]] = []  # smaller is likelier
-    copies: set[str] = set()
+    ranked: list[_Ranked] = []
+    seen: set[str] = set()
     for cls in modules:
-        is_wrapper = "finish_gradient_synchronization" in cls.methods
-        is_embedding = any(_EMBEDDING.search(each) for each in (cls.name, *(cls.bases & named.keys())))
-        if "forward" not in cls.methods or is_wrapper or is_embedding or _other_input(cls) or not embeds(cls):
+        if not _is_model(cls, named) or (text := ast.dump(cls.node)) in seen:
             continue
-        if (text := ast.dump(cls.node)) in copies:
-            continue
-        copies.add(text)
+        seen.add(text)
         is_part = any(cls.name in other.calls for other in modules if other.name != cls.name)
-        taken, is_old = cls.parameters_of("forward"), is_archived(cls.file, code)
+        taken = cls.parameters_of("forward")
+        score = 0.0
+        found: Candidate | LeftOut
+        if unknown := _not_given(taken):
+            if is_part or not any(parameter.required for parameter in taken):
+                continue
+            found = _left_out(cls, unknown)
+        else:
+            score = _score(cls, is_part=is_part)
+            found = Candidate(
+                kind="model",
+                reference=cls.reference,
+                place=cls.place,
+                parameters=cls.parameters,
+                is_likely=score > 2 or (score > 0 and _embeds_tokens(cls.calls)),
+                ways=ways_to_build(cls, classes, code),
+            )
         # What an import can name comes first, then what is no script, then what is higher in the folder.
         near = (cls.reference.startswith("./"), cls.file.name.startswith(_SCRIPTS), len(cls.file.parts))
-        if unknown := _not_given(taken):
-            if not is_part and any(parameter.required for parameter in taken):
-                advice = (
-                    f"its forward also requires {', '.join(unknown)}: write a function that returns a module around "
-                    f"it, whose forward(tokens) gives {unknown[0]}, and name the function"
-                )
-                left = LeftOut(kind="model", reference=cls.reference, place=cls.place, advice=advice, is_likely=True)
-                ranked.append(((is_old, 0.0, *near), left))
-            continue
-        attributes = {node.attr.lower() for node in ast.walk(cls.node) if isinstance(node, ast.Attribute)}
-        of_model = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
-        embeds_itself = _embeds_tokens(cls.calls)
-        score = 2.0 * embeds_itself + 2.0 * any(head in attribute for attribute in of_model for head in _HEADS)
-        score += 1.0 * any(word in cls.name.lower() for word in _NAMES) - 4.0 * is_part
-        candidate = Candidate(
-            kind="model",
-            reference=cls.reference,
-            place=cls.place,
-            parameters=cls.parameters,
-            is_likely=score > 2 or (score > 0 and embeds_itself),
-            ways=ways_to_build(cls, classes, code),
-        )
-        ranked.append(((is_old, -score, *near), candidate))
-    in_use = [row for row in ranked if not row[0][0]]
-    candidates = [one for _, one in sorted(in_use or ranked, key=lambda row: (row[0], row[1].reference))]
-    return candidates or [*_without_forward(modules, named.keys())]
+        ranked.append(_Ranked(is_archived(cls.file, code), -score, near, cls.reference, found))
+    in_use = [one for one in ranked if not one.is_old]
+    likeliest = [one.found for one in sorted(in_use or ranked, key=lambda one: one[:-1])]
+    return likeliest or [*_without_forward(modules, named.keys())]
+
+
+class _Ranked(NamedTuple):
+    """What was found, by how likely it is: the smaller the fields, the likelier."""
+
+    is_old: bool
+    minus_score: float
+    near: tuple[bool, bool, int]
+    reference: str
+    found: Candidate | LeftOut
+
+
+def _is_model(cls: Class, named: Mapping[str, list[Class]]) -> bool:
+    """Whether a module has a forward, takes no other input than tokens and embeds them, also in a part. named: modules
+    of the folder by their name."""
+    is_wrapper = "finish_gradient_synchronization" in cls.methods
+    is_embedding = any(_EMBEDDING.search(each) for each in (cls.name, *(cls.bases & named.keys())))
+    has_forward = "forward" in cls.methods and not is_wrapper and not is_embedding
+    return has_forward and not _other_input(cls) and _embeds(cls, named)
+
+
+def _embeds(module: Class, named: Mapping[str, list[Class]], seen: frozenset[str] = frozenset()) -> bool:
+    """Whether the module or a part of it embeds tokens. seen: modules that it is a part of. Of several modules with the
+    name of a part, the one in the same file is meant."""
+    if _embeds_tokens(module.calls):
+        return True
+    seen = seen | {module.name}
+    parts = [named[name] for name in sorted((module.calls & named.keys()) - seen)]
+    return any(_embeds(min(part, key=lambda one: one.file != module.file), named, seen) for part in parts)
+
+
+def _left_out(cls: Class, unknown: list[str]) -> LeftOut:
+    """Return what to do about a forward that requires what lmsweep does not give."""
+    advice = (
+        f"its forward also requires {', '.join(unknown)}: write a function that returns a module around "
+        f"it, whose forward(tokens) gives {unknown[0]}, and name the function"
+    )
+    return LeftOut(kind="model", reference=cls.reference, place=cls.place, advice=advice, is_likely=True)
+
+
+def _score(cls: Class, *, is_part: bool) -> float:
+    """Return how likely a class is a whole language model: it embeds tokens itself, has a head, is called a model."""
+    attributes = {node.attr.lower() for node in ast.walk(cls.node) if isinstance(node, ast.Attribute)}
+    of_model = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
+    has_head = any(head in attribute for attribute in of_model for head in _HEADS)
+    is_called_model = any(word in cls.name.lower() for word in _NAMES)
+    return 2.0 * _embeds_tokens(cls.calls) + 2.0 * has_head + 1.0 * is_called_model - 4.0 * is_part
 
 
 def _without_forward(modules: list[Class], ours: Set[str]) -> Iterator[LeftOut]:

@@ -110,10 +110,10 @@ def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":
 
     places: dict[TrialConfig, tuple[str, Budget]] = {}
     for planned in plan.trials:
-        config, room = planned.trial.config, budget(planned.trial.config, planned.environment)
-        if room and config.builds_a_model and config.step is None:
+        config, available = planned.trial.config, budget(planned.trial.config, planned.environment)
+        if available and config.builds_a_model and config.step is None:
             smallest = with_value(memory_config(config), dimension_of(config, dimension), 1)
-            places.setdefault(replace(smallest, model=config.model), (planned.environment.device_name, room))
+            places.setdefault(replace(smallest, model=config.model), (planned.environment.device_name, available))
     if not places:
         raise RequestError(
             "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "

@@ -107,37 +107,24 @@ class PlanText:
         return f"software: {words}; peak memory is predicted with the installed torch"
 
     def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
-        steps = self.steps
-        has_step = steps and any(isinstance(steps.of(one), StepEstimate) for one in trials)
-        has_lengths = any(one.trial.config.varies for one in trials)
-        stepping = ["step", BY_OTHERS] if has_step else []
+        """Return a row of words for each trial. Columns that say the same of all trials are left out."""
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
+        lengths = LENGTHS if any(one.trial.config.varies for one in trials) else ()
+        has_step = self.steps and any(isinstance(self.steps.of(one), StepEstimate) for one in trials)
+        stepping = ["step", BY_OTHERS] if has_step else []
         short = short_values([one.trial.config for one in trials])
-        rows = [
-            [
-                *(short.get(name, {}).get(value := getattr(one.trial.config, name), label(value)) for name in names),
-                *(_process_text(one) for _ in repeated),
-                one.trial_id[:SHORT_ID],
-                self._peak_text(one),
-                *(text for text in self._lengths_text(one) if has_lengths),
-                *(self._step_text(one, name) for name in stepping),
-                self._seconds_text(one),
-                one.action,
-            ]
-            for one in trials
-        ]
-        columns = [
-            *names,
-            *repeated,
-            "trial",
-            "peak memory",
-            *(LENGTHS if has_lengths else ()),
-            *stepping,
-            "time",
-            "action",
-        ]
+        rows = []
+        for one in trials:
+            values = [(name, getattr(one.trial.config, name)) for name in names]
+            row = [short.get(name, {}).get(value, label(value)) for name, value in values]
+            row += [_process_text(one) for _ in repeated]
+            row += [one.trial_id[:SHORT_ID], self._peak_text(one)]
+            row += self._lengths_text(one) if lengths else ()
+            row += [self._step_text(one, name) for name in stepping]
+            rows.append([*row, self._seconds_text(one), one.action])
+        columns = [*names, *repeated, "trial", "peak memory", *lengths, *stepping, "time", "action"]
         return pd.DataFrame(rows, columns=columns, dtype=object)
 
     def _peak_text(self, planned: PlannedTrial) -> str:
@@ -190,7 +177,7 @@ def frontier_listing(frontiers: list[Frontier]) -> Listing:
     sizes = {one.dimension for one in frontiers}
     names = [name for name in varying_fields([one.config for one in frontiers]) if name not in sizes]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in frontiers]
-    rooms = dict.fromkeys(one.room for one in frontiers)
+    budgets = dict.fromkeys(one.budget_words for one in frontiers)
     return Listing(
         title=f"The largest {dimension} that fits, as predicted",
         frame=pd.DataFrame(rows, columns=[*names, "device", f"largest {dimension}"], dtype=object),
@@ -198,7 +185,7 @@ def frontier_listing(frontiers: list[Frontier]) -> Listing:
         units={},
         notes=[
             *dict.fromkeys(one.words for one in frontiers if one.words),
-            *(f"fits: predicted peak of at most {room}" for room in rooms),
+            *(f"fits: predicted peak of at most {words}" for words in budgets),
         ],
     )
 

@@ -82,8 +82,7 @@ class Eta:
         until: float | None = None,
     ) -> None:
         """estimates: by the index of a trial in the plan. alone: all devices are of one machine, where a trial on the
-        CPU takes all cores, so that no other runs beside it. until: time.monotonic() at which the run ends.
-        """
+        CPU takes all cores, so that no other runs beside it. until: time.monotonic() at which the run ends."""
         self.alone = alone
         self._until = until
         self._parts = {

@@ -141,8 +141,7 @@ class RunProgress:
     ) -> None:
         """names: by the index of a trial in the plan. phases: the folder in which trials report their phases; None if
         they run on other machines. is_search: not all trials will run, so nobody knows how long the run takes. began:
-        time.monotonic() at the start of the command. expected: the range that the plan states for its seconds.
-        """
+        time.monotonic() at the start of the command. expected: the range that the plan states for its seconds."""
         self._began = time.monotonic() if began is None else began
         self._expected = None if is_search else expected
         self._is_search = is_search

@@ -186,8 +186,7 @@ def describe(
     otherwise: str | None = None,
 ) -> str:
     """Return these fields as `name value, name value`. short: other names for values, by field. otherwise: the
-    description if none of them has a value; None: the name of the model.
-    """
+    description if none of them has a value; None: the name of the model."""
     values = ((name, getattr(config, name)) for name in names)
     shown = [(name, (short or {}).get(name, {}).get(value, value)) for name, value in values if value is not None]
     words = [

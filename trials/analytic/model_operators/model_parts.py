@@ -138,12 +138,7 @@ def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Itera
         return
     if form.is_forward:
         yield from form.rows(logits, Row("_to_copy", copy, 6), dtype=form.dtype)
-        eager: tuple[Row, ...] = (
-            Row("max", 1, 4),
-            Row("sub", 2, 8, "strided"),
-            Row("exp", 1, 8),
-            Row("sum", 1, 4),
-        )
+        eager: tuple[Row, ...] = (Row("max", 1, 4), Row("sub", 2, 8, "strided"), Row("exp", 1, 8), Row("sum", 1, 4))
         yield from form.rows(logits, *(eager if loss != "cross_entropy" else (Row("_log_softmax", 1, 8),)))
         return
     eager = (
@@ -170,11 +165,7 @@ def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operato
             return
         yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)
         return
-    rows: tuple[Row, ...] = (
-        Row("_foreach_mul_", 2, 2),
-        Row("_foreach_lerp_", 2, 3),
-        Row("_foreach_sqrt", 3, 2),
-    )
+    rows: tuple[Row, ...] = (Row("_foreach_mul_", 2, 2), Row("_foreach_lerp_", 2, 3), Row("_foreach_sqrt", 3, 2))
     for row in (*rows, Row("_foreach_addcdiv_", 1, 4)):
         yield from form.rows(count, row._replace(moved=row.moved * form.wide))
 

@@ -134,25 +134,33 @@ def hardware_of(device: Device) -> Hardware:
         source = f"{chips['bfloat16']} ({found['bfloat16'][1]})"
     elif device.name in OVER_SHARE:
         source += " and a few published products"
-    # By compute capability; by name for AMD's devices, which have none, and where a chip was made slower.
-    of_products = ATTENTION_OF_PRODUCTS.get(device.name, ATTENTION_OF_PRODUCTS.get(device.chip.compute))
-    scale = ATTENTION_SCALE.get(device.chip.compute, ATTENTION_SCALE.get(device.name))
-    scale = 1.0 if device.name in (reference.name, *CHIP) else scale
-    scale = scale and scale * share_of_chip
-    words = f"{'published rates of FlashAttention' if scale else 'the ratio of products'}, from {reference.name}"
-    if of_products:
-        scale = of_products * rates["bfloat16"] / REFERENCE_ATTENTION
-        words = f"{of_products:.0%} of the rate of its products, as FlashAttention 2 was published"
-    memory = f"the datasheet's bandwidth of {device.name}"
+    attention, of_attention = _attention(device, rates["bfloat16"], share_of_chip)
+    of_bytes = f"the datasheet's bandwidth of {device.name}"
     return Hardware(
         device=device,
         multiprocessors=device.chip.multiprocessors,
         cache_bytes=device.chip.cache_mib * 2**20,
         bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
         products=rates,
-        attention=scale or rates["bfloat16"] / (SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)),
-        sources={"products": source, "float32": wide, "attention": words, "bytes": memory},
+        attention=attention,
+        sources={"products": source, "float32": wide, "attention": of_attention, "bytes": of_bytes},
     )
+
+
+def _attention(device: Device, products: float, share_of_chip: float) -> tuple[float, str]:
+    """Return `Hardware.attention` and its source; by name for AMD's devices, which have no compute capability, and
+    where a chip was made slower. products: in 16 bits."""
+    name, capability, reference = device.name, device.chip.compute, find_reference()
+    if share := ATTENTION_OF_PRODUCTS.get(name, ATTENTION_OF_PRODUCTS.get(capability)):
+        source = f"{share:.0%} of the rate of its products, as FlashAttention 2 was published"
+        return share * products / REFERENCE_ATTENTION, source
+    scale = ATTENTION_SCALE.get(capability, ATTENTION_SCALE.get(name))
+    if name in (reference.name, *CHIP):
+        scale = 1.0
+    if scale:
+        return scale * share_of_chip, f"published rates of FlashAttention, from {reference.name}"
+    of_peak = SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)
+    return products / of_peak, f"the ratio of products, from {reference.name}"
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from statistics import fmean
 from typing import Literal, NamedTuple, Protocol
@@ -117,15 +117,10 @@ def learned(
     like = learned(EXPECTED_AS[level], residuals, device) if level in EXPECTED_AS else None
     as_one = [one._replace(log_ratio=one.log_ratio - moves[one.device]) for one in found]
     spread = spread_from(as_one, math.log(like.factor) if like else None)
-    known = _nearest(device, moves)
-    if known:
-        return spread._replace(factor=spread.factor * math.exp(moves[known]))
+    for known in (device, *moves):  # this GPU, or one with the same chip
+        if known in moves and _chip(known) == _chip(device):
+            return spread._replace(factor=spread.factor * math.exp(moves[known]))
     return spread._replace(deviation=math.hypot(spread.deviation, OTHER_GPU))
-
-
-def _nearest(device: str, known: Collection[str]) -> str | None:
-    """Return the known GPU that is this one or has the same chip."""
-    return next((name for name in (device, *known) if name in known and _chip(name) == _chip(device)), None)
 
 
 def _chip(device: str) -> str:
@@ -170,7 +165,6 @@ def _covering(distances: Sequence[float]) -> float:
 
 @cache
 def known_residuals() -> tuple[Residual, ...]:
-    """Return the residuals that ship."""
     return rows_of(RESIDUALS_FILE, Residual)
 
 

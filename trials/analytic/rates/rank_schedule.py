@@ -107,7 +107,8 @@ class _Sharded:
     backward: float
 
     def expose(self, exposed: dict[str, float]) -> None:
-        """Add the communication that computation does not hide, by part."""
+        """Add the communication that computation does not hide, by part. `now` is the time of the computation,
+        `link` when all that was sent has arrived, `began` when the latest block of forward began."""
         micro = self.config.accumulate
         blocks = self.config.num_layers or max((one.count // micro for one in self.sent if one.count > 1), default=1)
         gather = {phase: self._each("all_gather", phase) for phase in ("forward", "backward")}

@@ -133,7 +133,6 @@ class Rates:
         return "datasheet" if "datasheet" in self.hardware.sources["products"] else "public"
 
     def of(self, operator: Operator) -> Cost:
-        """Return the cost of one repetition of an operator."""
         found = self._known.get(operator)
         if found is None:
             found = self._known[operator] = self._cost(operator)

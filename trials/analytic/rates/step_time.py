@@ -29,8 +29,6 @@ def limits(whole: Work, update: Work) -> tuple[float, float]:
 
 
 class Cost(NamedTuple):
-    """What one operator costs."""
-
     seconds: float
     """Time of one repetition on the device, without its launch."""
     source: str

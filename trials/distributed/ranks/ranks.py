@@ -165,7 +165,6 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
 
 
 def has_failed(rows: list[Row]) -> bool:
-    """Whether these are the rows of a workload that failed."""
     last = rows[-1] if rows else None
     return isinstance(last, Record) and last.status != Status.OK
 

@@ -146,11 +146,10 @@ class Experts(nn.Module):
             weight, chosen = scores.T.topk(each, dim=-1)  # (experts, each)
             taken = tokens[chosen]  # (experts, each, d_model)
             hidden = torch.bmm(taken, self.w1)
-            hidden = functional.gelu(hidden, approximate="tanh") if self.w3 is None else _gate(hidden, taken, self.w3)
+            if self.w3 is None:
+                hidden = functional.gelu(hidden, approximate="tanh")
+            else:
+                hidden = hidden * torch.sigmoid(hidden) * torch.bmm(taken, self.w3)
             made = torch.bmm(hidden, self.w2) * weight[..., None]
             mixed = torch.zeros_like(tokens, dtype=made.dtype)
             return mixed.index_add(0, chosen.flatten(), made.flatten(0, 1)).view_as(x).to(x.dtype)
-
-
-def _gate(hidden: Tensor, taken: Tensor, w3: Tensor) -> Tensor:
-    return hidden * torch.sigmoid(hidden) * torch.bmm(taken, w3)

@@ -40,8 +40,5 @@ def varied_batches(
     for batch in source:
         inputs, targets = (torch.randint(vocabulary, batch.shape, device=device) for _ in "xy")
         yield VariedBatch(
-            batch=batch,
-            inputs=inputs,
-            targets=targets,
-            masks=masks_of(config, batch, device, dtype) if is_own else {},
+            batch=batch, inputs=inputs, targets=targets, masks=masks_of(config, batch, device, dtype) if is_own else {}
         )

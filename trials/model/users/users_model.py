@@ -55,7 +55,8 @@ def give_hidden(model: nn.Module, reference: str) -> Tensor:
     if head is not None and getattr(head, "bias", None) is None:
         with torch.no_grad():
             watching = head.register_forward_hook(lambda *call: made.append(call[-1]))
-            output = call_model(model, inputs_of(model), (two := head.weight.new_zeros((1, 2), dtype=torch.long)), two)
+            tokens = head.weight.new_zeros((1, 2), dtype=torch.long)  # two of them, which are the targets, too
+            output = call_model(model, inputs_of(model), tokens, tokens)
             watching.remove()
     if not made or logits_of(output, (1, 2), reference) is not made[-1]:
         raise UnsupportedError(

@@ -156,7 +156,6 @@ def _allocations(config: TrialConfig, shape: Shape) -> Trace:
 
 @lru_cache(maxsize=64)
 def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
-    """Return the shapes of the first steps."""
     if config.batching == "packed":  # all alike, however the documents lie
         return (Shape(config.micro_batch_size, config.context_length),) * steps
     return tuple(Shape(*batch.shape) for batch in islice(batches(config), steps))
@@ -177,32 +176,32 @@ def run_memory(config: TrialConfig) -> Prediction:
     return replace(step, peak=run.peak_allocated - workspaces, reserved=run.peak_reserved - workspaces)
 
 
-def run_fits(config: TrialConfig, room: MemoryLimit) -> bool | None:
+def run_fits(config: TrialConfig, limit: MemoryLimit) -> bool | None:
     """Return whether memory lasts for the steps that a trial runs; None if that depends on less than is known."""
-    family, workspace = varied_memory(config), cublas_workspace(room.device_name)
+    family, workspace = varied_memory(config), cublas_workspace(limit.device_name)
     for unsure, answer in ((-UNSURE_BYTES, True), (UNSURE_BYTES, None)):
-        if family.run(config, room.bytes + unsure, workspace, config.batches).failed_at is None:
+        if family.run(config, limit.bytes + unsure, workspace, config.batches).failed_at is None:
             return answer
     return False
 
 
-def beyond(config: TrialConfig, room: MemoryLimit, largest: Largest) -> NextSizeUp:
+def beyond(config: TrialConfig, limit: MemoryLimit, largest: Largest) -> NextSizeUp:
     """Return what happens with the next size, and the largest one with expandable segments."""
     family = varied_memory(config)
     units = max(largest.sure // family.unit + 1, family.least)
-    found = many_steps(family.sized(units), room)
+    found = many_steps(family.sized(units), limit)
     other = config.allocator != "expandable_segments"
-    expandable = largest_lasting(replace(config, allocator="expandable_segments"), room).sure if other else None
+    expandable = largest_lasting(replace(config, allocator="expandable_segments"), limit).sure if other else None
     return NextSizeUp(units * family.unit, STEPS, RUNS, found.failed / found.runs, found.failed_steps, expandable)
 
 
-def many_steps(config: TrialConfig, room: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
+def many_steps(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
     """Return whether memory lasts for runs of so many steps: of some, if they show whether it does, else of all."""
-    family, workspace = varied_memory(config), cublas_workspace(room.device_name)
+    family, workspace = varied_memory(config), cublas_workspace(limit.device_name)
     found: list[SimulatedRun] = []
-    while len(found) < runs and not (len(found) == SOME_RUNS and _is_clear(found, room)):
+    while len(found) < runs and not (len(found) == SOME_RUNS and _is_clear(found, limit)):
         shuffled = replace(config, seed=config.seed + len(found))
-        found.append(family.run(shuffled, room.bytes, workspace, steps, counts=True))
+        found.append(family.run(shuffled, limit.bytes, workspace, steps, counts=True))
     failed = [one.failed_at + 1 for one in found if one.failed_at is not None]
     return ManySteps(
         steps=steps,
@@ -216,22 +215,22 @@ def many_steps(config: TrialConfig, room: MemoryLimit, steps: int = STEPS, runs:
     )
 
 
-def _is_clear(found: Sequence[SimulatedRun], room: MemoryLimit) -> bool:
+def _is_clear(found: Sequence[SimulatedRun], limit: MemoryLimit) -> bool:
     if any(one.failed or one.retries for one in found):
         return any(one.failed for one in found)
     needed = [one.peak_needed for one in found]
-    return fmean(needed) + AMPLE * stdev(needed) <= room.bytes
+    return fmean(needed) + AMPLE * stdev(needed) <= limit.bytes
 
 
-def largest_lasting(config: TrialConfig, room: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> Largest:
+def largest_lasting(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> Largest:
     """Return the largest batch_size, or batch_tokens, with which memory surely lasts in all runs, and the largest with
     which it may; 0 if none does."""
-    family, workspace = varied_memory(config), cublas_workspace(room.device_name)
+    family, workspace = varied_memory(config), cublas_workspace(limit.device_name)
     runs = 1 if config.batching == "packed" else runs  # all alike
 
     def lasts(units: int, unsure: int, of: int) -> bool:
         seeds = (replace(family.sized(units), seed=config.seed + number) for number in range(of))
-        return all(family.run(one, room.bytes + unsure, workspace, steps).failed_at is None for one in seeds)
+        return all(family.run(one, limit.bytes + unsure, workspace, steps).failed_at is None for one in seeds)
 
     sure = largest_by(family.least, lambda units: lasts(units, -UNSURE_BYTES, 1))
     while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):

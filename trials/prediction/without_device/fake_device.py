@@ -92,33 +92,35 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
     of experts comes from `topk`, `argmax` or `sort`; all of them are expected to be chosen equally often.
     """
     name = schema_name(func).removeprefix("aten::")
-    first = args[0] if args and isinstance(args[0], FakeTensor) else None
-    if first is None or first.constant is not None:
+    given = args[0] if args and isinstance(args[0], FakeTensor) else None
+    if given is None or given.constant is not None:
         return run()
-    mean, choices = (getattr(first, each, None) for each in (MEAN, CHOICES))
-    known = _of_values(mode, name, first, mean, choices)
+    mean, choices = (getattr(given, each, None) for each in (MEAN, CHOICES))
+    known = _of_values(mode, name, given, mean, choices)
     if known is not None:
         return known
     result = run()
-    made = result
+    made: Any = result
     if name in ("topk", "sort", "max") and isinstance(result, tuple):
         values, indices = result
-        made = indices if first.is_floating_point() else values  # sorted integers are indices that were chosen before
+        made = indices if given.is_floating_point() else values  # sorted integers are indices that were chosen before
     is_count = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # a mask may be floating-point numbers
     if not isinstance(made, FakeTensor) or not made.numel() or (made.is_floating_point() and not is_count):
         return result
-    ratio, noted = first.numel() / made.numel(), cast(Any, made)
-    if name in ("topk", "sort", "max", "argmax") and first.is_floating_point():
-        noted.expected_choices = round(ratio * (made.shape[-1] if made.dim() == first.dim() else 1))
-    elif choices:
+    # How many elements of the operand there are for each of the result: those that a sum adds, for instance.
+    ratio, noted = given.numel() / made.numel(), cast(Any, made)
+    if name in ("topk", "sort", "max", "argmax") and given.is_floating_point():
+        # Indices of the chosen: among as many as the operand's last dimension has, which topk shortens.
+        noted.expected_choices = round(ratio * (made.shape[-1] if made.dim() == given.dim() else 1))
+    elif choices:  # what is computed of indices is such a number again; compared with one of them, a mask
         noted.expected_choices = choices
         noted.expected_mean = 1 / choices if name == "eq" else mean
-    if name == "scatter" and isinstance(args[2], Tensor):
+    if name == "scatter" and isinstance(args[2], Tensor):  # ones at these indices
         noted.expected_mean = args[2].numel() / made.numel()
     elif mean is not None:
         mean *= ratio if name in ("sum", "any") else 1.0
         noted.expected_mean = min(1.0, mean) if made.dtype == torch.bool else mean
-        if name == "sum" and made.dim() == 1 and len(made) <= MOST_COUNTS:
+        if name == "sum" and made.dim() == 1 and len(made) <= MOST_COUNTS:  # tokens of each expert: known from here
             parts = min(len(made), choices or len(made))  # a mask may have more classes than there are choices
             return _known(mode, _evenly(round(mean * parts), parts, len(made)).to(made.dtype))
     return result
@@ -137,8 +139,10 @@ def _of_values(
     return _known(mode, _evenly(given.numel(), choices, choices)) if name == "bincount" and choices else None
 
 
-def _evenly(total: int, parts: int, of: int) -> Tensor:
-    return torch.tensor([total * (i + 1) // parts - total * i // parts if i < parts else 0 for i in range(of)])
+def _evenly(total: int, parts: int, length: int) -> Tensor:
+    """Return integers that divide `total` as evenly as possible into `parts`, and zeros up to this length."""
+    ends = [total * number // parts for number in range(parts + 1)]
+    return torch.tensor([ends[i + 1] - ends[i] if i < parts else 0 for i in range(length)])
 
 
 def _known(mode: FakeTensorMode, values: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ it read.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
@@ -70,7 +71,6 @@ class Kernel:
 
     @property
     def operator(self) -> Operator:
-        """What runs."""
         if self.part is None:
             return self.first
         moved = sum(self.read.values()) + sum(self.wrote.values())
@@ -151,9 +151,8 @@ class _Fusion:
         operator = replace(operator, is_compiled=self._is_compiled(operator))
         operands = {self._values.read(storage): size for storage, size in read}
         same = (operator.phase, operator.is_again, block, operator.bytes, *operands)
-        if (
-            operator.is_compiled and operator.name == "_to_copy" and same in self._casts
-        ):  # a compiler casts a value once
+        is_repeated = operator.is_compiled and operator.name == "_to_copy" and same in self._casts
+        if is_repeated:  # a compiler casts a value once
             for (storage, _), value in zip(wrote, self._casts[same], strict=True):
                 self._values.keep(storage, value)
             return
@@ -188,21 +187,22 @@ class _Fusion:
         return joined[0]
 
     def _to_join(self, operands: Iterable[int], part: object) -> list[Kernel]:
-        """Return the kernels that an operator joins, which become one, the latest maker first."""
+        """Return the kernels that an operator joins, which become one, the latest maker first. It joins all makers of
+        its operands that it can, or else one kernel that reads an operand, the latest."""
         makers = list(dict.fromkeys(self._made_by[value].now for value in operands if value in self._made_by))
         readers = (one.now for value in operands for one in reversed(self._read_by.get(value, [])))
-        found: list[Kernel] = []
-        for one in (*reversed(makers), *readers):
-            if one.part != part or one in found:
+        joined: list[Kernel] = []
+        for kernel in (*reversed(makers), *readers):
+            if kernel.part != part or kernel in joined:
                 continue
-            together = {*found, one}
+            together = {*joined, kernel}
             # What must run before the joined kernel may not itself wait for it.
-            before = {other.now for kernel in together for other in kernel.after} | {*makers}
-            if not any(other.needs & kernel.bits for other in before - together for kernel in together):
-                found.append(one)
-                if one not in makers:
+            before = {other.now for one in together for other in one.after} | {*makers}
+            if not any(other.needs & one.bits for other in before - together for one in together):
+                joined.append(kernel)
+                if kernel not in makers:
                     break
-        return found
+        return joined
 
     def _add_operands(self, kernel: Kernel, operands: dict[int, int]) -> None:
         for value, size in operands.items():
@@ -215,24 +215,29 @@ class _Fusion:
                 kernel.after.add(self._made_by[value].now)
 
     def _order(self, kernel: Kernel) -> None:
-        """Note what a kernel comes after, for itself and for those that come after it."""
-        before = kernel.needs
+        """Note what a kernel comes after, for itself and for those that come after it.
+
+        Usually it is the latest kernel, which none comes after. But an operator may have joined an earlier one, or two
+        into one: what this reads now, those that read its values need as well.
+        """
+        needed = kernel.needs
         for maker in {one.now for one in kernel.after} - {kernel}:
             kernel.needs |= maker.needs | maker.bits
-        if kernel.needs != before and kernel is not self._kernels[-1]:
-            for one in self._kernels:
-                if one.needs & kernel.bits:
-                    one.needs |= kernel.needs | kernel.bits
+        if kernel.needs != needed and kernel is not self._kernels[-1]:
+            for later in self._kernels:
+                if later.needs & kernel.bits:
+                    later.needs |= kernel.needs | kernel.bits
 
     def _leave(self, kernel: Kernel) -> None:
-        """Set what the kernel writes. Values that only kernels of backward read are not written but computed again."""
+        """Set what the kernel writes. Values that only kernels of backward read are not written but computed again,
+        unless they are small."""
         largest = max((self._bytes[value] for value in kernel.inside), default=0)
         for value in kernel.inside:
             size = self._bytes[value]
             readers = [one.now for one in self._read_by.get(value, []) if one.now is not kernel]
-            again = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
-            if readers and len(again) == len(readers) and size > SMALL_SHARE * largest:
-                for reader in again:
+            can_recompute = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
+            if readers and len(can_recompute) == len(readers) and size > SMALL_SHARE * largest:
+                for reader in readers:
                     reader.read.pop(value, None)
                     reader.read |= kernel.read  # computing it again reads what its maker read
             elif readers or (value not in self._read_by and value not in kernel.used):
@@ -246,9 +251,7 @@ def _sums_columns(operator: Operator) -> bool:
     if operator.name != "sum" or not operator.shapes or not operator.shapes[0]:
         return False
     shape = operator.shapes[0]
-    elements = 1
-    for length in shape:
-        elements *= length
+    elements = prod(shape)
     size = 4 if operator.dtype == "float32" else 2
     # The bytes beyond those of the input are the result: at most one float32 for each column.
     return 0 < operator.bytes - elements * size <= 4 * shape[-1] < elements

@@ -55,7 +55,7 @@ def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> 
     FlexAttention allocates one float32 per row in forward and in backward."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
-    return _number_per_row(cast(tuple[Tensor, ...], result)) if func in _FUSED else 0
+    return 4 * cast(tuple[Tensor, ...], result)[0].shape[:-1].numel() if func in _FUSED else 0
 
 
 def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
@@ -124,11 +124,6 @@ def _efficient_backward(result: tuple[Tensor, ...]) -> int:
     batch, heads, context, d_head = result[0].shape
     width = 0 if result[0].dtype == torch.float32 else round_up(d_head, 64)
     return 4 * batch * heads * context * (width + 1)
-
-
-def _number_per_row(result: tuple[Tensor, ...]) -> int:
-    """One float32 per row of the output."""
-    return 4 * result[0].shape[:-1].numel()
 
 
 _FUSED = (FLASH, FLASH_BACKWARD, EFFICIENT, EFFICIENT_BACKWARD)

@@ -100,27 +100,34 @@ class Fit(NamedTuple):
 def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
     """Return the fit: the numbers' logarithms deviate from the prediction together, with its variance, and each by
     rounding. The logarithm of the factor is added to those that are moved; over a range of it, the normal density is
-    integrated."""
+    integrated.
+
+    With the numbers' offsets x, 1 for each that is moved in m, and their covariance C, the logarithm of the density is
+    a parabola over the logarithm g of the factor: -(x - g m)' C⁻¹ (x - g m) / 2.
+    """
     names = [*case.observed]
     offsets = [case.observed[name] - (math.log(count) if name in COUNTED else 0.0) - case.shift for name in names]
     moved = [1.0 if name in one.moves else 0.0 for name in names]
-    inverse = [1 / ROUNDING[name] ** 2 for name in names]
-    shared = case.deviation**2 / (1 + case.deviation**2 * sum(inverse))
+    precisions = [1 / ROUNDING[name] ** 2 for name in names]
+    together = case.deviation**2 / (1 + case.deviation**2 * sum(precisions))
 
-    def product(left: list[float], right: list[float]) -> float:  # with the inverse covariance: Sherman and Morrison
-        apart = sum(part * a * b for part, a, b in zip(inverse, left, right, strict=True))
-        sums = [sum(part * a for part, a in zip(inverse, side, strict=True)) for side in (left, right)]
-        return apart - shared * sums[0] * sums[1]
+    def product(left: list[float], right: list[float]) -> float:
+        """left' C⁻¹ right: the inverse of a diagonal matrix and one of rank 1, by Sherman and Morrison."""
+        apart = sum(part * a * b for part, a, b in zip(precisions, left, right, strict=True))
+        sums = [sum(part * a for part, a in zip(precisions, side, strict=True)) for side in (left, right)]
+        return apart - together * sums[0] * sums[1]
 
     bend, slope, square = product(moved, moved), product(moved, offsets), product(offsets, offsets)
+    top = slope / bend
     least, most = math.log(one.least), math.log(one.most)
-    best = min(max(slope / bend, least), most)
-    density = -0.5 * (square - 2 * best * slope + best**2 * bend)
-    if not one.is_exact:
-        ends = [(end - slope / bend) * math.sqrt(bend) for end in (least, most)]
+    best = min(max(top, least), most)
+    if one.is_exact:
+        density = -0.5 * (square - 2 * best * slope + best**2 * bend)
+    else:  # the mean over the range: the area below the parabola's exponential, divided by its width
+        ends = [(end - top) * math.sqrt(bend) for end in (least, most)]
         density = -0.5 * (square - slope**2 / bend) + 0.5 * math.log(2 * math.pi / bend)
         density += _log_normal_between(*ends) - math.log(most - least)
-    return Fit(density - 0.5 * math.log1p(case.deviation**2 * sum(inverse)), math.exp(best))
+    return Fit(density - 0.5 * math.log1p(case.deviation**2 * sum(precisions)), math.exp(best))
 
 
 def _log_normal_between(low: float, high: float) -> float:

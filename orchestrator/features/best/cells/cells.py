@@ -145,19 +145,23 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     """
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])].dropna(subset=_CELL)
     steps = steps.rename(columns={KIND: "kind"}).sort_values("started_at", kind="stable", ignore_index=True)
-    groups = sorted(steps.groupby(_CELL).indices.values(), key=lambda each: each[0])
-    lasts = steps.iloc[[each[-1] for each in groups]].to_dict("records")
-    rows = [*steps[["status", "error", "phase", *_COLUMNS, *VARIATION]].itertuples(index=False)]
-    return [_cell([rows[place] for place in each], last) for each, last in zip(groups, lasts, strict=True)]
+    places = sorted(steps.groupby(_CELL).indices.values(), key=lambda of_cell: of_cell[0])  # of the rows of each cell
+    newest = steps.iloc[[of_cell[-1] for of_cell in places]].to_dict("records")
+    rows = [*steps[[*_COLUMNS, *VARIATION]].itertuples(index=False)]
+    return [_cell([rows[place] for place in of_cell], last) for of_cell, last in zip(places, newest, strict=True)]
 
 
 _CELL = ["trial_id", "mode", "environment_id"]
+"""What identifies a cell."""
 _COLUMNS = (
-    "metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind", "device_name",
-)  # fmt: skip
+    *("status", "error", "phase", "metric", "samples", "process_lengths", "median", "low", "high", "min", "max"),
+    *("processes", "kind", "device_name"),
+)
+"""What is read of every row. Configuration and environment are read of a cell's newest row alone: that takes long."""
 
 
-def _cell(rows: list[Any], last: StoredRow) -> Cell:
+def _cell(rows: list[Any], newest: StoredRow) -> Cell:
+    """rows: of one cell, from the oldest; of several with one value, the newest counts."""
     values: dict[str, Value] = {}
     for row in rows:
         if row.status == Status.OK and row.phase in ("step", "run") and not pd.isna(row.median):
@@ -166,29 +170,34 @@ def _cell(rows: list[Any], last: StoredRow) -> Cell:
             values[f"step.{row.metric}"] = Value(row.median, processes.error(variation), processes)
     if TOKEN_TIME in values:  # batches differ: the peak above is that of the run, and the time that of a real token
         values[WALL_TIME] = values.pop(TOKEN_TIME)
-    end = None if values else next((one for one in reversed(rows) if one.status != Status.OK), None)
+    failures = [] if values else [row for row in rows if row.status != Status.OK]
+    status, error = (failures[-1].status, failures[-1].error) if failures else (Status.OK.value, None)
     return Cell(
-        config=config_of(last),
-        environment=environment_of(last),
-        environment_id=str(last["environment_id"]),
+        config=config_of(newest),
+        environment=environment_of(newest),
+        environment_id=str(newest["environment_id"]),
         values=values,
         processes=max((len(values[name].processes.logs) for name in REPEATED_VALUES if name in values), default=1),
-        status=str(end.status) if end is not None else str(Status.OK.value),
-        reason=None if end is None or pd.isna(end.error) else str(end.error),
+        status=str(status),
+        reason=None if pd.isna(error) else str(error),
     )
 
 
 def _processes(row: Any, variation: Variation) -> Processes:
-    """Return what the processes of a pooled row measured; without an interval, `within` is half the range."""
-    medians = [row.median]
+    """Return what the processes of a pooled row measured. variation: known of them.
+
+    A lone process has an error by its samples. Its interval has that and the variance between processes: what remains
+    without the latter is within. Without an interval, half the range of the samples replaces it.
+    """
+    medians, within = [row.median], 0.0
     if row.processes > 1:
-        ends = np.cumsum(row.process_lengths)[:-1]
-        medians = [float(np.median(one)) for one in np.split(np.asarray(row.samples, dtype=np.float64), ends)]
-        within = 0.0
-    elif row.low > 0:  # the interval of a pooled row has the variance between processes too: what is left is within
-        between = float(reach(np.array(variation.freedom))) * variation.scale
-        within = sqrt(max((log(row.high / row.low) / 2) ** 2 - between**2, 0.0)) / NORMAL
-    else:
-        within = log(row.max / row.min) / 2 if row.min > 0 else 0.0
+        starts = np.cumsum(row.process_lengths)[:-1]
+        samples = np.split(np.asarray(row.samples, dtype=np.float64), starts)
+        medians = [float(np.median(of_process)) for of_process in samples]
+    elif row.low > 0:
+        half, between = log(row.high / row.low) / 2, float(reach(np.array(variation.freedom))) * variation.scale
+        within = sqrt(max(half**2 - between**2, 0.0)) / NORMAL
+    elif row.min > 0:
+        within = log(row.max / row.min) / 2
     logs = tuple(log(max(one, SMALLEST_VALUE)) for one in medians)
     return Processes(logs=logs, within=within, kinds=(row.kind,) * len(logs), device_name=row.device_name)

@@ -72,6 +72,7 @@ def pytorch_snippet(config: TrialConfig) -> str:
         *when(config.accumulate > 1, f"loss = loss / {config.accumulate}"),
         *when(has_gradients, "scaler.scale(loss).backward()" if scales else "loss.backward()"),
     ]
+    # Several micro-batches add up their gradients, so these are cleared before the first or after the update.
     clear = when(has_gradients, "model.zero_grad(set_to_none=True)")
     early, late = (clear, ()) if config.zero_grad == "before_backward" else ((), clear)
     updating = "scaler.step(optimizer)" if scales else "optimizer.step()"

@@ -4,8 +4,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit, key_of
@@ -95,35 +97,65 @@ def search_of(
     """
     # Key of a cell -> its number: first the cells to run, then those that are only known.
     numbers: dict[tuple[str, str], int] = {}
-    of_positions = [numbers.setdefault(_key_of(one), len(numbers)) for one in to_run]
-    first_trials: dict[int, PlannedTrial] = {}
-    for cell, trial in zip(of_positions, to_run, strict=True):
-        first_trials.setdefault(cell, trial)
-    trials = [*first_trials.values()]
-    of_known = [numbers.setdefault(_key(one.config, one.environment_id), len(numbers)) for one in known]
-    only_known = [one for one, cell in zip(known, of_known, strict=True) if cell >= len(trials)]
-    cells = [(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
-    cells += [(one.config, one.environment, one.predicted_peak) for one in only_known]
-    names = [DEVICE, *(name for name in axes_of([config for config, _, _ in cells]) if name != DEVICE)]
-    points = [[device.device_name, *(getattr(config, name) for name in names[1:])] for config, device, _ in cells]
-    rates = DeviceRates()
-    prior = [_expected(aim, rates, *each) for each in cells]
-    unknown = statistics.fmean([one for one in prior if one is not None] or [0.0])
-    # Nothing hides the compilation of a graph from a search.
-    compiling = [graph_seconds(one.trial.config) if estimates[one.index].is_new else 0.0 for one in trials]
-    seconds = [estimates[one.index].seconds + extra for one, extra in zip(trials, compiling, strict=True)]
+    trials: list[PlannedTrial] = []
+    """The first trial of each cell to run."""
+    only_known: list[Cell] = []
+    of_positions, of_known = [], []
+    for trial in to_run:
+        number = numbers.setdefault(_key_of(trial), len(numbers))
+        of_positions.append(number)
+        if number == len(trials):
+            trials.append(trial)
+    for cell in known:
+        number = numbers.setdefault(_key(cell.config, cell.environment_id), len(numbers))
+        of_known.append(number)
+        if number == len(trials) + len(only_known):
+            only_known.append(cell)
+    subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
+    subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known]
+    seconds = [_seconds(one, estimates[one.index]) for one in trials] + [1.0] * len(only_known)  # which do not run
     search = Search(
-        Space.of(names, points),
-        prior=np.array([unknown if one is None else one for one in prior]),
-        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(only_known))]),
+        _space(subjects),
+        prior=_prior(subjects, aim),
+        seconds=np.array(seconds),
         aim=aim,
         cells=of_positions,
         known=variation,
     )
-    for number, one in zip(of_known, known, strict=True):
-        cost = one.cost(aim)
-        search.learn(number, cost.processes if cost and keeps_limit(one, aim) else None)
+    for number, cell in zip(of_known, known, strict=True):
+        cost = cell.cost(aim)
+        search.learn(number, cost.processes if cost and keeps_limit(cell, aim) else None)
     return search
+
+
+class _Subject(NamedTuple):
+    """A cell of a search, measured or not."""
+
+    config: TrialConfig
+    environment: Fingerprint
+    peak: float | None
+    """Predicted bytes."""
+
+
+def _space(subjects: Sequence[_Subject]) -> Space:
+    """Return the cells as points: by their device, and by every other axis."""
+    names = [name for name in axes_of([one.config for one in subjects]) if name != DEVICE]
+    points = [[one.environment.device_name, *(getattr(one.config, name) for name in names)] for one in subjects]
+    return Space.of([DEVICE, *names], points)
+
+
+def _seconds(planned: PlannedTrial, estimate: Estimate) -> float:
+    """Return how long a trial takes with the compilation of its graph: nothing hides that from a search."""
+    compiling = graph_seconds(planned.trial.config) if estimate.is_new else 0.0
+    return max(estimate.seconds + compiling, 1e-3)
+
+
+def _prior(subjects: Sequence[_Subject], aim: Aim) -> NDArray[np.float64]:
+    """Return the expected logarithm of the cost of each cell; of an unknown one the mean of the others."""
+    rates = DeviceRates()
+    expected = [_expected(aim, rates, *one) for one in subjects]
+    mean = statistics.fmean([one for one in expected if one is not None] or [0.0])
+    return np.array([mean if one is None else one for one in expected])
 
 
 def _expected(

@@ -12,12 +12,15 @@ from lmsweep.trials.spec.model_sizes import SIZES
 
 
 def _time(table: TableResults, row: pd.Series, **other: Any) -> pd.Series | None:
+    """Return our time beside the published one of the same line. other: conditions that differ from the row's."""
     pair = table.beside(row, **other)
     phase = None if pair is None else pair["phase"].replace("forward_backward", "step")
     return None if pair is None else table.stored(pair, f"{phase}.time")
 
 
 def _statistic(of: Callable[[pd.Series], float]) -> Maker:
+    """Make a number of the row of our time."""
+
     def make(table: TableResults, row: pd.Series) -> Here | None:
         time = _time(table, row)
         return None if time is None else Here(float(of(time)))

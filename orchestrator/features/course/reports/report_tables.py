@@ -25,20 +25,11 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
     lines = [(row, counterpart(here, row), measure_of(row)) for _, row in rows.iterrows()]
     keys = [*layout.rows, *layout.cols]
     shown = rows[keys].astype(object).where(rows[keys].notna(), "").assign(value=rows["metric"].map(value_of))
-    keyed = [
-        {**key, "number": number, **cell}
-        for number, (key, line) in enumerate(zip(shown.to_dict("records"), lines, strict=True))
-        for cell in _cells(*line)
-    ]
+    keyed = []
+    for number, (key, line) in enumerate(zip(shown.to_dict("records"), lines, strict=True)):
+        keyed += [{**key, "number": number, **cell} for cell in _cells(*line)]
     cells = pd.DataFrame(keyed)
-    of = {name: place for place, name in enumerate((PUBLISHED, HERE, RATIO))}
-    columns = cells.assign(place=cells["of"].map(of))
-    groups = columns.groupby(layout.cols, sort=False).ngroup() if layout.cols else pd.Series(0, cells.index)
-    order = columns["value"].map({value: place for place, value in enumerate(columns["value"].unique())})
-    place = pd.DataFrame({"group": groups, "of": columns["place"], "value": order})
-    index = pd.MultiIndex.from_arrays(
-        [cells.groupby(layout.rows, sort=False).ngroup(), place.groupby(list(place)).ngroup()], names=["row", "column"]
-    )
+    index = _positions(cells, layout)
     notes = []
     for column, every in (("published", PUBLISHED), ("here", HERE)):
         shared, cells["flags"] = _shared(cells, every)
@@ -59,6 +50,17 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
         title=f"{name}: published ({hardware}) and here{f' ({devices})' if devices else ''}",
         notes=tuple(notes),
     )
+
+
+def _positions(cells: pd.DataFrame, layout: Layout) -> pd.MultiIndex:
+    """Return the row and the column of each cell, by number. Columns: by the keys of the layout as they come, within
+    these by PUBLISHED, HERE and RATIO, within these by value."""
+    keys = cells.groupby(layout.cols, sort=False).ngroup() if layout.cols else pd.Series(0, cells.index)
+    sides = cells["of"].map({name: place for place, name in enumerate((PUBLISHED, HERE, RATIO))})
+    values = cells["value"].map({value: place for place, value in enumerate(cells["value"].unique())})
+    columns = pd.DataFrame({"keys": keys, "of": sides, "value": values})
+    rows = cells.groupby(layout.rows, sort=False).ngroup()
+    return pd.MultiIndex.from_arrays([rows, columns.groupby(list(columns)).ngroup()], names=["row", "column"])
 
 
 def counted(table: Table) -> tuple[int, int]:
