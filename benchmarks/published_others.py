@@ -141,14 +141,15 @@ def _cell(row: dict[str, str], first: str) -> OtherCell:
 
 
 def _neusight(row: dict[str, str]) -> Wanted:
-    """Forward and backward alone: the forward times have allocations of the driver in them. Four GPUs run whole steps
-    of Megatron's GPT, for which lmsweep's model of that size stands: no other is divided."""
+    """Forward and backward alone: the forward times have allocations of the driver in them. Four GPUs run Megatron's
+    GPT (core_r0.5.0, collect_label_distributed.py), for which lmsweep's model of that size stands: no other is divided.
+    In float32 its attention is written out around PyTorch's softmax."""
     if row["parallelism"].startswith("tensor parallel 4"):
         width = int(row["d_model"])
         return {"d_model": width, "d_ff": 4 * width, "num_layers": row["n_layer"], "num_heads": row["n_head"],
-                "vocab_size": 50688, "feed_forward": "gelu", "attention": "naive", "precision": "fp32",
-                "loss": "eager", "context_length": row["seq_len"], "batch_size": row["batch"], "world_size": 4,
-                "tp": 4, "ddp": "naive"}, "TP"  # fmt: skip
+                "vocab_size": 50688, "feed_forward": "gelu", "attention": "naive_softmax", "precision": "fp32",
+                "mode": "forward_backward", "loss": "eager", "context_length": row["seq_len"],
+                "batch_size": row["batch"], "world_size": 4, "tp": 4, "ddp": "naive"}, "TP"  # fmt: skip
     if row["model"] not in NEUSIGHT or row["n_gpus"] != "1":
         return {}, "this model is not expressed here, or stages of Megatron, or its replicas"
     return {"model": f"hf:{NEUSIGHT[row['model']]}.json", "attention": "naive", "precision": "fp32",

@@ -13,6 +13,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+from benchmarks.divided_layers import divided_cells, operators_of
 from benchmarks.prime_rl import as_it_runs, waits
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from benchmarks.published_others import DOUBTED, READERS, OtherCell, other_cells
@@ -23,7 +24,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_named, find_device
 from lmsweep.trials.analytic.rates.intervals import Residual
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
-from lmsweep.trials.analytic.rates.rank_schedule import DTENSOR_LAUNCHES, rank_time
+from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.code.digest import code_folder
@@ -157,11 +158,10 @@ def _step(cell: OtherCell, device: Device) -> tuple[str, float, float]:
         operators = as_collected(operators)
     alone, least = step_time(operators, rates), sum(_least(one, device) for one in operators)
     if config.world_size > 1:
-        ranks = rank_time(operators, rates, config)
+        ranks = rank_time(operators, rates, config).elsewhere
         linked = "ranks" if device.name in LINKS else "PCIe"  # how such cards are connected is not known
         linked = "TP" if config.tp > 1 else linked  # another model stands for what ran: nothing is learned from it
-        host = ranks.launching / (DTENSOR_LAUNCHES if config.tp > 1 else 1.0)  # Megatron's layers are no DTensor
-        return "host" if SLOW_HOST * host > ranks.busy else linked, ranks.at(1.0) + waiting, least
+        return "host" if SLOW_HOST * ranks.launching > ranks.busy else linked, ranks.at(1.0) + waiting, least
     known = rates.level(alone.product_type)
     level = "host" if SLOW_HOST * alone.launching > alone.computing else "others" if known == "measured" else known
     return level, alone.computing + waiting, least
@@ -279,6 +279,24 @@ def ranks_cells(folder: Path) -> Iterator[Cell]:
                    published=cell.seconds, predicted=time.seconds)  # fmt: skip
 
 
+def tensor_parallel_cells() -> Iterator[Cell]:
+    """Yield the steps with divided layers. Where the host of the trainer may decide, they are listed apart."""
+    for cell, network in divided_cells():
+        device, why = device_named(cell.device), cell.why
+        assert device is not None
+        if cell.config and not why:
+            operators = operators_of(cell)
+            time = rank_time(operators, rates_of(device, network), cell.config)
+            time = time if cell.source == "torchtitan" else time.elsewhere
+            why = "its host is not known, and may decide" if SLOW_HOST * time.launching > time.busy else None
+        if why or cell.config is None:
+            print(f"apart: {cell.source} {device.name} {cell.what}: {why}")
+            continue
+        yield Cell(level="TP", source=cell.source, device=device.name, what=cell.what, published=cell.published,
+                   predicted=time.at(1.0), kind=cell.kind,
+                   roofline=sum(_least(one, device) for one in operators))  # fmt: skip
+
+
 def pair_cells() -> Iterator[Cell]:
     """Yield the measured steps of two ranks, where even a slow host does not decide."""
     for name in PAIRS:
@@ -343,6 +361,7 @@ GROUPS: dict[str, Callable[[Path, int], Iterator[Cell]]] = {
     "course": lambda _, __: course_cells(),
     "attention": lambda _, __: attention_cells(),
     "pairs": lambda _, __: pair_cells(),
+    "tensor-parallel": lambda _, __: tensor_parallel_cells(),
     "unseen": lambda _, __: unseen_cells(),
     "products": lambda folder, _: product_cells(folder),
     "compiled": lambda folder, _: compiled_cells(folder),

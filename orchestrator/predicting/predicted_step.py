@@ -28,7 +28,7 @@ class PredictedStep:
     @property
     def elsewhere(self) -> Sure:
         """Return its seconds as other trainers run it, and the 95 % interval: at least as wide as this loop's own."""
-        own, others = self.sure, self.others.of(self.ranks or self.time)
+        own, others = self.sure, self.others.of(self.ranks.elsewhere if self.ranks else self.time)
         low, high = (others.seconds * end / own.seconds for end in (own.low, own.high))
         return Sure(others.seconds, min(others.low, low), max(others.high, high))
 

@@ -272,6 +272,17 @@ def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_proces
     assert slow.seconds - fast.seconds == pytest.approx(WAIT_PER_LAUNCH * fast.launching)
 
 
+def test_other_trainers_launch_divided_layers_without_dtensors() -> None:
+    asked = ["workloads=ddp", "device=cuda", "world_size=8", "ddp=naive", "d_model=512", "d_ff=1024", "num_layers=4",
+             "num_heads=8", "vocab_size=1024", "context_length=512", "batch_size=1", "precision=bf16"]  # fmt: skip
+    divided, whole = (single_trial([*asked, f"tp={tp}"]).config for tp in (8, 1))
+    time = rank_time(step_operators(divided), rates_of(H100), divided)
+    assert time.is_host_bound and time.launching > 5 * time.elsewhere.launching
+    assert time.elsewhere.busy == time.busy and time.elsewhere.seconds < time.seconds
+    plain = rank_time(step_operators(whole), rates_of(H100), whole)
+    assert plain.elsewhere == plain
+
+
 def test_a_host_whose_launches_were_measured_decides_within_a_fifth_and_an_unknown_one_widens_the_interval() -> None:
     (known,) = errors_of("h200-x2-xl", host=2.4, model="xl", which=slice(1, 2))
     (unknown,) = errors_of("h200-x2-xl", host=None, model="xl", which=slice(1, 2))

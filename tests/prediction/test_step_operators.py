@@ -20,6 +20,9 @@ from tests.support.whole_steps import named
 pytestmark = pytest.mark.usefixtures("one_core")
 
 
+PASSES = ("forward", "backward")
+
+
 def total(operators: Operators, **wanted: Any) -> int:
     chosen = [one for one in operators if all(getattr(one, name) == value for name, value in wanted.items())]
     return sum(one.count * one.flops for one in chosen)
@@ -101,6 +104,25 @@ def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less(
         sum(one.calls * one.count for one in step_operators(small(compile=way))) for way in ("none", "block", "model")
     ]
     assert calls == [0, 2 * 5, 2], "forward and backward of each block, or of the model"
+
+
+def test_compiled_code_of_a_micro_batch_neither_fuses_with_the_next_nor_is_called_with_it() -> None:
+    one, two, three = (
+        step_operators(small(compile="block", precision="bf16_pure", accumulate=times, batch_size=times))
+        for times in (1, 2, 3)
+    )
+
+    def in_blocks(operators: Operators, of: str) -> list[int]:
+        found = [each for each in operators if ".*" in each.module and each.phase != "optimizer"]
+        return [sum(getattr(each, of) * each.count for each in found if each.phase == phase) for phase in PASSES]
+
+    assert in_blocks(three, "calls") == [3 * 5, 3 * 5]
+    forward, backward = in_blocks(one, "bytes")
+    assert in_blocks(three, "bytes")[0] == 3 * forward
+    added = in_blocks(two, "bytes")[1] - 2 * backward
+    weights = 5 * (4 * 64**2 + 3 * 64 * 96)
+    assert added == pytest.approx(3 * 2 * weights, rel=0.01), "it reads both gradients and writes their sum"
+    assert in_blocks(three, "bytes")[1] == 3 * backward + 2 * added
 
 
 @pytest.mark.parametrize("fields", [{"loss": "liger"}, {"loss": "compiled"}, {"optimizer": "adamw_8bit"}], ids=str)

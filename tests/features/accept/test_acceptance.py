@@ -237,7 +237,7 @@ def test_an_h200_takes_what_public_rates_say_of_products_copies_and_collectives(
     found = accept(measured("h200-accept"), [seen()], device("H200 SXM"), shipped=())
     parts = {part.part: part for _, one in found.units for part in one.parts if part.against}
     assert set(parts) == {"product", "copy", "all-reduce", "all-gather"}
-    assert all(abs((part.ratio or 0) - 1) < 0.03 for part in parts.values())
+    assert all(abs((part.ratio or 0) - 1) < 0.05 for part in parts.values())
 
 
 @pytest.mark.slow

@@ -18,14 +18,13 @@ SHARE_OF_LINK = 0.77
 """Share of a link's datasheet bandwidth that large collectives reach: 348 of 450 GB/s (`h200-x2-ddp`)."""
 HOP_SECONDS = 6e-6
 """Latency of one step of a collective between nodes. The number of steps grows with the logarithm of the nodes."""
-SHARES_OF_PCIE = {2: 0.62, 4: 0.26, 8: 0.13}
+SHARES_OF_PCIE = {2: 0.62, 4: 0.48, 8: 0.38}
 """Ranks of one node -> share of PCIe's datasheet bandwidth that collectives reach between cards without links of their
-own, from those published of L40S (0.64, 0.16, 0.045) and RTX PRO 6000 Server (0.61, 0.41, 0.38): geometric means. How
-the cards share switches and sockets decides for more than two."""
+own: medians of L40S (0.64, 0.16, 0.045), RTX PRO 6000 Server (0.61, 0.41, 0.38), RTX 5090 (0.56 and 0.44, NVIDIA/nccl
+issue 1639) and A100 beyond their bridges (0.63 of three, nccl-tests issue 178). How the cards share switches and
+sockets decides for more than two: those of the L40S seem to exchange through the host."""
 SHARE_OF_NETWORK = 0.85
 """Share of the adapters' bandwidth that large collectives between nodes reach."""
-SHARE_OF_SMALLEST = 0.6
-"""Time without data over that of 1 MiB, the smallest published message."""
 
 
 class Point(NamedTuple):
@@ -70,16 +69,11 @@ def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
     if found:
         nearest = min(found, key=lambda known: (abs(math.log(known / max(ranks, 2))), -known))
         points = {kind: in_order(of_kind) for kind, of_kind in found[nearest].items()}
-        for of_kind in points.values():
-            of_kind.insert(0, Point(1024, SHARE_OF_SMALLEST * of_kind[0].seconds))
         largest = points["all_reduce"][-1]
         words = f"published collectives between {nearest} {device.name} (AIConfigurator)"
         bandwidth = bus_factor("all_reduce", nearest) * largest.size / largest.seconds
-        if nearest != ranks:
-            points = {
-                kind: [Point(one.size, one.seconds * _grown(kind, nearest, ranks)) for one in of_kind]
-                for kind, of_kind in points.items()
-            }
+        grown = {kind: bus_factor(kind, ranks) / bus_factor(kind, nearest) for kind in points}
+        points = {kind: [Point(size, grown[kind] * seconds) for size, seconds in points[kind]] for kind in points}
         return CollectiveTimes(bandwidth=bandwidth, measured=points, source=words)
     if device.name in LINKS:
         return from_datasheet(LINKS[device.name], device.name)
@@ -89,7 +83,7 @@ def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
 def _over_pcie(device: Device, ranks: int) -> CollectiveTimes:
     share = SHARES_OF_PCIE[min((2, 4, 8), key=lambda known: abs(math.log(known / max(ranks, 2))))]
     words = (
-        f"{share:.0%} of PCIe {device.chip.pcie}'s {host_link(device) / 1e9:g} GB/s, as published for two other cards"
+        f"{share:.0%} of PCIe {device.chip.pcie}'s {host_link(device) / 1e9:g} GB/s, as published for four other cards"
     )
     return CollectiveTimes(bandwidth=share * host_link(device), measured={}, source=words)
 
@@ -146,11 +140,6 @@ def bus_factor(collective: Collective, ranks: int) -> float:
     if collective in ("broadcast", "send_recv"):
         return 1.0
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
-
-
-def _grown(kind: Collective, known: int, ranks: int) -> float:
-    collective: Collective = "all_reduce" if kind == "all_reduce" else "all_gather"
-    return bus_factor(collective, ranks) / bus_factor(collective, known)
 
 
 def _link_name(name: str) -> str:

@@ -32,6 +32,8 @@ class RankTime:
     """Time of the device in forward and backward, with the communication that computation does not hide."""
     launching: float
     """Time in which the host launches forward and backward."""
+    launching_elsewhere: float
+    """The same as trainers do whose divided layers are no DTensors, such as Megatron-LM."""
     after: float
     """Time of the device and of communication after backward."""
     exposed: Mapping[str, float]
@@ -45,6 +47,10 @@ class RankTime:
     @property
     def is_host_bound(self) -> bool:
         return self.launching > self.busy
+
+    @property
+    def elsewhere(self) -> "RankTime":
+        return replace(self, launching=self.launching_elsewhere)
 
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step, as `StepTime.at`."""
@@ -78,15 +84,14 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
         after = _replicated(config, others, seconds, behind, exposed)
     hidden = max(0.0, sum(seconds.values()) - sum(exposed.values()))
     exposed["computation beside communication"] = INTERFERENCE * hidden
-    launching = math.fsum(
-        part.launching * (DTENSOR_LAUNCHES if config.tp > 1 and _is_eager(part.operator) else 1.0)
-        for part in alone.parts
-        if part.operator.phase != "optimizer"
-    )
+    launched = [(one.operator, one.launching) for one in alone.parts if one.operator.phase != "optimizer"]
+    dtensors = DTENSOR_LAUNCHES if config.tp > 1 else 1.0
+    calls = {one: one.count * rates.launch(replace(one, name="all_reduce")) for one in within}  # nothing but a call
     return RankTime(
         time=alone,
         busy=forward + backward + sum(exposed.values()) - after,
-        launching=launching,
+        launching=math.fsum(seconds * (dtensors if _is_eager(one) else 1.0) for one, seconds in launched),
+        launching_elsewhere=math.fsum(calls.get(one, seconds) for one, seconds in launched),
         after=updating + after,
         exposed={name: value for name, value in exposed.items() if value > 0},
     )

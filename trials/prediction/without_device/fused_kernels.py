@@ -45,8 +45,8 @@ class Kernel:
     first: Operator
     part: object
     """Only kernels of the same part fuse. A kernel without a part, such as a matrix product, never does."""
-    block: str
-    """The layer; empty outside of layers, and where the whole model is one graph."""
+    call: tuple[object, ...]
+    """Phase, layer and micro-batch: what one call of compiled code runs."""
     after: set["Kernel"] = field(default_factory=set)
     """Kernels that make the values it reads."""
     bits: int = 0
@@ -119,12 +119,11 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
 
 def _called(kernels: Iterable[Kernel]) -> Iterator[Operator]:
     """Yield what runs, with the calls of compiled code at the first kernel of each."""
-    known: set[tuple[str, bool, str]] = set()
+    known: set[tuple[object, ...]] = set()
     for kernel in kernels:
         one = kernel.operator
-        call = one.phase, one.is_again, kernel.block
-        if one.is_compiled and call not in known:
-            known.add(call)
+        if one.is_compiled and kernel.call not in known:
+            known.add(kernel.call)
             one = replace(one, calls=2 if one.is_again else 1)  # a checkpoint calls forward through hooks of its own
         yield one
 
@@ -144,6 +143,8 @@ class _Fusion:
         """Of each value that an operator made."""
         self._casts: dict[tuple[object, ...], list[int]] = {}
         """What was computed, by its operand and its size -> the values that it made."""
+        self._phases = ("forward", 0)
+        """The latest phase, and how many micro-batches ended before it."""
 
     def take(self, seen: Seen) -> None:
         """Take the operator that ran next: it joins kernels, or becomes one."""
@@ -175,12 +176,15 @@ class _Fusion:
 
     def _kernel_of(self, operator: Operator, block: str, operands: dict[int, int]) -> Kernel:
         """Return the kernel that an operator becomes a part of."""
+        latest, ended = self._phases
+        self._phases = operator.phase, ended + (operator.phase == "forward" and latest == "backward")
+        call = operator.phase, operator.is_again, block, self._phases[1]
         part: object = None
         if class_of(operator) == "compiled" and operator.name not in UNFUSED:
-            part = object() if _sums_columns(operator) else (operator.phase, operator.is_again, block)
+            part = object() if _sums_columns(operator) else call
         joined = [] if part is None else self._to_join(operands, part)
         if not joined:
-            self._kernels.append(Kernel(first=operator, part=part, block=block, bits=1 << len(self._kernels)))
+            self._kernels.append(Kernel(first=operator, part=part, call=call, bits=1 << len(self._kernels)))
             return self._kernels[-1]
         for one in joined[1:]:
             joined[0].merge(one)
