@@ -159,6 +159,14 @@ TENSOR: dict[str, dict[str, Any]] = {
 }
 
 
+if find_spec("peft"):
+    TENSOR["adapted"] = {"tp": 2, "ddp": "naive", "adapter": "lora", "adapter_args": '{"rank": 4}'}
+    TENSOR["some layers adapted, checkpointed"] = TENSOR["accumulated, checkpointed"] | {
+        "adapter": "lora",
+        "adapter_args": '{"rank": 3, "targets": ["query", "output", "w3"]}',
+    }
+
+
 def test_after_three_steps_ranks_that_share_layers_have_the_weights_of_one_process():
     check(SMALL, TENSOR)
 

@@ -170,11 +170,7 @@ def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operato
             return
         yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)
         return
-    rows: tuple[Row, ...] = (
-        Row("_foreach_mul_", 2, 2),
-        Row("_foreach_lerp_", 2, 3),
-        Row("_foreach_sqrt", 3, 2),
-    )
+    rows: tuple[Row, ...] = (Row("_foreach_mul_", 2, 2), Row("_foreach_lerp_", 2, 3), Row("_foreach_sqrt", 3, 2))
     for row in (*rows, Row("_foreach_addcdiv_", 1, 4)):
         yield from form.rows(count, row._replace(moved=row.moved * form.wide))
 

@@ -91,8 +91,11 @@ def of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
         return
     if ADAPTERS[c.adapter].stored_bits and c.device_type != "cuda":
         yield f"adapter {c.adapter} stores weights in 4 bits, whose kernels need device: cuda, not {c.device_type}"
-    if c.tp > 1:
-        yield f"adapter {c.adapter} is not measured with tp, which divides the layers that it is beside"
+    if c.tp > 1 and c.adapter != "lora":
+        parts = "rows, whose norms it trains" if ADAPTERS[c.adapter].magnitudes else "blocks of 64 weights"
+        yield f"adapter {c.adapter} is not measured with tp, which divides its {parts}; use lora"
+    if c.tp > 1 and c.adapter_arguments.dropout:
+        yield "adapter_args.dropout would with tp draw other numbers for parts of a layer than for all of it; use 0"
     if ADAPTERS[c.adapter].stored_bits and c.compile != "none":
         yield f"adapter {c.adapter} is not measured with compile: the kernels for 4 bits are not torch.compile's"
     if ADAPTERS[c.adapter].stored_bits and c.gather == "bf16":
