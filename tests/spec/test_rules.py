@@ -127,7 +127,7 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("timing", {"adapter": "qlora", "compile": "block"}, "not measured with compile"),
     ("ddp", {"adapter": "qlora", "ddp": "fsdp", "world_size": 2, "gather": "bf16", "precision": "bf16"}, "convert"),
     ("ddp", {"adapter": "qlora", "ddp": "naive", "world_size": 2, "tp": 2}, "divides its blocks of 64 weights"),
-    ("ddp", {"adapter": "dora", "ddp": "naive", "world_size": 2, "tp": 2}, "divides its rows, whose norms it trains; use lora"),
+    ("ddp", {"adapter": "dora", "ddp": "naive", "world_size": 2, "tp": 2}, "rows, whose norms it trains; use lora"),
     (
         "ddp",
         {"adapter": "lora", "ddp": "naive", "world_size": 2, "tp": 2, "adapter_args": '{"dropout": 0.1}'},
