@@ -12,9 +12,9 @@ import pytest
 from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
 from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.ranks.comm_count import message_of
 from lmsweep.trials.machine.torch_private import TorchDispatchMode
+from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 from tests.features.ddp.test_sharding import SMALL, check, in_ranks

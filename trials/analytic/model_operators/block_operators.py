@@ -114,11 +114,7 @@ def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, 
         rows += [(hidden, Row("", 1, 2 * wide + narrow)), (rotated, Row("", 1, 2 * narrow + (narrow == 2)))]
         rows += [(inner, Row("", 1, (gates + 1) * narrow)), (merged, Row("", 1, 2 * narrow))]
     else:
-        rows = [
-            (rotated, Row("", 1, 2 * narrow)),
-            (merged, Row("", 2, 2 * narrow)),
-            (hidden, Row("", 2, 4)),
-        ]
+        rows = [(rotated, Row("", 1, 2 * narrow)), (merged, Row("", 2, 2 * narrow)), (hidden, Row("", 2, 4))]
         rows += [(hidden, Row("", 2, 5 * wide + 2.5 * narrow)), (hidden, Row("", int(form.casts), 6))]
         rows += [(inner, Row("", 1, (2 * gates + 1) * narrow))]
     for place, (elements, row) in enumerate(rows):

@@ -138,12 +138,7 @@ def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Itera
         return
     if form.is_forward:
         yield from form.rows(logits, Row("_to_copy", copy, 6), dtype=form.dtype)
-        eager: tuple[Row, ...] = (
-            Row("max", 1, 4),
-            Row("sub", 2, 8, "strided"),
-            Row("exp", 1, 8),
-            Row("sum", 1, 4),
-        )
+        eager: tuple[Row, ...] = (Row("max", 1, 4), Row("sub", 2, 8, "strided"), Row("exp", 1, 8), Row("sum", 1, 4))
         yield from form.rows(logits, *(eager if loss != "cross_entropy" else (Row("_log_softmax", 1, 8),)))
         return
     eager = (

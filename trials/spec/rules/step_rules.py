@@ -136,8 +136,8 @@ def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
             f"offload {c.offload} is measured in one process: weights that ranks gather look like activations; use "
             "offload: block_inputs with checkpointing: block"
         )
-    if w.has_ranks and way.updates:
-        yield f"offload {c.offload} is measured in one process, whose weights are whole; use ddp fsdp without it"
+    if w.has_ranks and way.updates and not c.fully_shards:
+        yield f"offload {c.offload} with ddp {c.ddp} would update all weights on the host once per rank; use ddp fsdp"
     if c.capture != "none":
         yield f"offload {c.offload} waits for copies to the host, which CUDA graphs cannot record"
     if way.saved and c.mode == "forward":
