@@ -278,7 +278,8 @@ def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_proces
     ("targets", "measured"), [("[]", 0.52), ('["query", "value"]', 0.88), ('["w1", "w2", "w3"]', 0.70)]
 )
 def test_layers_with_adapters_cost_the_host_less_than_those_that_dtensor_divides(targets: str, measured: float) -> None:
-    """measured: seconds of one core of a rank over those of one process, over the same without adapters."""
+    """measured: seconds of a rank over those of one process, over the same without adapters, on one core of an AMD EPYC
+    (2026-11-28), with PyTorch's process group that sends nothing."""
     plain = TrialConfig(d_model=32, d_ff=64, num_layers=6, num_heads=4, vocab_size=50, context_length=8, batch_size=1,
                         precision="bf16", attention="sdpa", mode="forward_backward", device="cuda")  # fmt: skip
     rates = rates_of(H100)

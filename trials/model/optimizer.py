@@ -53,8 +53,8 @@ class OptimizerOfCopies(torch.optim.Optimizer):
         self._weights, self._on_host = weights, on_host
         self._step_supports_amp_scaling = not on_host
         own = [part_of(weight.detach()) for weight in weights]
-        has_values = not (on_host and isinstance(own[0], FakeTensor))
-        self._copies = [nn.Parameter(self._empty(one).copy_(one)) for one in own if has_values]
+        is_fake = on_host and isinstance(own[0], FakeTensor)
+        self._copies = [nn.Parameter(self._empty(one).copy_(one)) for one in own if not is_fake]
         self.parts = [make(self._copies)] if self._copies else []
         """None for fakes, which have no values, and the host's memory does not count."""
         self.state.update({} if on_host else {weight: {"copy": self._copies[i]} for i, weight in enumerate(weights)})

@@ -107,10 +107,7 @@ def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, 
     """Yield the kernels that Inductor generates for a block."""
     wide, narrow = form.wide, form.narrow
     if form.is_forward:
-        rows: list[tuple[int, Row]] = [
-            (hidden, Row("", 1, wide + narrow)),
-            (hidden, Row("", 1, 2 * (wide + narrow))),
-        ]
+        rows: list[tuple[int, Row]] = [(hidden, Row("", 1, wide + narrow)), (hidden, Row("", 1, 2 * (wide + narrow)))]
         rows += [(hidden, Row("", 1, 2 * wide + narrow)), (rotated, Row("", 1, 2 * narrow + (narrow == 2)))]
         rows += [(inner, Row("", 1, (gates + 1) * narrow)), (merged, Row("", 1, 2 * narrow))]
     else:

@@ -91,9 +91,8 @@ def of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
         return
     if ADAPTERS[c.adapter].stored_bits and c.device_type != "cuda":
         yield f"adapter {c.adapter} stores weights in 4 bits, whose kernels need device: cuda, not {c.device_type}"
-    if c.tp > 1 and c.adapter != "lora":
-        parts = "rows, whose norms it trains" if ADAPTERS[c.adapter].magnitudes else "blocks of 64 weights"
-        yield f"adapter {c.adapter} is not measured with tp, which divides its {parts}; use lora"
+    if c.tp > 1 and ADAPTERS[c.adapter].whole:
+        yield f"adapter {c.adapter} is not measured with tp, which divides its {ADAPTERS[c.adapter].whole}; use lora"
     if c.tp > 1 and c.adapter_arguments.dropout:
         yield "adapter_args.dropout would with tp draw other numbers for parts of a layer than for all of it; use 0"
     if ADAPTERS[c.adapter].stored_bits and c.compile != "none":
