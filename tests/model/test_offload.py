@@ -129,6 +129,32 @@ def test_an_update_on_the_host_copies_gradients_and_weights():
         step_operators(replace(moved, optimizer="adamw_foreach"))
 
 
+SHARDED = replace(SMALL, d_model=64, d_ff=128, world_size=2, ddp="fsdp", offload="optimizer", mode="train_step")
+
+
+def test_ranks_update_their_shards_on_a_host_that_they_share():
+    alone = replace(SHARDED, world_size=1, ddp="none")
+    whole, shard = (_host_operators(one) for one in (alone, SHARDED))
+    assert shard == {name: size // 2 for name, size in whole.items()}
+    rates = rates_of(device_named("H200 SXM"))
+
+    def seconds(config: TrialConfig, name: str) -> float:
+        found = [one for one in step_operators(replace(config, device="cuda")) if one.name.endswith(name)]
+        return sum(rates.of(replace(one, count=1)).seconds * one.count for one in found)
+
+    assert seconds(SHARDED, "update_on_host") == pytest.approx(seconds(alone, "update_on_host"))
+    assert seconds(replace(SHARDED, nodes=2), "update_on_host") == pytest.approx(seconds(alone, "update_on_host") / 2)
+    assert seconds(SHARDED, "copy_to_host") < seconds(alone, "copy_to_host"), "each GPU has a link of its own"
+
+
+def test_the_device_of_a_rank_holds_no_state_of_an_optimizer_on_the_host():
+    ranks = replace(SHARDED, device="cuda", d_model=256, d_ff=1024)
+    before, after = (predict(replace(ranks, offload=way)) for way in ("none", "optimizer"))
+    shards = predict(replace(ranks, offload="none", mode="forward_backward")).step_end
+    assert before.step_end - after.step_end == pytest.approx(2 * shards, rel=0.05)
+    assert after.peak < before.peak
+
+
 def _host_operators(config: TrialConfig) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in step_operators(replace(config, device="cuda")):

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tp": {"tp": 2, "ddp": "naive", "precision": "bf16"},
     "tp, tied and checkpointed": {"tp": 2, "ddp": "naive", "tied_head": True, "checkpointing": "block"},
 }
+if find_spec("peft"):
+    ADAPTED = {"tp": 2, "adapter": "lora", "adapter_args": '{"rank": 4}', "precision": "bf16"}
+    VARIANTS["tp, adapted"] = ADAPTED | {"ddp": "naive", "num_layers": 5}
+    VARIANTS["fsdp x tp, adapted and checkpointed"] = ADAPTED | {"world_size": 4, "checkpointing": "block"}
 
 
 def largest(records: Mapping[str, float], stage: str) -> float:
@@ -44,6 +49,7 @@ def largest(records: Mapping[str, float], stage: str) -> float:
 def assert_predicted(config: TrialConfig, records: Mapping[str, float], peak: float) -> None:
     """peak: the least part of the peak that is predicted: gloo's threads may hold what they send a moment longer."""
     found, count = predict(config), 4 * (config.world_size - 1)
+    count += 0 if config.adapter == "none" else 16  # PEFT, which the trial imports, keeps two numbers
     assert found.after_init == pytest.approx(largest(records, "init"), abs=count)
     assert found.step_end == pytest.approx(largest(records, "before_step"), abs=count)
     assert peak * largest(records, "peak") - count <= found.peak <= largest(records, "peak") + count

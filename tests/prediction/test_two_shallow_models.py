@@ -34,6 +34,11 @@ DEEP: list[dict[str, Any]] = [
     {**RANKS, "world_size": 4, "tp": 2, "accumulate": 2, "batch_size": 4, "optimizer": "adamw_foreach"},
     {**RANKS, "world_size": 8, "tp": 2, "ddp": "hsdp", "shards": 2},
 ]
+if find_spec("peft"):
+    DEEP += [
+        {**RANKS, "ddp": "naive", "tp": 2, "adapter": "lora", "adapter_args": '{"rank": 4}'},
+        {**RANKS, "world_size": 4, "tp": 2, "adapter": "lora", "adapter_args": '{"rank": 4, "targets": ["w2"]}'},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,13 @@ def _copied_back(size: torch.Size, **options: Any) -> Tensor:
     return found
 
 
+def part_of(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor that ranks share. Any other tensor as it is."""
+    to_local = getattr(tensor, "to_local", None)  # of a DTensor, whose import takes half a second
+    part: Tensor = to_local() if to_local else tensor
+    return part
+
+
 def update_fakes(weights: list[Tensor]) -> None:
     """Run the operators that stand for an update of these weights on the host, in the order of OptimizerOfCopies."""
     for name in ("copy_to_host", "update_on_host", "copy_to_device"):

@@ -17,7 +17,7 @@ from lmsweep.trials.machine.gpu.accelerator import why_not_installed
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.torch_private import FakeTensor, foreach_copy
 from lmsweep.trials.model.adapted_layers import trainable
-from lmsweep.trials.model.host_copies import update_fakes
+from lmsweep.trials.model.host_copies import part_of, update_fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.offloads import OFFLOADS
@@ -44,20 +44,20 @@ class MatricesAndOthers(torch.optim.Optimizer):
 
 
 class OptimizerOfCopies(torch.optim.Optimizer):
-    """Updates copies of the weights, in pinned memory of the host or in float32 on the device, and copies these back.
-    On the device a fused optimizer divides gradients by GradScaler's scale, and skips a step that overflowed."""
+    """Updates copies of the weights, or of a rank's parts of them, in pinned memory of the host or in float32 on the
+    device, and copies these back. On the device a fused optimizer divides gradients by GradScaler's scale, and skips a
+    step that overflowed."""
 
     def __init__(self, weights: Sequence[nn.Parameter], make: Make, *, on_host: bool) -> None:
         super().__init__(weights, {"lr": LEARNING_RATE})
         self._weights, self._on_host = weights, on_host
         self._step_supports_amp_scaling = not on_host
-        self._copies = [] if on_host and isinstance(weights[0], FakeTensor) else list(map(self._copy, weights))
+        own = [part_of(weight.detach()) for weight in weights]
+        is_fake = on_host and isinstance(own[0], FakeTensor)
+        self._copies = [nn.Parameter(self._empty(one).copy_(one)) for one in own if not is_fake]
         self.parts = [make(self._copies)] if self._copies else []
         """None for fakes, which have no values, and the host's memory does not count."""
         self.state.update({} if on_host else {weight: {"copy": self._copies[i]} for i, weight in enumerate(weights)})
-
-    def _copy(self, weight: Tensor) -> nn.Parameter:
-        return nn.Parameter(self._empty(weight).copy_(weight.detach()))
 
     def _empty(self, weight: Tensor) -> Tensor:
         if self._on_host:
@@ -66,14 +66,13 @@ class OptimizerOfCopies(torch.optim.Optimizer):
 
     def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
         if not self.parts:
-            update_fakes([one.detach() for one in self._weights])
+            update_fakes([part_of(one.detach()) for one in self._weights])
             return
         used = [pair for pair in zip(self._weights, self._copies, strict=True) if pair[0].grad is not None]
-        for weight, copy in used:
-            copy.grad = self._empty(weight) if copy.grad is None else copy.grad
-        foreach_copy(
-            [cast(Tensor, copy.grad) for _, copy in used], [cast(Tensor, weight.grad) for weight, _ in used], True
-        )
+        gradients = [part_of(cast(Tensor, weight.grad)) for weight, _ in used]
+        for gradient, (_, copy) in zip(gradients, used, strict=True):
+            copy.grad = self._empty(gradient) if copy.grad is None else copy.grad
+        foreach_copy([cast(Tensor, copy.grad) for _, copy in used], gradients, True)
         if self._on_host and self._weights[0].is_cuda:
             torch.cuda.current_stream().synchronize()
         for name in () if self._on_host else ("grad_scale", "found_inf"):
@@ -82,7 +81,7 @@ class OptimizerOfCopies(torch.optim.Optimizer):
         for weight, copy in () if self._on_host else used:
             copy.grad = None
             self.state[weight].update(self.parts[0].state[copy])
-        foreach_copy([weight.detach() for weight, _ in used], [copy.detach() for _, copy in used], True)
+        foreach_copy([part_of(weight.detach()) for weight, _ in used], [copy.detach() for _, copy in used], True)
 
 
 def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:

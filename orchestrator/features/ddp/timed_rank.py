@@ -14,11 +14,11 @@ from lmsweep.orchestrator.features.ddp.checked.coordinator import AlignedRank, T
 from lmsweep.orchestrator.features.ddp.memory_stages import Held, MemoryWatch, peak_allocated, reset_peak
 from lmsweep.trials.bench.iterations import Series, Taken, take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.ranks.process_group import Mean
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
+from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -31,7 +31,8 @@ def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0
-    held = [one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer)]
+    on_host = [] if getattr(mine, "state", {}) else getattr(mine, "parts", [])  # of OptimizerOfCopies
+    held = [one for one in (*vars(mine).values(), *on_host) if isinstance(one, torch.optim.Optimizer)]
     sizes = [
         part_of(value).nbytes
         for one in (mine, *held)

@@ -27,8 +27,8 @@ from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, exposed_flag
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.run_trial import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
-from lmsweep.trials.distributed.parallel.world import World
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.gpu.nvml_sampler import Reading
@@ -359,7 +359,7 @@ class Forgetful(Naive):
 
 
 def rows_with_a_forgetful_rank(environment: Fingerprint) -> list[Row]:
-    World.synchronizers = {**SYNCHRONIZERS, "naive": Forgetful}
+    DataParallelStep.synchronizers = {**SYNCHRONIZERS, "naive": Forgetful}
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
     rows: list[Row] = []
     assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())

@@ -12,7 +12,7 @@ from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
+from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.features.ddp.test_sharding import SMALL, in_ranks
 

@@ -20,7 +20,7 @@ from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.step_pairs import DoesNotFit, local_step
 from lmsweep.orchestrator.features.ddp.step_report import StepReport, report_step
-from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
+from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank, state_bytes
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
@@ -59,6 +59,12 @@ FSDP: dict[str, dict[str, Any]] = {
     "zeroed before backward": {"zero_grad": "before_backward"},
     "of uneven parts": {"d_model": 40, "d_ff": 54, "vocab_size": 51},
 }
+ON_THE_HOST: dict[str, dict[str, Any]] = {
+    "state on the host": {"offload": "optimizer"},
+    "state on the host, of uneven parts": {"offload": "optimizer", **FSDP["of uneven parts"]},
+    "state on the host, not reshared": {"offload": "optimizer", "ddp": "zero2", "accumulate": 2},
+}
+"""As on a GPU, where `offload` is measured: these ranks only have no GPU whose copies they wait for."""
 HSDP: dict[str, dict[str, Any]] = {
     "replicated twice": {"ddp": "hsdp", "shards": 2},
     "replicated twice, kept": {"ddp": "hsdp", "shards": 2, "reshard": "false"},
@@ -69,6 +75,7 @@ DDP: dict[str, dict[str, Any]] = {
 }
 if find_spec("peft"):
     FSDP["adapted"] = {"adapter": "lora", "adapter_args": '{"rank": 4}'}
+    ON_THE_HOST["adapted, state on the host"] = {"offload": "optimizer", **FSDP["adapted"]}
 STEPS = 3
 
 
@@ -118,7 +125,9 @@ def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor
     alone = replace(
         config, batch_size=config.batch_size * slices, world_size=1, ddp="none", reshard="true", tp=1, shards=None
     )
-    step = TrainingStep(replace(alone, gather="fp32", accumulate=1), set_math_mode(config.precision, "cpu"))
+    step = TrainingStep(
+        replace(alone, gather="fp32", accumulate=1, offload="none"), set_math_mode(config.precision, "cpu")
+    )
     for mine, theirs in zip(step.model.parameters(), found["before"], strict=True):
         mine.data = torch.from_numpy(theirs.copy())
     step.inputs, step.targets = (torch.from_numpy(batch).flatten(0, 1) for batch in found["batches"])
@@ -143,7 +152,7 @@ def check(config: TrialConfig, variants: dict[str, dict[str, Any]]) -> None:
 
 
 def test_after_three_steps_two_ranks_with_shards_have_the_weights_of_one_process():
-    check(SMALL, FSDP)
+    check(SMALL, FSDP | ON_THE_HOST)
 
 
 def test_after_three_steps_of_micro_batches_every_variant_has_the_weights_of_one_process():
@@ -157,6 +166,14 @@ TENSOR: dict[str, dict[str, Any]] = {
     "uneven": {"tp": 2, "ddp": "naive", "d_model": 40, "d_ff": 54, "vocab_size": 51},
     "accumulated, checkpointed": {"tp": 2, "ddp": "naive", "accumulate": 2, "checkpointing": "block"},
 }
+
+
+if find_spec("peft"):
+    TENSOR["adapted"] = {"tp": 2, "ddp": "naive", "adapter": "lora", "adapter_args": '{"rank": 4}'}
+    TENSOR["some layers adapted, checkpointed"] = TENSOR["accumulated, checkpointed"] | {
+        "adapter": "lora",
+        "adapter_args": '{"rank": 3, "targets": ["query", "output", "w3"]}',
+    }
 
 
 def test_after_three_steps_ranks_that_share_layers_have_the_weights_of_one_process():
@@ -245,6 +262,13 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
     assert state["fsdp"] == pytest.approx(state["flat"] / 2, rel=0.02)
     gathered = {name: reports[name].memory["peak"].parts["communication"] for name in ("deep", "deep and kept")}
     assert gathered["deep and kept"] > 2 * gathered["deep"] > 0, "what stays after forward is in memory at the peak"
+
+
+def test_the_state_of_an_optimizer_on_the_host_is_counted_by_its_rank():
+    step = TrainingStep(replace(SMALL, ddp="none", world_size=1, offload="optimizer"), set_math_mode("fp32", "cpu"))
+    for phase in step.phases():
+        phase.run()
+    assert state_bytes(step.optimizer) == 2 * BYTES + 4 * len(list(step.model.parameters()))
 
 
 def test_a_gradient_that_pytorch_writes_in_place_is_counted_once():

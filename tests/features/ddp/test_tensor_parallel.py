@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
 from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.ranks.comm_count import message_of
 from lmsweep.trials.machine.torch_private import TorchDispatchMode
+from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 from tests.features.ddp.test_sharding import SMALL, check, in_ranks
@@ -33,12 +34,17 @@ def test_ties_and_vocabularies_that_do_not_divide_leave_the_weights_of_one_proce
     check(DIVIDED, WAYS)
 
 
+COMPILED: list[dict[str, Any]] = [
+    {"compile": "block"},
+    {"compile": "block", "checkpointing": "block", "loss": "compiled"},
+    {"compile": "model"},
+]
+ADAPTED = {"adapter": "lora", "adapter_args": '{"rank": 4}'}
+with_peft = pytest.mark.skipif(not find_spec("peft"), reason="no PEFT")
+
+
 @pytest.mark.slow  # it compiles
-@pytest.mark.parametrize(
-    "fields",
-    [{"compile": "block"}, {"compile": "block", "checkpointing": "block", "loss": "compiled"}, {"compile": "model"}],
-    ids=str,
-)
+@pytest.mark.parametrize("fields", [*COMPILED, pytest.param({"compile": "block", **ADAPTED}, marks=with_peft)], ids=str)
 def test_compiled_layers_have_the_weights_of_one_process_after_three_steps(fields):
     check(DIVIDED, {"compiled": fields})
 
@@ -102,12 +108,31 @@ def test_each_half_of_a_block_sends_once_in_each_direction_and_in_the_type_of_pr
     config = replace(DIVIDED, precision=precision)
     for fields, sent in zip(cases, in_ranks(partial(messages, cases=cases), config), strict=True):
         one = replace(config, **fields)
-        assert sent == expected(one)
-        predicted: Sent = Counter()
-        for operator in step_operators(one):
-            if operator.stream == "communication":
-                predicted[operator.phase, operator.name, operator.dtype, operator.bytes] += operator.count
-        assert predicted == sent
+        assert predicted(one) == sent == expected(one)
+
+
+def predicted(config: TrialConfig) -> Sent:
+    found: Sent = Counter()
+    for operator in step_operators(config):
+        if operator.stream == "communication":
+            found[operator.phase, operator.name, operator.dtype, operator.bytes] += operator.count
+    return found
+
+
+@with_peft
+def test_adapters_add_one_sum_of_the_gradients_of_those_matrices_that_each_rank_has_whole():
+    config = replace(DIVIDED, precision="bf16", **ADAPTED)
+    (sent,) = in_ranks(partial(messages, cases=[{}]), config)
+    assert predicted(config) == sent
+    frozen = expected(config)
+    half = config.batch_size * config.context_length * config.d_model * 2
+    frozen["backward", "reduce_scatter", "bfloat16", half] -= 1  # to the embedding, which is frozen
+    del frozen["backward", "all_gather", "float32", 2 * half]  # its gradient
+    del frozen["backward", "all_reduce", "float32", (2 * 2 + 1) * config.d_model * 4]  # those of norms
+    frozen["forward", "reduce_scatter", "bfloat16", half] += 1  # of the embedding, which is stored in 16 bits
+    del frozen["forward", "reduce_scatter", "float32", 2 * half]
+    matrices = 7 * 4 * config.d_model  # A of five layers by columns, B of two by rows, in each block
+    assert sent == frozen + Sent({("backward", "all_reduce", "float32", 2 * matrices * 4): 1})
 
 
 def test_a_checkpointed_block_gathers_again_and_sums_are_not_scattered_in_another_type():
@@ -145,6 +170,19 @@ def test_a_rank_has_its_part_of_the_vocabulary_the_residual_stream_and_each_laye
     assert found["weights"]["blocks.0.attention_norm.weight"] == (width,)
     assert found["residual"] == [(2, tokens, width)] * 2
     assert found["logits"] == (2, DIVIDED.context_length, 25)
+    assert found["error"] < 1e-4
+
+
+@with_peft
+def test_a_rank_has_its_part_of_one_of_the_two_matrices_of_an_adapter_and_all_of_the_other():
+    (found,) = in_ranks(parts, replace(DIVIDED, **ADAPTED))
+    width, weights = DIVIDED.d_model, found["weights"]
+    for layer, shapes in {
+        "blocks.0.attention.query": [(width // 2, width), (4, width), (width // 2, 4)],
+        "blocks.0.attention.output": [(width, width // 2), (4, width // 2), (width, 4)],
+    }.items():
+        of_layer = [shape for name, shape in weights.items() if name.startswith(f"{layer}.")]
+        assert of_layer == shapes, "W, A, B"
     assert found["error"] < 1e-4
 
 

@@ -60,7 +60,7 @@ class Operator:
     """How often compiled code that begins with this operator is called; 0 for all its other operators."""
     stream: Stream = "compute"
     ranks: int = 1
-    """For a collective: the size of its group; `bytes` is its message."""
+    """For a collective: the size of its group; `bytes` is its message. For an update on the host: who share it."""
     stride: int = 1
     """For a collective: the distance between neighbouring ranks of its group, 1 within a node."""
     count: int = 1

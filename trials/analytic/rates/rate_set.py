@@ -182,7 +182,7 @@ class Rates:
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
             return Cost(seconds, self.source_of_links(ranks, operator.stride))
         if kind == "host":
-            seconds = self.hardware.host_seconds(operator.name, operator.bytes)
+            seconds = self.hardware.host_seconds(operator.name, operator.bytes * operator.ranks)
             return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
         if kind == "products":
             seconds, least, most = self._products.seconds(_product(operator))

@@ -1,17 +1,19 @@
 """One rank's share of data-parallel training: its model, its slice of the batch, and where ranks synchronize."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.parallel.tensor_parallel import DividedNaive
-from lmsweep.trials.distributed.parallel.world import Mesh, World
+from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, MakeSynchronizer
+from lmsweep.trials.distributed.parallel.tensor_parallel import DividedNaive, divide_layers
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.model.adapted_layers import scales_of_stored, trainable
 from lmsweep.trials.model.optimizer import make_optimizer, optimizer_class
@@ -26,9 +28,19 @@ SYNCHRONIZATION = "synchronization"
 """Name of the phase between backward and the optimizer."""
 
 
+class Mesh(NamedTuple):
+    """Where this rank is. Neighbouring ranks share layers, because their links are the fastest."""
+
+    data: DeviceMesh
+    """The ranks with the same part of each layer, each with its slice of the batch; with hsdp (replicas, shards)."""
+    tensor: DeviceMesh
+    """The ranks that share each layer and compute the same slice of the batch."""
+
+
 class DataParallelStep:
     """A data-parallel training step in one rank. Its methods contain collectives, so all ranks must call them."""
 
+    synchronizers: Mapping[str, MakeSynchronizer] = SYNCHRONIZERS
     training: TrainingStep
     synchronizer: Synchronizer
     batches: list[Tensor]
@@ -37,17 +49,16 @@ class DataParallelStep:
     slice: int
     """Index of this rank's slice."""
 
-    def __init__(self, config: TrialConfig, math_mode: MathMode, world: World | None = None) -> None:
+    def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
         self.config = config
         self.math_mode = math_mode
-        self._world = world or World()
         self.token = torch.zeros(1, device=config.device_type)
         """What ranks send to wait for each other, between steps. A prediction counts it as a rank holds it."""
 
     def build_model(self) -> None:
         """Build model and batch, equal on all ranks; take this rank's slice; attach the variant; make the optimizer."""
-        config, world = self.config, self._world
-        mesh = world.mesh(config) if config.fully_shards or config.tp > 1 else None
+        config = self.config
+        mesh = self.mesh() if config.fully_shards or config.tp > 1 else None
         self.slices = mesh.data.size() if mesh else dist.get_world_size()
         self.slice = dist.get_rank() // config.tp
         self.training = training = self.whole_step()
@@ -61,14 +72,29 @@ class DataParallelStep:
             dist.broadcast(whole, src=0)
         training.inputs, training.targets = (whole[self.slice] for whole in self.batches)
         if mesh and config.tp > 1:
-            world.divide_layers(training, mesh)
+            divide_layers(training, mesh.tensor)
         self.synchronizer = self.attach(mesh)
         training.model = self.synchronizer.model
         if config.mode == "train_step":
-            if config.ddp == "zero1":
-                training.optimizer = sharded_optimizer(model, config)
+            if config.ddp == "zero1":  # each rank updates its share of the weights and broadcasts them as one tensor
+                training.optimizer = ZeroRedundancyOptimizer(
+                    trainable(model),
+                    optimizer_class=optimizer_class(config.optimizer),
+                    parameters_as_bucket_view=True,
+                    **OPTIMIZERS[config.optimizer].arguments,
+                )
             elif mesh:  # the weights are other parameters than before
                 training.optimizer = make_optimizer(training.model, config)
+
+    def mesh(self) -> Mesh:
+        """The mesh of all ranks; every rank must call it."""
+        config, slices = self.config, dist.get_world_size() // self.config.tp
+        data = {"data": slices}
+        if config.ddp == "hsdp":  # only the ranks of a group shard the weights
+            data = {"replicas": slices // config.shard_ranks, "shards": config.shard_ranks}
+        names, shape = (*data, "tensor"), (*data.values(), config.tp)
+        devices = init_device_mesh(config.device_type, shape, mesh_dim_names=names)
+        return Mesh(devices[tuple(data)], devices["tensor"])
 
     def whole_step(self) -> TrainingStep:
         """Return the step with the whole model, before ranks divide it."""
@@ -83,7 +109,7 @@ class DataParallelStep:
             return FullyShard(self.training.model, self.training.blocks, self.config, mesh.data)
         if mesh:
             return DividedNaive(self.training.model, mesh.data, mesh.tensor)
-        return self._world.synchronizers[self.config.ddp](self.training.model, self.config.bucket_bytes)
+        return self.synchronizers[self.config.ddp](self.training.model, self.config.bucket_bytes)
 
     def phases(self) -> list[Phase]:
         """The phases of one step in the configuration's mode, in order."""
@@ -101,16 +127,6 @@ class DataParallelStep:
         """Release the graph and the gradients."""
         self.training.drop()
         self.training.model.zero_grad(set_to_none=True)
-
-
-def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOptimizer:
-    """The optimizer; each rank updates its share of the weights and broadcasts them as one tensor."""
-    return ZeroRedundancyOptimizer(
-        trainable(model),
-        optimizer_class=optimizer_class(config.optimizer),
-        parameters_as_bucket_view=True,
-        **OPTIMIZERS[config.optimizer].arguments,
-    )
 
 
 def compares_users_code(config: TrialConfig) -> bool:

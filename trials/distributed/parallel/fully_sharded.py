@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.torch_private import drop_unsent_gradients, weight_groups
+from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.spec.config import TrialConfig
 
 
@@ -89,11 +89,6 @@ class FullyShard(Synchronizer):
         if self._is_local:
             for shard, zero in self._zeros.items():
                 shard.grad = zero
-
-
-def part_of(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor that ranks share. Any other tensor as it is."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _elements(module: nn.Module) -> int:

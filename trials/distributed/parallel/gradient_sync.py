@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
 from lmsweep.trials.machine.torch_private import foreach_copy, replaced
+from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20

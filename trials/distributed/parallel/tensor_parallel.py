@@ -7,6 +7,7 @@ type in which products compute. Embedding, head and loss are divided by the voca
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,8 @@ from lmsweep.trials.spec.ways.losses import LOSSES
 
 TOKENS = Shard(1)
 """How (batch, tokens, d_model) is divided."""
+BY_COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
+BY_ROWS = ("attention.output", "feed_forward.w2")
 
 
 def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
@@ -43,7 +46,11 @@ def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
         if isinstance(norm, RMSNorm):
             model.set_submodule(name, DividedNorm(norm.weight, mesh, training.math_mode.operand_dtype))
     for block in model.blocks:
-        parallelize_module(block, mesh, _styles(dict(block.named_modules())), src_data_rank=None)
+        layers = dict(block.named_modules())
+        parallelize_module(block, mesh, _styles(layers), src_data_rank=None)
+        for name in (*BY_COLUMNS, *BY_ROWS):
+            if hasattr(layer := layers.get(name), "lora_A"):
+                _divide_adapted(layer, mesh, by_columns=name in BY_COLUMNS)
     by_vocabulary = ColwiseParallel(input_layouts=TOKENS)
     parallelize_module(model.head, mesh, by_vocabulary, src_data_rank=None)
     model.add_module("token_embedding", DividedEmbedding(model.token_embedding.weight, mesh))
@@ -56,43 +63,79 @@ def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
 
 def _styles(layers: dict[str, nn.Module]) -> dict[str, ParallelStyle]:
     halves = ("attention", "feed_forward")
-    by_columns = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
     gathered = PrepareModuleInput(input_layouts=TOKENS, desired_input_layouts=Replicate())
+    plain = {name for name, layer in layers.items() if isinstance(layer, nn.Linear)}
     return {
         **dict.fromkeys(halves, gathered),
-        **{name: ColwiseParallel() for name in by_columns if name in layers},
-        **{name: RowwiseParallel(output_layouts=TOKENS) for name in ("attention.output", "feed_forward.w2")},
+        **{name: ColwiseParallel() for name in BY_COLUMNS if name in plain},
+        **{name: RowwiseParallel(output_layouts=TOKENS) for name in BY_ROWS if name in plain},
     }
+
+
+def _divide_adapted(layer: Any, mesh: DeviceMesh, *, by_columns: bool) -> None:
+    """Leave this rank its part of a layer with LoRA. Of a layer that is divided by columns, each rank has all of A and
+    its rows of B; of one that is divided by rows, its columns of A and all of B, and a term of the sum of both."""
+    narrow, wide = layer.lora_A, layer.lora_B
+    whole, part = Replicate(), Shard(0 if by_columns else 1)
+    layer.base_layer = DividedLinear(layer.base_layer.weight, mesh, part)
+    narrow["default"] = DividedLinear(narrow["default"].weight, mesh, whole if by_columns else part)
+    wide["default"] = DividedLinear(wide["default"].weight, mesh, part if by_columns else whole)
+    if by_columns:
+        layer.register_forward_pre_hook(lambda _, given: given[0].to_local(grad_placements=[Partial()]))
+    else:
+        layer.register_forward_hook(lambda _, given, term: _reduced(term, mesh, TOKENS))
+
+
+class DividedLinear(nn.Module):
+    """x Wᵀ with this rank's part of W, or with all of it."""
+
+    def __init__(self, weight: nn.Parameter, mesh: DeviceMesh, place: Placement) -> None:
+        super().__init__()
+        self.weight = _divided(weight, mesh, place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, _own_part(self.weight))
 
 
 class DividedNorm(nn.Module):
     """`RMSNorm` of this rank's tokens, in the type of products: these alone read what is gathered next. Its operators
     run on this rank's part: PyTorch's SequenceParallel runs them on DTensors, a tenth of a step's time on the host."""
 
-    def __init__(self, weight: Tensor, mesh: DeviceMesh, dtype: torch.dtype) -> None:
+    def __init__(self, weight: nn.Parameter, mesh: DeviceMesh, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
-        self.weight = nn.Parameter(DTensor.from_local(weight.detach(), mesh, [Replicate()], run_check=False))
+        self.weight = _divided(weight, mesh, Replicate())
 
     def forward(self, x: Tensor) -> Tensor:
-        assert isinstance(self.weight, DTensor), "each rank has the whole of it, and the gradient of its tokens"
-        return rms_norm(x, self.weight.to_local(grad_placements=[Partial()])).to(self.dtype)
+        return rms_norm(x, _own_part(self.weight)).to(self.dtype)
 
 
 class DividedEmbedding(nn.Module):
     """This rank's rows of an embedding. DTensor's own computes the gradient of all rows on each rank."""
 
-    def __init__(self, weight: Tensor, mesh: DeviceMesh) -> None:
+    def __init__(self, weight: nn.Parameter, mesh: DeviceMesh) -> None:
         super().__init__()
         self.mesh, self.rows = mesh, len(weight)
-        self.weight = nn.Parameter(distribute_tensor(weight.detach(), mesh, [Shard(0)], src_data_rank=None))
+        self.weight = _divided(weight, mesh, Shard(0))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Integers (batch, tokens) to this rank's part of (batch, tokens, d_model)."""
-        assert isinstance(self.weight, DTensor), "it is divided"
         index, elsewhere = _own(tokens, self.rows, self.mesh)
-        found = self.weight.to_local()[index].masked_fill_(elsewhere[..., None], 0)
+        found = _own_part(self.weight)[index].masked_fill_(elsewhere[..., None], 0)
         return _reduced(found, self.mesh, TOKENS)
+
+
+def _divided(weight: nn.Parameter, mesh: DeviceMesh, place: Placement) -> nn.Parameter:
+    """The weight, whole on each rank or divided between them."""
+    made = distribute_tensor(weight.detach(), mesh, [place], src_data_rank=None)
+    return nn.Parameter(made, requires_grad=weight.requires_grad)
+
+
+def _own_part(weight: Tensor) -> Tensor:
+    """What this rank has of a weight. Of one that is whole on each rank, this rank's gradient is a term of a sum."""
+    assert isinstance(weight, DTensor), "ranks share it"
+    (place,) = weight.placements
+    return weight.to_local(grad_placements=[Partial() if place.is_replicate() else place])
 
 
 def divided_cross_entropy(logits: Tensor, targets: Tensor, *, mesh: DeviceMesh, vocabulary: int) -> Tensor:

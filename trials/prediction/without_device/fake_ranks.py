@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, compares_users_code
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, Mesh, compares_users_code
 from lmsweep.trials.distributed.parallel.gradient_sync import (
     DEFAULT_BUCKET_BYTES,
     SYNCHRONIZERS,
@@ -22,7 +22,6 @@ from lmsweep.trials.distributed.parallel.gradient_sync import (
     MakeSynchronizer,
     gradient_of,
 )
-from lmsweep.trials.distributed.parallel.world import Mesh, World
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.torch_private import (
     assigned_buckets,
@@ -33,7 +32,6 @@ from lmsweep.trials.machine.torch_private import (
     without_fakes,
 )
 from lmsweep.trials.memory.storage_tracker import StorageTracker
-from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder
 from lmsweep.trials.prediction.without_device.fake_device import (
     Fakes,
@@ -104,22 +102,24 @@ class TorchBuckets(Synchronizer):
         self._ready.clear()
 
 
-class FakeWorld(World):
-    """Ranks that do not exist, except this one."""
+class FakeRank(DataParallelStep):
+    """The step of the rank that this process is, among ranks that do not exist; not built yet."""
 
     synchronizers: Mapping[str, MakeSynchronizer] = {**SYNCHRONIZERS, "torch": TorchBuckets}
 
-    def __init__(self, on_layers_sharded: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, config: TrialConfig, on_layers_sharded: Callable[[], object] = lambda: None) -> None:
         """on_layers_sharded: called once this rank has its shard of each layer."""
+        super().__init__(eager_on_fakes(config), fake_math_mode(config))
         self._on_layers_sharded = on_layers_sharded
 
-    def mesh(self, config: TrialConfig) -> Mesh:
-        made: Mesh = without_fakes(super().mesh)(config)
+    def mesh(self) -> Mesh:
+        made: Mesh = without_fakes(super().mesh)()
         return made
 
-    def divide_layers(self, training: TrainingStep, mesh: Mesh) -> None:
-        super().divide_layers(training, mesh)
-        self._on_layers_sharded()
+    def attach(self, mesh: Mesh | None) -> Synchronizer:
+        if self.config.tp > 1:
+            self._on_layers_sharded()
+        return super().attach(mesh)
 
 
 @contextmanager
@@ -129,11 +129,6 @@ def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, F
         raise UnpredictableError("what ranks allocate for an optimizer or a wrapper of your own is not predicted")
     with fake_process_group(rank, config.world_size), fake_device(config) as (tracker, fake), resizes_noted(tracker):
         yield tracker, fake
-
-
-def fake_step(config: TrialConfig, on_layers_sharded: Callable[[], object] = lambda: None) -> DataParallelStep:
-    """The step of the rank that this process is, not built yet."""
-    return DataParallelStep(eager_on_fakes(config), fake_math_mode(config), FakeWorld(on_layers_sharded))
 
 
 def divide_stretches(recorder: Recorder) -> None:
@@ -155,7 +150,7 @@ def largest_rank(config: TrialConfig) -> int:
     if config.ddp != "zero1":
         return 0
     with one_rank(config, 0) as (_, fake), fake:
-        step = fake_step(config)
+        step = FakeRank(config)
         step.build_model()
         optimizer = step.training.optimizer
         assert isinstance(optimizer, ZeroRedundancyOptimizer), "zero1 shards its optimizer"

@@ -60,6 +60,7 @@ class OperatorLog:
 
     def __init__(self, config: TrialConfig) -> None:
         self._attention = _Attention(config)
+        self._sharing_host = config.ranks_per_node
         self._phase: Phase | None = None
         self._paths: dict[int, str] = {}
         """Module -> its path."""
@@ -131,6 +132,8 @@ class OperatorLog:
             operator = collective
         elif "attention" in known.name:
             operator = self._attention.of(operator, args)
+        elif known.name == "lmsweep::update_on_host":
+            operator = replace(operator, ranks=self._sharing_host)
         self.seen.append(Seen(operator, block, self._numbered(moved.read), self._numbered(moved.wrote)))
 
     def _numbered(self, moved: tuple[tuple[int, int], ...]) -> tuple[tuple[Storage, int], ...]:

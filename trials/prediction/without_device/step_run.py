@@ -226,11 +226,11 @@ def _moved(module: Module, *where: object, dtype: torch.dtype | None = None, **_
 
 
 def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
-    from lmsweep.trials.prediction.without_device.fake_ranks import divide_stretches, fake_step
+    from lmsweep.trials.prediction.without_device.fake_ranks import FakeRank, divide_stretches
 
     with fake, visits_divided(config, recorder):
         # `fully_shard` visits the layers again once they are divided.
-        step = fake_step(config, on_layers_sharded=lambda: recorder.begin("init"))
+        step = FakeRank(config, on_layers_sharded=lambda: recorder.begin("init"))
     divide_stretches(recorder)
     with fake, visits_divided(config, recorder):
         step.build_model()

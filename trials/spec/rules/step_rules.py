@@ -91,8 +91,10 @@ def of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
         return
     if ADAPTERS[c.adapter].stored_bits and c.device_type != "cuda":
         yield f"adapter {c.adapter} stores weights in 4 bits, whose kernels need device: cuda, not {c.device_type}"
-    if c.tp > 1:
-        yield f"adapter {c.adapter} is not measured with tp, which divides the layers that it is beside"
+    if c.tp > 1 and ADAPTERS[c.adapter].whole:
+        yield f"adapter {c.adapter} is not measured with tp, which divides its {ADAPTERS[c.adapter].whole}; use lora"
+    if c.tp > 1 and c.adapter_arguments.dropout:
+        yield "adapter_args.dropout would with tp draw other numbers for parts of a layer than for all of it; use 0"
     if ADAPTERS[c.adapter].stored_bits and c.compile != "none":
         yield f"adapter {c.adapter} is not measured with compile: the kernels for 4 bits are not torch.compile's"
     if ADAPTERS[c.adapter].stored_bits and c.gather == "bf16":
@@ -133,8 +135,8 @@ def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
             f"offload {c.offload} is measured in one process: weights that ranks gather look like activations; use "
             "offload: block_inputs with checkpointing: block"
         )
-    if w.has_ranks and way.updates:
-        yield f"offload {c.offload} is measured in one process, whose weights are whole; use ddp fsdp without it"
+    if w.has_ranks and way.updates and not c.fully_shards:
+        yield f"offload {c.offload} with ddp {c.ddp} would update all weights on the host once per rank; use ddp fsdp"
     if c.capture != "none":
         yield f"offload {c.offload} waits for copies to the host, which CUDA graphs cannot record"
     if way.saved and c.mode == "forward":

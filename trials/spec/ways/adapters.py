@@ -17,13 +17,20 @@ class Adapter:
     stored_bits: int | None = None
     """Bits of the frozen weights of those layers (QLoRA, Dettmers et al. 2023); None: those of their own type."""
 
+    whole: str | None = None
+    """What of a layer it needs undivided, so that ranks cannot share the layer."""
+
     @property
     def extra(self) -> str:
         """What pyproject.toml names the packages that it needs."""
         return "qlora" if self.stored_bits else "adapters"
 
 
-ADAPTERS: dict[str, Adapter] = {"lora": Adapter(), "dora": Adapter(magnitudes=True), "qlora": Adapter(stored_bits=4)}
+ADAPTERS: dict[str, Adapter] = {
+    "lora": Adapter(),
+    "dora": Adapter(magnitudes=True, whole="rows, whose norms it trains"),
+    "qlora": Adapter(stored_bits=4, whole="blocks of 64 weights"),
+}
 """Word of the field `adapter`, beside none -> the adapter."""
 
 

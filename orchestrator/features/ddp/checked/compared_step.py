@@ -17,8 +17,7 @@ from lmsweep.orchestrator.features.ddp.checked.coordinator import AlignedRank
 from lmsweep.orchestrator.features.ddp.checked.users_wrapper import UsersWrapper
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, compares_users_code
-from lmsweep.trials.distributed.parallel.world import Mesh
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, Mesh, compares_users_code
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.gpu.accelerator import synchronize
 from lmsweep.trials.model.adapted_layers import trainable

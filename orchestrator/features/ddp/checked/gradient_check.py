@@ -13,10 +13,10 @@ from torch.distributed.tensor import DTensor
 from lmsweep.orchestrator.features.ddp.checked.compared_step import ComparedStep
 from lmsweep.orchestrator.features.ddp.checked.users_wrapper import GATHER, UsersWrapper
 from lmsweep.trials.distributed.parallel.data_parallel_step import compares_users_code
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.parallel.gradient_sync import gradient_of
 from lmsweep.trials.machine.gpu.accelerator import device_module
 from lmsweep.trials.model.adapted_layers import scales_of_stored, trainable
+from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 
