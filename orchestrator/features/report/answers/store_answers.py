@@ -68,7 +68,7 @@ def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> l
 
 
 def _gain_of(found: Answer) -> tuple[object, ...]:
-    """What tells the gain that a headline names from others."""
+    """What distinguishes the gain that a headline names from others."""
     claim = lead_of(found).claim
     return (found.question.measure.workload, *(f"{number:.9g}" for number in (claim.gain, *claim.interval)))
 
