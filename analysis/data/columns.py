@@ -203,13 +203,9 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     }
 
 
-_SIZED_BY = ("d_model", "d_ff", "num_layers", "vocab_size")
-"""Without one of these, the number of parameters is unknown."""
-
-
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    sized = np.logical_and.reduce([frame[name].notna() for name in ("model", *_SIZED_BY)])
-    places = np.flatnonzero(sized)
+    needed = ("model", "d_model", "d_ff", "num_layers", "vocab_size")
+    places = np.flatnonzero(np.logical_and.reduce([frame[name].notna() for name in needed]))
     first = np.unique(pd.factorize(frame["model"])[0][places], return_index=True)[1]
     models = frame[["model", "vocab_size", *DIMENSIONS]].iloc[places[first]]
     return dict(zip(models["model"], parameter_count(**size_terms(models)), strict=True))

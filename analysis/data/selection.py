@@ -192,16 +192,14 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     if counts_flops(value):
         marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"], cells["device_name"])
     reasons = pd.Series(np.where(unknown, reason, ""), cells.index, dtype=object)
-    derived = {} if numbers is stored else numbers  # to set columns that are the same takes as long as all else here
-    return cells.assign(value=value, flags=marks, reason=reasons, **derived)
+    return cells.assign(value=value, flags=marks, reason=reasons, **({} if numbers is stored else numbers))
 
 
 def unit_of(cells: pd.DataFrame, value: str) -> str | None:
     """Return the unit of a value in the rows of `cells_of`; None if every trial failed."""
     if (metric := metric_of(value)) in RATES:
         return METRICS[metric].unit
-    pairs = zip(cells["value"], cells["unit"], strict=True)
-    units = {unit for held, unit in pairs if held == value and isinstance(unit, str)}
+    units = {one for held, one in zip(cells["value"], cells["unit"], strict=True) if held == value and not is_null(one)}
     assert len(units) <= 1, f"{value} has one unit"
     return units.pop() if units else None
 

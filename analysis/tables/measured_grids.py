@@ -46,7 +46,7 @@ def grids_of(results: pd.DataFrame) -> list[MeasuredGrid]:
     """Return the grids that together hold these results, each a row. A result may be in several grids."""
     of_workloads = (results[results["workload"] == name] for name in in_usual_order(results["workload"]))
     texts = _texts(results)
-    return [_grid(results, rows, texts) for workload in of_workloads for rows in _slices(workload)]
+    return [measured_grid(results, rows, texts) for workload in of_workloads for rows in _slices(workload)]
 
 
 def in_usual_order(workloads: Iterable[str]) -> list[str]:
@@ -54,17 +54,9 @@ def in_usual_order(workloads: Iterable[str]) -> list[str]:
     return sorted({*workloads}, key=[*ours, *sorted({*workloads} - {*ours})].index)
 
 
-def measured_grid(results: pd.DataFrame, rows: pd.DataFrame) -> MeasuredGrid:
-    """Return the grid of these rows, some of `results`."""
-    return _grid(results, rows, _texts(results))
-
-
-def _texts(results: pd.DataFrame) -> dict[str, pd.Series]:
-    """The labels of the keys by which conditions can tell these results apart."""
-    return {name: labels(results[name]) for name in ["workload", *varying_keys(results, [], [])]}
-
-
-def _grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd.Series]) -> MeasuredGrid:
+def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd.Series] | None = None) -> MeasuredGrid:
+    """Return the grid of these rows, some of `results`. texts: `_texts(results)`, where it is known."""
+    texts = texts or _texts(results)
     values = {name: {*text[rows.index]} for name, text in texts.items()}
     masks = {name: texts[name].isin(wanted).to_numpy() for name, wanted in values.items()}
     # Keys for which a condition excludes results. One cannot list values that contain a comma; without it, the table
@@ -79,6 +71,11 @@ def _grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd.Series]
     where = {name: ",".join(readings(rows, name)) for name in kept}
     axes = {str(name): codes.nunique() for name, codes in _codes(rows).items()}
     return MeasuredGrid(rows=rows, axes=axes, where=where)
+
+
+def _texts(results: pd.DataFrame) -> dict[str, pd.Series]:
+    """The labels of the keys by which conditions can tell these results apart."""
+    return {name: labels(results[name]) for name in ["workload", *varying_keys(results, [], [])]}
 
 
 def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:

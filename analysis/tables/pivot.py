@@ -114,8 +114,7 @@ def pivot(
     precision and compile. values: `phase.metric`, stored or derived (`lmsweep.trials.results.metrics`); None are those
     of `first_values`. where: keys and the value that each must have, or several separated by commas. The cells of a
     failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show, and if a cell
-    would hold more than one result: results are never averaged.
-    """
+    would hold more than one result: results are never averaged."""
     _check_request(rows, cols, values)
     frame = with_arguments(frame, [*(rows or ()), *(cols or ()), *(where or ())])
     chosen = select(frame, where or {})
@@ -205,8 +204,7 @@ def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | No
             [name for name in names if cells[name].nunique(dropna=False) > 1] for names in (usual_rows, usual_cols)
         )
     cols = [name for name in usual_cols if name not in (rows or ())] if cols is None else cols
-    usual_rows = [name for name in usual_rows if name not in cols]
-    return rows or varying_keys(cells, usual_rows, cols) or ["device_name"], cols
+    return rows or varying_keys(cells, [name for name in usual_rows if name not in cols], cols) or ["device_name"], cols
 
 
 def _without_model(cells: pd.DataFrame) -> bool:
@@ -224,12 +222,7 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     found: list[str] = []
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
-
-    @cache
-    def codes(name: str) -> list[int]:
-        found: list[int] = pd.factorize(cells[name].array, use_na_sentinel=False)[0].tolist()
-        return found
-
+    codes = cache(lambda name: pd.factorize(cells[name].array, use_na_sentinel=False)[0].tolist())
     for name in names:
         if name not in several:
             continue
