@@ -204,8 +204,8 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    needed = ("model", "d_model", "d_ff", "num_layers", "vocab_size")
-    places = np.flatnonzero(np.logical_and.reduce([frame[name].notna() for name in needed]))
+    sizes = [frame[name].notna() for name in ("d_model", "d_ff", "num_layers", "vocab_size")]
+    places = np.flatnonzero(np.logical_and.reduce([frame["model"].notna(), *sizes]))
     first = np.unique(pd.factorize(frame["model"])[0][places], return_index=True)[1]
     models = frame[["model", "vocab_size", *DIMENSIONS]].iloc[places[first]]
     return dict(zip(models["model"], parameter_count(**size_terms(models)), strict=True))
