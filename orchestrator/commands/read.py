@@ -109,9 +109,8 @@ def compare(
     from lmsweep.orchestrator.commands.show_table import show_parts
 
     fatal = names_of(fail_on)
-    for word in fatal:
-        if word not in VERDICTS:
-            raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
+    if unknown := [word for word in fatal if word not in VERDICTS]:
+        raise RequestError(f"--fail-on {unknown[0]}: no such verdict; there are: {', '.join(VERDICTS)}")
     from lmsweep.analysis.api import compare as compare_results
 
     least, same = (_share(text, "") if text else None for text in (min_effect, same_within))
@@ -119,6 +118,8 @@ def compare(
         store, other, **sides, across=names_of(across), values=value, min_effect=least, same_within=same
     )
     show_parts([found.listing() if verbose or format != "text" else found.brief()], format)
+    if fatal and found.cells["itself"].all():  # a copy of a store, say, in which nothing can be slower
+        raise RequestError("--fail-on: both sides are the same measurements; compare those of another run")
     if fatal:  # a combination that fails on one side is a regression, too
         counts = Counter(found.frame["verdict"])
         failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
@@ -127,5 +128,4 @@ def compare(
             also = ", ".join(f"{counts[one]} {one}" for one in unsure)
             said += f"; {also}: not failed, --fail-on {','.join([*fatal, *unsure])} fails on them"
         say(said, error=True)  # beside a table for a file
-        if failed:
-            raise typer.Exit(1)
+        raise typer.Exit(1 if failed else 0)
