@@ -152,7 +152,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
-    phase, _, metric = value.partition(".")
+    phase, _, metric = value.rpartition(".")
     source = DERIVED.get(metric, metric)  # the stored metric that it is derived from
     holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
     known = [value] if metric not in DERIVED and holding.any() else values_in(frame)

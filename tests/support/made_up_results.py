@@ -92,7 +92,7 @@ class Attempts:
         base = self._base(trial, status="ok", **fields)
         rows = []
         for name, value in values.items():
-            phase, _, metric = name.partition(".")
+            phase, _, metric = name.rpartition(".")
             unit = (units or {}).get(name, "s")
             marks = tuple(flag.value for flag in flags) if metric == "time" else ()
             rows.append(replace(base, phase=phase, metric=metric, unit=unit, samples=value, flags=marks))

@@ -127,13 +127,13 @@ def printed_units(unit: str) -> tuple[Unit, ...]:
 
 
 def metric_of(value: str) -> str:
-    """Return the metric of a value: `time` of `step.time`."""
-    return value.partition(".")[2]
+    """Return the metric of a value: `time` of `step.time`. A phase may be a module of the user: `h.0.attn`."""
+    return value.rpartition(".")[2]
 
 
 def device_time_of(value: str) -> str:
     """Return the device time of the same phase: `step.device_time` of `step.time`."""
-    return f"{value.partition('.')[0]}.{metric_of(DEVICE_TIME)}"
+    return f"{value.rpartition('.')[0]}.{metric_of(DEVICE_TIME)}"
 
 
 def is_device_time(value: str) -> bool:

@@ -16,7 +16,7 @@ from lmsweep.analysis.data.selection import cells_of, ok_rows, unit_of, values_i
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts
 from lmsweep.analysis.tables.pivot import CONDITIONS
 from lmsweep.trials.results.flag_meanings import ADVICE_OF
-from lmsweep.trials.results.metrics import DERIVED, Unit
+from lmsweep.trials.results.metrics import DERIVED, Unit, metric_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
 
@@ -55,11 +55,11 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
     narrow, sampled = frame[_READ_BY_CELLS], frame[["n", "samples", "warmup_samples"]]
     values, stride, holding = {}, _stride(frame), narrow.groupby(["phase", "metric"]).indices
     for name in values_in(frame):
-        phase, _, metric = name.partition(".")
+        phase, _, metric = name.rpartition(".")
         rows = narrow.iloc[holding.get((phase, DERIVED.get(metric, metric)), [])]
         cells = ok_rows(cells_of(rows, rows, name))
         values[name] = _value(cells, name, result_of_row, flags, reasons)
-        if name.partition(".")[2] not in DERIVED:
+        if metric not in DERIVED:
             values[name] |= _samples(sampled.loc[cells.index], stride)
     return {
         "results": len(results),
@@ -160,7 +160,7 @@ def _value(
         "result": _codes(result_of_row[cells.index]),
         "text": [value_text(three[0], three[1], three[2], choose_unit(stored, three[:1])) for three in ends],
     }
-    if name.partition(".")[2] not in DERIVED and cells["n"].gt(1).any():
+    if metric_of(name) not in DERIVED and cells["n"].gt(1).any():
         unit = choose_unit(stored, ends[:, 0])
         value |= {"unit": [unit.name, unit.size]}
         value |= {name: _floats(cells[name]) for name in ("median", "low", "high")}

@@ -95,7 +95,7 @@ class TableResults:
 
     def stored(self, pair: pd.Series, value: str) -> pd.Series | None:
         """Return the row of a value, such as `step.time`, of the result of a pair."""
-        place = self._places.get((pair["measurement_id"], pair["environment_id"], *value.split(".")))
+        place = self._places.get((pair["measurement_id"], pair["environment_id"], *value.rsplit(".", 1)))
         return None if place is None else self.frame.iloc[place]
 
     @cached_property

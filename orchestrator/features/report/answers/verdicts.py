@@ -87,7 +87,7 @@ def answer(question: Question) -> Answer | None:
 
 
 def _phase(value: str) -> str:
-    return value.partition(".")[0]
+    return value.rpartition(".")[0]
 
 
 def _compared(question: Question, one: Option, other: Option) -> Comparison:
