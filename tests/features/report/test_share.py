@@ -3,7 +3,9 @@
 import functools
 import json
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +20,7 @@ import lmsweep
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.orchestrator.features.report.sharing.allowed import Allowed, scrub_text, shared_error
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import ROOT, answer_here, lmsweep_here
+from tests.support.command import ROOT, answer_here, lmsweep_here, start
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 STORE, TABLES = (ROOT / "tests" / "support" / "stores" / name for name in ("cpu", "residuals"))
@@ -265,3 +267,14 @@ def test_texts_of_another_shape_are_numbered_alike_in_every_column() -> None:
     allowed = Allowed(set())
     found = [allowed.text(name, text) for name, text in (("sweep", "a/b"), ("sweep", "ok-1"), ("workload", "a b"))]
     assert found == ["private-1", "ok-1", "private-2"] and allowed.text("phase", "a/b") == "private-1"
+
+
+def test_ctrl_c_leaves_nothing_of_a_folder_that_is_shared_and_the_next_try_succeeds(tmp_path: Path) -> None:
+    words = ("report", "h200-attention", "--share", tmp_path / "mine")
+    process = start(*words)
+    while not [*tmp_path.rglob("*.parquet")] and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130 and not [*tmp_path.rglob("*.*")]
+    assert answer_here(*words).returncode == 0 and (tmp_path / "mine" / "report.html").exists()

@@ -4,9 +4,11 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow as pa
 import yaml
 
 from lmsweep.analysis.data.load import load
@@ -48,29 +50,37 @@ def share(store: str, folder: str | Path, *, to: str | None = None) -> Shared:
     tables = {name: table for name in TABLES if len(table := source.read(name)[0])}
     allowed = Allowed(private_words(tables.values()))
     try:
-        for name, table in tables.items():
-            encoded = encode(allowed.table(table), compression="zstd")
-            path = target / "results" / name / f"shared-{hashlib.sha256(encoded).hexdigest()[:16]}.parquet"
-            path.parent.mkdir(parents=True)
-            path.write_bytes(encoded)
-        results = Store(str(target / "results"))
-        results.location = "results"  # as commands on the page name it
-        content = content_of(results)
-        (target / "report.html").write_text("".join(page_with(content)), "utf-8")
-        frame = load(results, pooled=False)
-        environments = json.loads(_environments(frame).to_json(orient="records"))
-        (target / "environment.json").write_text(json.dumps(environments, indent=2) + "\n", "utf-8")
-        _, picture = next(drawn_charts(content), ("", b""))
-        if picture:
-            (target / "chart.svg").write_bytes(picture)
-        card = _card(content, tables) if to == "hf" else ""
-        (target / "README.md").write_text(card + _summary(frame, content, picture=bool(picture)), "utf-8")
-        stored = sorted(str(path.relative_to(target)) for path in (target / "results").rglob("*.parquet"))
-        (target / INDEX).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
+        target.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=target, prefix=".unfinished-") as beside:  # an error or Ctrl-C leaves nothing
+            _write(Path(beside), {name: allowed.table(table) for name, table in tables.items()}, to)
+            for path in Path(beside).iterdir():
+                path.rename(target / path.name)
     except OSError as error:
         raise RequestError(f"{target}: cannot be written ({error.strerror})") from error
     files = [path for path in sorted(target.rglob("*")) if path.is_file()]
     return Shared([str(path.relative_to(target)) for path in files], sum(path.stat().st_size for path in files))
+
+
+def _write(target: Path, tables: dict[str, pa.Table], to: str | None) -> None:
+    for name, table in tables.items():
+        encoded = encode(table, compression="zstd")
+        path = target / "results" / name / f"shared-{hashlib.sha256(encoded).hexdigest()[:16]}.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(encoded)
+    results = Store(str(target / "results"))
+    results.location = "results"  # as commands on the page name it
+    content = content_of(results)
+    (target / "report.html").write_text("".join(page_with(content)), "utf-8")
+    frame = load(results, pooled=False)
+    environments = json.loads(_environments(frame).to_json(orient="records"))
+    (target / "environment.json").write_text(json.dumps(environments, indent=2) + "\n", "utf-8")
+    _, picture = next(drawn_charts(content), ("", b""))
+    if picture:
+        (target / "chart.svg").write_bytes(picture)
+    card = _card(content, tables) if to == "hf" else ""
+    (target / "README.md").write_text(card + _summary(frame, content, picture=bool(picture)), "utf-8")
+    stored = sorted(str(path.relative_to(target)) for path in (target / "results").rglob("*.parquet"))
+    (target / INDEX).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
 
 
 def _environments(frame: pd.DataFrame) -> pd.DataFrame:
