@@ -184,9 +184,11 @@ class FitRequest:
             f"in bfloat16 (precision={FULL_PRECISION}), which tools that keep float32 copies of them do not do; "
             f"adapters in float32 beside weights in bfloat16, with autocast (precision={ADAPTERS_PRECISION})"
         )
+        compiled = any(text.startswith("compile=") for text in self.settings)
+        eager = "" if compiled else " and without torch.compile (`--set compile=block` predicts compiled steps)"
         said = [
-            "predictions, without a GPU; batch: sequences of each GPU, the largest that fits; peak: of the allocator's "
-            "blocks at that batch, or at one sequence",
+            f"predictions, without a GPU{eager}; batch: sequences of each GPU, the largest that fits; peak: of the "
+            "allocator's blocks at that batch, or at one sequence",
             f"weights, gradients and AdamW's state: {types}; several GPUs share them by fsdp",
         ]
         asked = self.model.rpartition("/")[2].lower()

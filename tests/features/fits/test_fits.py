@@ -77,6 +77,8 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     first = json.loads(answer_here(*asked, "--format", "json").stdout)["fits"][0]
     assert said.splitlines()[1] == "full: weights and AdamW's state in bf16"
     assert "others' tokens/s" in said and "tokens/s, hours and dollars: of lmsweep's own training loop" in said
+    assert "without torch.compile (`--set compile=block` predicts compiled steps)" in " ".join(said.split())
+    assert not any("without torch.compile" in one for one in FitRequest("tiny", settings=("compile=block",)).assumed())
     low, high = first["tokens_per_second_between"]
     assert first["hours_between"] == pytest.approx([1e9 / high / 3600, 1e9 / low / 3600])
     assert first["dollars_between"] == pytest.approx([2.5 * one for one in first["hours_between"]])
