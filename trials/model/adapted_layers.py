@@ -127,16 +127,16 @@ class LoraLinear(nn.Module):
 
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
     """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
-    Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if a package is not
-    installed."""
+    Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError without a package."""
     way = ADAPTERS[config.adapter]
-    if find_spec("peft") is None:
-        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
     for block in blocks:
         use_linear_of_pytorch(block)
     asked = config.adapter_arguments
     layers = _chosen(model, blocks, config)
     weight = next(iter(layers.values())).weight
+    by_peft = way.magnitudes or not isinstance(weight, FakeTensor)
+    if by_peft and find_spec("peft") is None:
+        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
     for name, layer in layers.items():
         if asked.rank > min(layer.in_features, layer.out_features):
             size = f"{layer.out_features} x {layer.in_features}"
@@ -144,7 +144,7 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     if way.stored_bits:
         store_in_four_bits(blocks, formats.operand_dtype)
         cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
-    peft: Any = import_module("peft") if way.magnitudes or not isinstance(weight, FakeTensor) else None
+    peft: Any = import_module("peft") if by_peft else None
     usual = torch.get_default_dtype()
     torch.set_default_dtype(formats.parameter_dtype)
     try:
