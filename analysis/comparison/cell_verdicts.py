@@ -21,7 +21,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats
 from lmsweep.trials.statistics.pooling import distances_within, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS
-from lmsweep.trials.statistics.significance import Sizes, differences, direction, holm
+from lmsweep.trials.statistics.significance import Thresholds, differences, direction, holm
 from lmsweep.trials.statistics.variation import Repeats
 
 
@@ -32,7 +32,7 @@ class Table(NamedTuple):
     """The values of the column `cell`."""
     axes: NDArray[np.int64]
     """The value of each key in each cell as an integer, of shape (cells, keys)."""
-    sizes: Sizes
+    thresholds: Thresholds
     known: Known
     """The variation between processes."""
     options: NDArray[np.int64] | None = None
@@ -45,7 +45,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; unit: of the medians. The p-values are those of
     one cell; `decide` corrects them and gives the verdicts.
     """
-    order, axes, sizes, known, options = table
+    order, axes, thresholds, known, options = table
     count = len(order)
     place = pd.Series(np.arange(count), index=order)  # of a cell in the result
     read = ["cell", "side", "attempt_id", "device_name", "flags", KIND, *STATISTICS]
@@ -62,7 +62,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     widest[:, rows["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # a cell's largest scale stays
     before, after = (np.log(np.where(columns[name] > 0, columns[name], np.nan)) for name in SIDES)
     repeats = _repeats(rows[rows["median"].gt(0)], count)
-    found = differences(after - before, repeats, widest[0], widest[1], sizes.same, axes, options)
+    found = differences(after - before, repeats, widest[0], widest[1], thresholds.same, axes, options)
     numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "half")}
     numbers |= dict(zip(VARIATION, widest, strict=True))
     numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}
@@ -80,7 +80,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     flags = rows.groupby("place")["flags"].agg(_together)
     columns["kind"] = rows.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
     judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
-    return decide(judged, unit, sizes.different)
+    return decide(judged, unit, thresholds.different)
 
 
 def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
@@ -144,14 +144,13 @@ def deciding(wall: str, device: str) -> Literal["wall", "device"]:
 
 
 def judge_clocks(
-    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, table: Table, different: Floats, *, one_host: bool
+    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, table: Table, *, one_host: bool
 ) -> pd.DataFrame:
     """Return each cell as judged by the clock that decides there.
 
     wall: what `judge` returned for this table; whole: the rows of both sides; cells: their wall times by cell;
-    different: the smallest difference of device times that counts; one_host: whether in each cell one host measured
-    both sides. Adds `clock`, and where any cell has device times `wall_ratio` with its interval; on one host also
-    `device_ratio`, and of both clocks the other columns of CLAIMED.
+    one_host: whether in each cell one host measured both sides. Adds `clock`, and where any cell has device times
+    `wall_ratio` with its interval; on one host also `device_ratio`, and of both clocks the other columns of CLAIMED.
     """
     flags = wall["flags"]
     limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(words)) for words in flags])
@@ -161,12 +160,13 @@ def judge_clocks(
     if device is None:
         verdict = wall["verdict"].mask(differs & (busy if one_host else limited), HOST_LIMITED)
         return wall.assign(verdict=verdict, clock="wall")
-    judged = judge(device, "s", table._replace(sizes=table.sizes._replace(different=different)))
+    different, of_device, same = table.thresholds
+    judged = judge(device, "s", table._replace(thresholds=table.thresholds._replace(different=of_device)))
     known = judged["ratio"].notna().to_numpy()
     if one_host:  # either clock may decide: two chances to be wrong
         wall, judged = (
-            decide(one.assign(p=np.minimum(2 * one["p"], 1)), "s", sizes)
-            for one, sizes in ((wall, table.sizes.different), (judged, different))
+            decide(one.assign(p=np.minimum(2 * one["p"], 1)), "s", least)
+            for one, least in ((wall, different), (judged, of_device))
         )
         wall = wall.assign(verdict=wall["verdict"].mask(busy & wall["verdict"].isin(DIRECTED), HOST_LIMITED))
         pairs = zip(wall["verdict"], judged["verdict"], strict=True)
@@ -178,14 +178,14 @@ def judge_clocks(
         clock=np.where(by_device, "device", "wall"),
     )
     if one_host:
-        apart = np.abs(np.log(wall["ratio"] / judged["ratio"])) > np.maximum(np.log1p(table.sizes.same), wall["half"])
+        apart = np.abs(np.log(wall["ratio"] / judged["ratio"])) > np.maximum(np.log1p(same), wall["half"])
         # Device times differ, but wall times disagree with them, or the host decides wall times.
         hidden = by_device & judged["verdict"].isin(DIRECTED) & (apart | wall["kind"].eq("host"))
         names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
         of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": judged[name] for name in names}
         return found.assign(verdict=found["verdict"].mask(hidden | (busy & differs), HOST_LIMITED), **of_both)
-    found = decide(found, "s", np.where(by_device, different, table.sizes.different))
-    close = np.abs(np.log(found["ratio"])) < np.log1p(table.sizes.same)
+    found = decide(found, "s", np.where(by_device, of_device, different))
+    close = np.abs(np.log(found["ratio"])) < np.log1p(same)
     # Device times agree, or are unknown and the host may have slowed the step: only hosts differ.
     by_host = np.where(by_device, close & found["verdict"].isin(["same", "ambiguous"]), limited)
     walls = {f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS}

@@ -35,7 +35,7 @@ from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.statistics.significance import Sizes, holm
+from lmsweep.trials.statistics.significance import Thresholds, holm
 from lmsweep.trials.statistics.variation import PRIORS, Kind
 
 DIFFERENT_BY_DEVICE, DIFFERENT_ON_GPU, DIFFERENT_ELSEWHERE = 0.01, 0.02, 0.05
@@ -224,15 +224,14 @@ def compare(
     counted = thresholds(cells["device"].eq("cpu").to_numpy(), least, same)
     known = known_variation(baseline, contrast) if variation is None else variation
     of_option = cells.groupby(list(options), dropna=False).ngroup() if options else pd.Series(0, cells.index)
-    sizes = Sizes(counted.different, counted.same)
-    table = Table(order, axes_of(cells, keys[:-1]), sizes, known, np.asarray(of_option, dtype=np.int64))
+    table = Table(order, axes_of(cells, keys[:-1]), counted, known, np.asarray(of_option, dtype=np.int64))
     judged, different = judge(rows, unit, table), counted.different
     machines = places_of(rows, order, stored_together=stores is None)
     names = cells[keys].reset_index(drop=True)
     judges_times = values is None and unit == "s"
     if judges_times:
         one_host = not device_decides and machines.map(len).max() < 2
-        judged = judge_clocks(judged, whole, rows, table, counted.of_device_times, one_host=one_host)
+        judged = judge_clocks(judged, whole, rows, table, one_host=one_host)
         by_device = judged["clock"].eq("device").to_numpy()
         different = np.where(by_device, counted.of_device_times, different)
         names["value"] = names["value"].mask(by_device, names["value"].map(device_time_of))
@@ -307,14 +306,6 @@ def _in_order(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return the cells in the natural order of these keys; values, the last key, in the order in which they come."""
     ranks = [natural_ranks(cells, name) for name in keys[:-1]]
     return cells.iloc[np.lexsort([pd.factorize(cells["value"])[0], *reversed(ranks)])]
-
-
-class Thresholds(NamedTuple):
-    """Smallest differences that count in each cell, as fractions, and below which sides are the same."""
-
-    different: NDArray[np.float64]
-    of_device_times: NDArray[np.float64]
-    same: NDArray[np.float64]
 
 
 def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: float | None = None) -> Thresholds:

@@ -225,7 +225,8 @@ def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
         if not any(argument in one for one in given):
             known = sorted({f"{whole}.{key}" for one in given for key in one})
             raise RequestError(f"{name}: no result has this argument{choices(name, known)}")
-        values = [_scalar(one.get(argument)) for one in given]
+        found = [one.get(argument) for one in given]
+        values = [json.dumps(one) if isinstance(one, dict | list) else one for one in found]
         others = [{key: value for key, value in one.items() if key != argument} for one in given]
         left = [json.dumps(one, sort_keys=True, separators=(",", ":")) if one else None for one in others]
         frame = frame.assign(
@@ -241,7 +242,3 @@ def mapping_in(text: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {}
-
-
-def _scalar(value: object) -> object:
-    return json.dumps(value) if isinstance(value, dict | list) else value

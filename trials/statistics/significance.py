@@ -25,17 +25,15 @@ WIDEST = float(np.log(4.0))
 """Half the width of the widest interval, on a logarithmic scale: beyond it, the processes say next to nothing."""
 
 
-class Sizes(NamedTuple):
+class Thresholds(NamedTuple):
     """What counts as a difference in each cell, as fractions."""
 
     different: Floats
     """The smallest difference that has a direction."""
+    of_device_times: Floats
+    """The same of times in which the device was busy."""
     same: Floats
     """Two sides are the same if they differ by less."""
-
-    def at(self, cells: NDArray[np.bool_], other: "Sizes") -> "Sizes":
-        """Return these of the given cells, and the other ones of the rest."""
-        return Sizes(*(np.where(cells, ours, theirs) for ours, theirs in zip(self, other, strict=True)))
 
 
 class Differences(NamedTuple):
@@ -66,7 +64,7 @@ def differences(
     """Return how the second side differs from the first.
 
     distance: from the logarithm of the first one's centre to that of the second; scale, prior: of each cell's
-    `Variation`; same: of `Sizes`; axes: of shape (cells, axes), the value of each key in each cell as an integer.
+    `Variation`; same: of `Thresholds`; axes: of shape (cells, axes), the value of each key in each cell as an integer.
     Without them the cells do not widen the prior. options: which of several comparisons each cell belongs to: its cells
     widen the prior of no other.
     """
@@ -133,8 +131,8 @@ def direction(ratio: Floats, p: Floats, p_same: Floats, least: Floats) -> NDArra
     """Return 1 where the second side is larger by at least `least`, -1 where it is smaller by as much, 0 where they are
     the same, and NaN where the processes do not decide.
 
-    p, p_same: adjusted by `holm`; least: of `Sizes.different`. Smaller by 2 % means 1 / 1.02, so that exchanging the
-    sides exchanges the verdicts.
+    p, p_same: adjusted by `holm`; least: of `Thresholds`. Smaller by 2 % means 1 / 1.02, so that exchanging the sides
+    exchanges the verdicts.
     """
     found = np.full(len(ratio), np.nan)
     found[p_same < SIGNIFICANCE] = 0

@@ -26,7 +26,6 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.statistics.median_interval import NORMAL
-from lmsweep.trials.statistics.significance import Sizes
 
 ALONE = ("attention", "loss")
 """Workloads that measure a part of a model by itself."""
@@ -343,14 +342,14 @@ def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_p
     order = pairs.index.to_numpy()
     counted = thresholds((pairs["device"] == "cpu").to_numpy())
     axes = ["model", "d_model", "context_length", "precision", "compile", "batch_size", "part", "quantity"]
-    table = Table(order, axes_of(pairs, axes), Sizes(counted.different, counted.same), known)
+    table = Table(order, axes_of(pairs, axes), counted, known)
     judged = judge(cells, "s" if timed else "B", table)
     places = places_of(cells, order, stored_together=False)
     if timed:
         by_side = (theirs, mine) if is_published else (mine, theirs)
         whole = pd.concat([one.device_times.assign(side=side) for side, one in enumerate(by_side)], ignore_index=True)
         one_host = bool(places.map(len).max() < 2)
-        judged = judge_clocks(judged, whole, cells, table, counted.of_device_times, one_host=one_host)
+        judged = judge_clocks(judged, whole, cells, table, one_host=one_host)
     value = pairs["part"] + "." + pairs["quantity"]
     if timed:
         value = value.mask(judged["clock"].eq("device").to_numpy(), pairs["part"] + ".device_time")
