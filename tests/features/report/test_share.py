@@ -269,12 +269,16 @@ def test_texts_of_another_shape_are_numbered_alike_in_every_column() -> None:
     assert found == ["private-1", "ok-1", "private-2"] and allowed.text("phase", "a/b") == "private-1"
 
 
-def test_ctrl_c_leaves_nothing_of_a_folder_that_is_shared_and_the_next_try_succeeds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_folder_that_is_shared_is_whole_or_empty_and_the_next_try_succeeds(how: int, tmp_path: Path) -> None:
     words = ("report", "h200-attention", "--share", tmp_path / "mine")
     process = start(*words)
     while not [*tmp_path.rglob("*.parquet")] and process.poll() is None:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     process.communicate()
-    assert process.returncode == 130 and not [*tmp_path.rglob("*.*")]
-    assert answer_here(*words).returncode == 0 and (tmp_path / "mine" / "report.html").exists()
+    left = [path.name for path in (tmp_path / "mine").glob("*")]
+    assert process.returncode == 130 and not left if how == signal.SIGINT else len(left) == 1
+    assert answer_here(*words).returncode == 0
+    written = {path.name for path in (tmp_path / "mine").iterdir()}
+    assert {"results", "report.html", "README.md"} <= written and not any(name.startswith(".") for name in written)

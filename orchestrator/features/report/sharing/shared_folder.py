@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,8 @@ from lmsweep.trials.store.parquet_file import TABLES, encode
 from lmsweep.trials.store.store import Store
 
 ENVIRONMENT = (*ENVIRONMENT_FIELDS, "accelerator_type", "host_cpu", "host_cores", "host_memory", "lmsweep_version")
+UNFINISHED = ".unfinished-"
+"""First letters of the folder in which the files are written before they are moved to their places together."""
 
 
 class Shared(NamedTuple):
@@ -42,6 +45,8 @@ def share(store: str, folder: str | Path, *, to: str | None = None) -> Shared:
     if to not in (None, "hf"):
         raise RequestError(f"--to {to}: write hf")
     target = Path(folder).expanduser()
+    for left in target.glob(f"{UNFINISHED}*"):  # by a process that was killed
+        shutil.rmtree(left)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RequestError(f"{target} exists already; give the name of a new folder")
     source = open_store(store)
@@ -51,7 +56,7 @@ def share(store: str, folder: str | Path, *, to: str | None = None) -> Shared:
     allowed = Allowed(private_words(tables.values()))
     try:
         target.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=target, prefix=".unfinished-") as beside:  # an error or Ctrl-C leaves nothing
+        with TemporaryDirectory(dir=target, prefix=UNFINISHED) as beside:  # an error or Ctrl-C leaves nothing
             _write(Path(beside), {name: allowed.table(table) for name, table in tables.items()}, to)
             for path in Path(beside).iterdir():
                 path.rename(target / path.name)
