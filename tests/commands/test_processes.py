@@ -26,7 +26,11 @@ def run_twice(tmp_path_factory):
 def test_a_plan_counts_the_processes_that_are_missing_and_their_time(run_twice):
     _, _, plan, text, _ = run_twice
     assert [(one["config"]["context_length"], one["process"]) for one in plan["trials"]] == [(16, 2), (32, 1), (32, 2)]
-    assert "3 trials, 3 to run (2 different, each in up to 2 processes)" in text and "2 of 2" in text
+    assert (
+        "4 trials, 3 to run (2 different, each in up to 2 processes)" in text
+        and "1 stored" in text
+        and "2 of 2" in text
+    )
     assert sum(one["expected_seconds"] for one in plan["trials"]) < plan["expected_seconds"]
 
 
@@ -43,7 +47,7 @@ def test_a_run_measures_what_is_missing_and_pools_it(run_twice):
 def test_a_second_run_of_the_same_file_runs_nothing(run_twice):
     sweep, store, *_ = run_twice
     again = lmsweep_here("plan", sweep, "--store", store)
-    assert "2 trials, 0 to run" in again and "2 stored: already measured" in again
+    assert "4 trials, 0 to run" in again and "4 stored: already measured" in again
     assert "1 to run" not in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=1")
     assert "2 to run" in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=3")
 

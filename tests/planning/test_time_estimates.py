@@ -513,11 +513,11 @@ def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
 @pytest.mark.slow
 def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(tmp_path):
     """Slow for the work that it is given: a context for which a step takes minutes on any two cores."""
-    changes = ["--set", "processes=1", "--set", "attention=sdpa", "--set", "context_length=32,32768", "--no-predict"]
+    changes = ["--set", "processes=1", "--set", "attention=sdpa", "--set", "context_length=32,131072", "--no-predict"]
     done = lmsweep("run", "quick", *changes, "--budget", "1m", "--store", tmp_path / "store")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(
-        r"trials? \(.*context_length 32768.*\) did not fit into 1m. To resume: lmsweep run quick", done.stdout
+        r"1 trial \(.*131072.*\) (did not fit into 1m|cut at the end of the time).* To resume: lmsweep run", done.stdout
     )
     rows = pd.read_parquet(tmp_path / "store" / "measurements")
     times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
