@@ -20,6 +20,7 @@ from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, saved_in_16_bits
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.quantities import ms
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.store.store import Store
@@ -78,7 +79,7 @@ class StepEstimate:
         verb, saved = "compute" if len(self.beyond_autocast) > 1 else "computes", sum(self.beyond_autocast.values())
         return (
             f"{' and '.join(self.beyond_autocast)} {verb} in float32, which autocast does not reach; "
-            f"precision: bf16_pure would save {1e3 * saved:.3g} of {1e3 * self.seconds:.3g} ms"
+            f"precision: bf16_pure would save {ms(saved)} of {ms(self.seconds)} ms"
         )
 
     @property
@@ -228,8 +229,8 @@ def _estimate(step: PredictedStep, source: str) -> StepEstimate:
 
 
 def _words(fleet: Fleet, parts: Mapping[str, float]) -> str:
-    exposed = ", ".join(f"{name} {1e3 * part:.3g} ms" for name, part in parts.items())
+    exposed = ", ".join(f"{name} {ms(part)} ms" for name, part in parts.items() if part >= 1e-6)
     dollars = f", ${fleet.dollars:,.0f} per 10⁹ tokens" if fleet.dollars else ""
-    worth = f"from {2 * fleet.worth}" if fleet.worth else f"not even from {2 * MOST_RANKS}"
-    worth += f" GPUs on, twice as many bring less than {WORTH:.0%}"
+    worth = f"beyond {fleet.worth} bring less than" if fleet.worth else f"up to {2 * MOST_RANKS} bring at least"
+    worth = f"GPUs {worth} {WORTH:.0%} of the rate of the first"
     return f"exposed: {exposed or 'nothing'}; {fleet.tokens_per_second:,.0f} tokens/s{dollars}; {worth}"

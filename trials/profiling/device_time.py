@@ -172,10 +172,12 @@ def device_rows(phases: Sequence[str], times: Sequence[DeviceTime]) -> Iterator[
         yield device_row(phase, metric, samples)
 
 
-def device_row(phase: str, metric: str, samples: Sequence[float]) -> Measurement:
+def device_row(
+    phase: str, metric: str, samples: Sequence[float], why: str = "the profiler saw no kernel"
+) -> Measurement:
     """A row of device times in seconds, or of the reason why there are none."""
-    reason = None if samples else "the profiler saw no kernel"
-    return Measurement(phase=phase, metric=metric, unit="s", samples=tuple(samples) or None, reason=reason)
+    known = tuple(samples) or None
+    return Measurement(phase=phase, metric=metric, unit="s", samples=known, reason=None if known else why)
 
 
 def union_length(intervals: Iterable[tuple[int, int]]) -> int:

@@ -24,6 +24,11 @@ def gib(count: float) -> str:
     return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
 
 
+def ms(seconds: float) -> str:
+    """Return milliseconds with three digits, such as `0.64`, `61.2` or `1,330`."""
+    return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:,.0f}"
+
+
 def count_of(count: int, noun: str) -> str:
     """Return `1 trial` or `2 trials`."""
     return f"{count} {noun}{'s' * (count != 1)}"

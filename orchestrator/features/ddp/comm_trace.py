@@ -5,8 +5,8 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, get_args
 
 from torch.profiler import ProfilerActivity, profile
 
@@ -30,6 +30,19 @@ def kind_of(name: str) -> Collective | None:
     return _NCCL[kernel[1]] if kernel else next((kind for word, kind in _GLOO.items() if name.startswith(word)), None)
 
 
+class Interval(NamedTuple):
+    """In nanoseconds."""
+
+    begin: int
+    end: int
+
+
+class CollectiveKernel(NamedTuple):
+    stream: int
+    name: str
+    ran: Interval
+
+
 @dataclass(frozen=True, kw_only=True)
 class Busy:
     """Communication of one rank in one step, seconds."""
@@ -44,10 +57,12 @@ class Busy:
 class Communication(Busy):
     collectives: int
     """Collectives that the rank took part in: kernels of NCCL, calls of gloo."""
-    worked: float
-    """Seconds in which the rank communicated, computed, or both."""
     kinds: Mapping[Collective, Busy] = field(default_factory=dict)
     """The parts of `busy` and `overlap` by kind of collective. gloo runs a reduce-scatter as an all-reduce."""
+    kernels: tuple[CollectiveKernel, ...] = ()
+    """On a GPU: NCCL's kernels."""
+    computed: tuple[Interval, ...] = ()
+    """On a GPU: when its other kernels and its copies ran."""
 
 
 def trace_communication(step: TimedRank) -> Communication:
@@ -73,7 +88,30 @@ def on_gpu(events: Iterable[KinetoEvent]) -> Communication:
     ran = [event for event in events if event.device_type() == DeviceType.CUDA and not event.is_user_annotation()]
     collectives = [event for event in ran if event.name().startswith("nccl")]
     others = [event for event in ran if not event.name().startswith("nccl")]
-    return _summary(len(collectives), collectives, others)
+    kernels = [CollectiveKernel(one.device_resource_id(), one.name(), _interval(one)) for one in collectives]
+    found = _summary(len(collectives), collectives, others)
+    return replace(found, kernels=(*sorted(kernels),), computed=(*_intervals(others),))
+
+
+def device_seconds(ranks: Sequence[Communication]) -> float | None:
+    """Return the seconds in which the GPU worked in a step, the least of the ranks; None if these ran different
+    collectives.
+
+    The kernel of a rank that arrives first at a collective spins until the others arrive, so its duration holds how
+    much their hosts were late. The last to arrive does not wait: of each collective the shortest kernel counts, at
+    the end of each rank's own.
+    """
+    if len({tuple((one.stream, one.name) for one in rank.kernels) for rank in ranks}) > 1:
+        return None
+    of_collectives = [*zip(*(rank.kernels for rank in ranks), strict=True)]
+    shortest = [min(one.ran.end - one.ran.begin for one in of_ranks) for of_ranks in of_collectives]
+
+    def worked(rank: Communication) -> int:
+        ends = [one.ran.end for one in rank.kernels]
+        sent = [Interval(end - least, end) for end, least in zip(ends, shortest, strict=True)]
+        return union_length([*rank.computed, *sent])
+
+    return min(map(worked, ranks)) / 1e9
 
 
 def on_cpu(events: Iterable[KinetoEvent]) -> Communication:
@@ -95,20 +133,23 @@ def _summary(count: int, collectives: list[KinetoEvent], others: list[KinetoEven
         collectives=count,
         busy=whole.busy,
         overlap=whole.overlap,
-        worked=union_length(_intervals(collectives) + computing) / 1e9,
         kinds={kind: _busy(events, computing) for kind, events in of_kind.items()},
     )
 
 
-def _busy(collectives: list[KinetoEvent], computing: list[tuple[int, int]]) -> Busy:
+def _busy(collectives: list[KinetoEvent], computing: list[Interval]) -> Busy:
     communicating = _intervals(collectives)
     busy, computed = union_length(communicating), union_length(computing)
     worked = union_length(communicating + computing)
     return Busy(busy=busy / 1e9, overlap=(busy + computed - worked) / 1e9)
 
 
-def _intervals(events: list[KinetoEvent]) -> list[tuple[int, int]]:
-    return [(event.start_ns(), event.start_ns() + event.duration_ns()) for event in events]
+def _interval(event: KinetoEvent) -> Interval:
+    return Interval(event.start_ns(), event.start_ns() + event.duration_ns())
+
+
+def _intervals(events: list[KinetoEvent]) -> list[Interval]:
+    return [_interval(event) for event in events]
 
 
 FILE_NAME = "ranks.json.gz"

@@ -10,7 +10,9 @@ from lmsweep.orchestrator.features.ddp.checked.step_checks import verify
 from lmsweep.orchestrator.features.ddp.collective_times import bandwidth_rows
 from lmsweep.orchestrator.features.ddp.comm_trace import (
     FILE_NAME,
+    Busy,
     Communication,
+    device_seconds,
     merge_traces,
     trace_communication,
     trace_step,
@@ -32,6 +34,8 @@ from lmsweep.trials.results.outcome import Flag
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10
 """Isolated all-reduces that are timed, after ALL_REDUCE_WARMUP untimed ones."""
+TRACED_STEPS = {True: 3, False: 1}
+"""On a GPU, whose work is judged by these steps, and elsewhere."""
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
@@ -85,16 +89,16 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
             team.all(TimedRank.advance)
             team.all(TimedRank.step)
         memory = team.all(TimedRank.memory)
-        traces = team.all(trace_communication)
+        steps = [team.all(trace_communication) for _ in range(TRACED_STEPS[config.device_type == "cuda"])]
         merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
         reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
 
     yield from checks
     doubtful = (*series.flags, *((Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()))
     if config.device_type == "cuda":
-        worked = [min(trace.worked for trace in traces)]
+        worked = [seconds for ranks in steps if (seconds := device_seconds(ranks)) is not None]
         doubtful += host_bound_flags(worked, [pair.synchronized.step for pair in series.measured])
-        yield device_row("step", "device_time", worked)
+        yield device_row("step", "device_time", worked, "ranks ran different collectives")
     yield from pair_rows(
         config, bench.datasheet, series.warmup, series.measured, doubtful=doubtful, does_not_fit=pairs.does_not_fit
     )
@@ -102,7 +106,7 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         drawn, each = batches(config), config.accumulate * config.world_size
         taken = [tuple(islice(drawn, each)) for _ in series.measured]
         yield from token_rows(taken, [pair.synchronized.step for pair in series.measured])
-    yield from _communication(traces)
+    yield from _communication(steps)
     yield from report_rows(reports)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
@@ -115,14 +119,16 @@ def _unverified(run: Callable[[], Pair]) -> Iterator[Measurement]:
     yield one_number("gradients", "relative_error", "1", None, reason)
 
 
-def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
-    last = min(traces, key=lambda trace: trace.busy)
-    yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
-    yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
-    yield Measurement(phase="communication", metric="overlap_time", unit="s", samples=(last.overlap,))
-    for kind, busy in last.kinds.items():
-        yield Measurement(phase=kind, metric="busy_time", unit="s", samples=(busy.busy,))
-        yield Measurement(phase=kind, metric="overlap_time", unit="s", samples=(busy.overlap,))
+def _communication(steps: Sequence[Sequence[Communication]]) -> Iterator[Measurement]:
+    """Rows of the rank that waited least, in each traced step."""
+    least = [min(ranks, key=lambda rank: rank.busy) for ranks in steps]
+    counts = tuple(one.collectives for one in least)
+    yield Measurement(phase="communication", metric="collectives", unit="1", samples=counts)
+    parts: dict[str, Sequence[Busy]] = {"communication": least}
+    parts |= {kind: [one.kinds[kind] for one in least if kind in one.kinds] for kind in least[0].kinds}
+    for phase, busy in parts.items():
+        yield Measurement(phase=phase, metric="busy_time", unit="s", samples=tuple(one.busy for one in busy))
+        yield Measurement(phase=phase, metric="overlap_time", unit="s", samples=tuple(one.overlap for one in busy))
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:

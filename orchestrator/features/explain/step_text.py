@@ -15,6 +15,7 @@ from lmsweep.orchestrator.planning.step_estimate import StepEstimate
 from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.analytic.rates.step_time import StepTime
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import ms
 
 MOST_PARTS = 40
 """Rows of the table; the last one sums up all parts, those that are left out, too."""
@@ -92,8 +93,8 @@ def step_listing(planned: PlannedTrial, estimate: StepEstimate) -> Listing:
     ]
     total = [sum(part.get(one, 0.0) for part in parts.values()) for one in classes]
     rows.append(["all", *total, sum(total)])
-    low, high = (f"{1e3 * seconds:.3g}" for seconds in estimate.between)
-    words = f"{1e3 * estimate.seconds:.3g} ms a step ({low} to {high})"
+    low, high = map(ms, estimate.between)
+    words = f"{ms(estimate.seconds)} ms a step ({low} to {high})"
     return Listing(
         title=f"{planned.trial_id} on {planned.environment.device_name}: {words}",
         frame=pd.DataFrame(rows, columns=["part", *classes, "device time"]),
@@ -112,12 +113,12 @@ def _notes(estimate: StepEstimate) -> list[str]:
     phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
     return [
         *([estimate.advice] if estimate.advice else []),
-        f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
+        f"host: {ms(time.launching)} ms for {launches.total()} launches ({phases}); {bound}",
         f"host: {time.host_source}",
         f"steps that were measured took {estimate.factor:.2f} times as long as the sum of their operators",
-        "as other trainers run it: {:.3g} ms ({:.3g} to {:.3g}), learned from public stacks; the first interval is of "
-        "lmsweep's own loop".format(*(1e3 * one for one in estimate.others)),
-        *(f"exposed, {name}: {1e3 * part:.3g} ms" for name, part in estimate.parts.items()),
+        "as other trainers run it: {} ms ({} to {}), learned from public stacks; the first interval is of "
+        "lmsweep's own loop".format(*map(ms, estimate.others)),
+        *(f"exposed, {name}: {ms(part)} ms" for name, part in estimate.parts.items() if part >= 1e-6),
         *(f"{kind}: {source}" for kind, source in time.sources.items()),
     ]
 

@@ -27,7 +27,7 @@ from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
-from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.quantities import gib, ms
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
@@ -145,7 +145,7 @@ class PlanText:
         step = self.steps.of(planned) if self.steps else None
         if isinstance(step, StepEstimate):
             times = step.others if column != "step" else (step.seconds, *step.between)
-            return "{:.3g} ms ({:.3g} to {:.3g})".format(*(1e3 * one for one in times))
+            return "{} ms ({} to {})".format(*map(ms, times))
         return "?" if step else "-"
 
     def _seconds_text(self, planned: PlannedTrial) -> str:

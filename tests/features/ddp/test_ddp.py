@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
-from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, on_gpu
+from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, Communication, device_seconds, on_gpu
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, exposed_flags, local_step
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
@@ -264,7 +264,7 @@ def traced(what: str, start: int, duration: int, device: DeviceType = DeviceType
     """An event as the profiler has them."""
     return SimpleNamespace(
         name=lambda: what, start_ns=lambda: start, duration_ns=lambda: duration, device_type=lambda: device,
-        is_user_annotation=lambda: annotation,
+        is_user_annotation=lambda: annotation, device_resource_id=lambda: 7,
     )  # fmt: skip
 
 
@@ -281,7 +281,21 @@ def test_overlap_is_the_time_in_which_a_gpu_both_computes_and_communicates():
         ]
     )
     assert (found.collectives, round(found.busy * 1e9), round(found.overlap * 1e9)) == (2, 150, 60)
-    assert round(found.worked * 1e9) == 210
+    assert device_seconds([found]) == pytest.approx(210e-9)
+
+
+def test_a_wait_for_a_slower_rank_is_no_device_time():
+    """Two runs of one step differed by 65 % in device time, because a busy host let the ranks wait for each other."""
+    reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+    def rank(*starts: int) -> Communication:
+        gemms = [traced("gemm", start, 100) for start in starts]
+        return on_gpu([*gemms, traced(reduce, starts[0] + 100, 350 - starts[0]), traced(reduce, 550, 60)])
+
+    early, late = rank(0, 450), rank(300, 450)  # one waits from 100 to 400 for the other; both end at 450
+    assert device_seconds([early, late]) == pytest.approx(310e-9), "two products, and all-reduces of 50 and 60"
+    assert early.busy == pytest.approx(410e-9)
+    assert device_seconds([early, on_gpu([traced("gemm", 0, 100)])]) is None, "their collectives differ"
 
 
 # Differences

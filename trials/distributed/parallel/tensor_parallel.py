@@ -6,6 +6,7 @@ by tokens: each half of a block gathers its input and scatters its sum, once in 
 type in which products compute. Embedding, head and loss are divided by the vocabulary.
 """
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,7 @@ def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
     """Leave this rank its part of the model's weights and of the loss."""
     model = training.model
     assert isinstance(model, Transformer), "the model is lmsweep's own"
+    warnings.filterwarnings("ignore", ".*returned a view tensor")  # the logits: the loss does not change them in place
     is_tied = model.head.weight is model.token_embedding.weight
     use_linear_of_pytorch(model)
     for name, norm in list(model.named_modules()):
