@@ -402,6 +402,7 @@ CAPPED: tuple[Kind, ...] = ("device_capped", "phase_capped")
 CLOCKS: dict[Kind, str] = {
     "device": "of device time",
     "device_capped": "of device time at the power limit",
+    "ranks": "of device time of ranks",
     "phase": "of a phase's device time",
     "phase_capped": "of a phase's device time at the power limit",
     "wall": "of wall time",

@@ -97,8 +97,9 @@ def check_one_result(cells: pd.DataFrame) -> None:
         if several.any():
             crowd = cells[is_side & (cells["cell"] == several.idxmax())]
             loose = [key for key in (*DISTINGUISHING_COLUMNS, "lmsweep_commit") if crowd[key].nunique(dropna=False) > 1]
+            words = ", ".join(f"{key} ({', '.join(map(label, crowd[key].unique()[:3]))})" for key in loose) or "no key"
             raise RequestError(
-                f"the {name} has several results for one combination; they differ in {_readings(crowd, loose)}. "
+                f"the {name} has several results for one combination; they differ in {words}. "
                 f"Choose one of them: --{name} {loose[0] if loose else 'key'}=..."
             )
 
@@ -175,10 +176,6 @@ def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
 def _differ(cells: pd.DataFrame, name: str) -> bool:
     readings = [set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1)]
     return not readings[0] & readings[1]
-
-
-def _readings(cells: pd.DataFrame, names: list[str]) -> str:
-    return ", ".join(f"{name} ({', '.join(map(label, cells[name].unique()[:3]))})" for name in names) or "no key"
 
 
 def differences(cells: pd.DataFrame, names: Iterable[str]) -> str:

@@ -38,7 +38,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
     """Return the `Kind` of variation of each row: the first in this order that applies.
 
     rows: of whole attempts, because the kind of a time follows from the clock, the device time and the flags of its
-    phase; the columns PHASE, metric, unit, median, device and flags.
+    phase; the columns PHASE, metric, unit, median, device, world_size and flags.
     """
     metric = rows["metric"].astype(object).to_numpy()
     place = rows.groupby(PHASE, sort=False, dropna=False).ngroup().to_numpy()
@@ -65,6 +65,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
         (np.isin(metric, [*SETUP]), "setup"),
         (cpu & is_flagged(Flag.BUSY_HOST, Flag.UNSTEADY), "cpu_busy"),
         (cpu, "cpu"),
+        (device & rows["world_size"].gt(1).to_numpy(bool, na_value=False), "ranks"),
         (device & of_step & limited, "device_capped"),
         (device & of_step, "device"),
         (device & limited, "phase_capped"),

@@ -212,7 +212,7 @@ class StepEstimates:
             worth=ranks if ranks <= MOST_RANKS else None,
         )
         parts = {name: factor * part for name, part in time.exposed.items()}
-        source = f"{source_of(step.time, is_host_bound=time.is_host_bound)}; {_words(fleet, parts)}"
+        source = source_of(step.time, is_host_bound=time.is_host_bound)
         return replace(_estimate(step, source), parts=parts, fleet=fleet)
 
 
@@ -226,11 +226,3 @@ def _estimate(step: PredictedStep, source: str) -> StepEstimate:
         others=step.elsewhere,
         source=source,
     )
-
-
-def _words(fleet: Fleet, parts: Mapping[str, float]) -> str:
-    exposed = ", ".join(f"{name} {ms(part)} ms" for name, part in parts.items() if part >= 1e-6)
-    dollars = f", ${fleet.dollars:,.0f} per 10⁹ tokens" if fleet.dollars else ""
-    worth = f"beyond {fleet.worth} bring less than" if fleet.worth else f"up to {2 * MOST_RANKS} bring at least"
-    worth = f"GPUs {worth} {WORTH:.0%} of the rate of the first"
-    return f"exposed: {exposed or 'nothing'}; {fleet.tokens_per_second:,.0f} tokens/s{dollars}; {worth}"

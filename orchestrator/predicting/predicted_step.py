@@ -77,6 +77,6 @@ def source_of(time: StepTime, *, is_host_bound: bool | None = None) -> str:
     kinds: dict[str, list[str]] = {}
     for kind, source in time.sources.items():
         kinds.setdefault(source, []).append(kind)
-    words = "; ".join(f"{' and '.join(sorted(names))} from {source}" for source, names in kinds.items())
+    words = "; ".join(f"{' and '.join(sorted(names))} from {source}" for source, names in sorted(kinds.items()))
     bound = time.is_host_bound if is_host_bound is None else is_host_bound
     return f"{words}; the host decides: {time.host_source}" if bound else words

@@ -154,6 +154,14 @@ def test_a_value_whose_processes_differ_in_kind_is_of_the_kind_that_varies_most(
     assert list(frame["variation_freedom"]) == [PRIORS[kind].freedom]
 
 
+def test_device_time_of_ranks_varies_more_than_that_of_one_process(attempts: Attempts) -> None:
+    """Two processes of 2.7b with tensor parallelism differ by 0.1 %, of `xl` with its optimizer on the host by 2 %."""
+    attempts.ok(config(device="cuda", world_size=2, ddp="fsdp"), {"step.device_time": samples(0.04, 1e-6)})
+    (row,) = analysis.load(attempts.store).to_dict("records")
+    assert (row["variation_kind"], row["variation"]) == ("ranks", PRIORS["ranks"].scale)
+    assert PRIORS["ranks"].scale > PRIORS["device_capped"].scale
+
+
 def test_without_an_ok_attempt_the_newest_failure_is_kept(attempts: Attempts) -> None:
     attempts.failed(config(), "error")
     attempts.failed(config(), "oom")

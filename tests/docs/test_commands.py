@@ -28,7 +28,6 @@ REASONS = {
     r"--tracker|lmsweep\.track": "needs `.[trackers]` or mlflow; tests/features/trackers/test_trackers.py",
     r"import load_dataset": "needs datasets; tests/features/report/test_share.py",
     r"import flash_attn_func": "needs FlashAttention-3 and a GPU",
-    r"runs-on:": "needs a runner; the last test here runs the steps of comparing.md",
     r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",
     r"--history": "needs results of two days or states; tests/features/report/test_history.py",
     r"lmsweep audit benchmarks/claims.csv|audit\.json": "needs a file of the reader; tests/features/audit",
@@ -229,7 +228,7 @@ def test_the_gate_of_a_pull_request_measures_both_states_and_writes_the_table(tm
         (tmp_path / side).mkdir()
         (tmp_path / side / "mine.py").write_text(model)
         (tmp_path / side / "speed.yaml").write_text(SPEED)
-    (text,) = (block.text for block in blocks("yaml") if "gh pr comment" in block.text)
+    text = (ROOT / "examples" / "speed.yml").read_text("utf-8")
     measure, compare = (step["run"] for step in yaml.safe_load(text)["jobs"]["compare"]["steps"][2:4])
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -24,11 +24,12 @@ from scipy.special import stdtr, stdtrit
 Floats = NDArray[np.float64]
 
 Kind = Literal[
-    "device", "device_capped", "phase", "phase_capped", "wall", "wall_waits", "host", "cpu", "cpu_busy", "setup",
-    "resident", "exact",
+    "device", "device_capped", "ranks", "phase", "phase_capped", "wall", "wall_waits", "host", "cpu", "cpu_busy",
+    "setup", "resident", "exact",
 ]  # fmt: skip
 """device: time the GPU was busy in a step; phase: the same in a part of it, or in work of its own; with `_capped` at
-the GPU's power limit or at lowered clocks. wall: time by the clock while the GPU was busy for more than BUSY of it;
+the GPU's power limit or at lowered clocks; ranks: of a step of several ranks.
+wall: time by the clock while the GPU was busy for more than BUSY of it;
 wall_waits: for more than WAITS, or unknown; host: for less, so that the host decides. cpu: time on a CPU; cpu_busy: on
 a busy host, or at a pace that changed. setup: compilation and the like; resident: memory of a process; exact: what
 repeats to the last digit."""
@@ -58,6 +59,7 @@ MOST_FREEDOM = 10.0
 PRIORS: dict[Kind, Variation] = {
     "device": Variation(scale=0.0017, freedom=10),
     "device_capped": Variation(scale=0.005, freedom=10),
+    "ranks": Variation(scale=0.01, freedom=5),
     "phase": Variation(scale=0.0025, freedom=5),
     "phase_capped": Variation(scale=0.009, freedom=5),
     "wall": Variation(scale=0.004, freedom=8),
@@ -75,6 +77,7 @@ docs/comparing.md. The few that were measured again on a CPU were on a busy host
 BETWEEN_MACHINES: dict[Kind, float] = {
     "device": 0.0025,
     "device_capped": 0.0025,
+    "ranks": 0.009,
     "phase": 0.009,
     "phase_capped": 0.009,
     "wall": 0.02,

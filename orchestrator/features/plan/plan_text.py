@@ -15,7 +15,7 @@ from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
+from lmsweep.orchestrator.planning.step_estimate import MOST_RANKS, WORTH, Fleet, StepEstimate, StepEstimates
 from lmsweep.orchestrator.predicting.varied_times import padding_of
 from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds
@@ -85,6 +85,11 @@ class PlanText:
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
+        together = [
+            _of_ranks(planned, step, step.fleet)
+            for planned, step in zip(trials, steps, strict=False)
+            if isinstance(step, StepEstimate) and step.fleet
+        ]
         advice = dict.fromkeys(one.advice or "" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
         cores = self.estimate.assumed_cores
@@ -92,7 +97,7 @@ class PlanText:
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
-            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
+            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS), *together[:MOST_REASONS]]),
             "\n".join(islice(filter(None, advice), MOST_REASONS)),
             self._software(),
             f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
@@ -153,6 +158,17 @@ class PlanText:
         if estimate is None:
             return "-"
         return "?" if estimate.reason else format_seconds(estimate.seconds)
+
+
+def _of_ranks(planned: PlannedTrial, step: StepEstimate, fleet: Fleet) -> str:
+    """Return what communication adds to a step of ranks, what they do together, and how many are worth their price."""
+    exposed = ", ".join(f"{name} {ms(part)} ms" for name, part in step.parts.items() if part >= 1e-6)
+    dollars = f", ${fleet.dollars:,.0f} per 10⁹ tokens" if fleet.dollars else ""
+    worth = f"beyond {fleet.worth} bring less than" if fleet.worth else f"up to {2 * MOST_RANKS} bring at least"
+    return (
+        f"{planned.trial_id[:SHORT_ID]}: exposed {exposed or 'nothing'}; {fleet.tokens_per_second:,.0f} "
+        f"tokens/s{dollars}; GPUs {worth} {WORTH:.0%} of the rate of the first"
+    )
 
 
 def _lasting(lasting: ManySteps | None) -> str:

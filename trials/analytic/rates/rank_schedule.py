@@ -68,7 +68,10 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
     alone = step_time(operators, rates)
     sent = [one for one in operators if one.stream == "communication"]
     seconds = {one: rates.of(replace(one, count=1)).seconds * one.count for one in sent}
-    forward, backward, updating = (_of(alone, phase) for phase in ("forward", "backward", "optimizer"))
+    computing: dict[str, float] = defaultdict(float)  # seconds of each phase
+    for part in alone.parts:
+        computing[part.operator.phase] += part.seconds if part.operator.stream == "compute" else 0.0
+    forward, backward, updating = (computing[phase] for phase in ("forward", "backward", "optimizer"))
     within = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
     exposed: dict[str, float] = defaultdict(float)
     after = 0.0
@@ -205,9 +208,3 @@ def resized(operators: Operators, config: TrialConfig, world_size: int) -> Opera
             one = replace(one, bytes=round(one.bytes * before / after))
         changed.append(one)
     return tuple(changed)
-
-
-def _of(time: StepTime, phase: str) -> float:
-    return sum(
-        part.seconds for part in time.parts if part.operator.phase == phase and part.operator.stream == "compute"
-    )
