@@ -248,7 +248,7 @@ def compare(
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
 
     unknown = [name for name in UNKNOWN if whole[name].isna().any()]
-    before, after = (_side_words(side, between, stores) for side in (0, 1))
+    before, after = (", ".join(words) for words in zip(*([stores] if stores else ()), *between.values(), strict=True))
     sides = [f"{stores[1]} against {stores[0]}"] if stores else []
     sides += [f"{name} {of_contrast} against {of_baseline}" for name, (of_baseline, of_contrast) in between.items()]
     return Comparison(
@@ -325,10 +325,6 @@ def _ratio_of_other_clock(judged: pd.DataFrame) -> pd.DataFrame:
     for name in ratios:
         ratios[name] = ratios[name].mask(judged["clock"].eq(str(name).partition("_")[0]))
     return ratios.dropna(axis="columns", how="all")
-
-
-def _side_words(side: int, between: dict[str, tuple[str, str]], stores: tuple[str, str] | None) -> str:
-    return ", ".join([*([stores[side]] if stores else ()), *(values[side] for values in between.values())])
 
 
 def _results(cells: pd.DataFrame, side: int, order: NDArray[np.int64]) -> list[ResultKey | None]:

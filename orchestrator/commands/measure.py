@@ -36,9 +36,9 @@ def run(what: What, where: Where, how: How) -> None:
     ready = run_now(what, where, how, began)
     trial_command = None if where.address else what.trial_command()
     resume = resume_command("run", what, where, how)
-    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command, again=resume)
-    if ready.gate.kept_out or ready.gate.cut:
-        say(what_is_left(ready, how, resume))
+    left = what_is_left(ready, how, resume) if ready.gate.kept_out or ready.gate.cut else ""
+    planned = ready.planned
+    show_summary(planned.plan, planned.store, ready.account, trial_command=trial_command, again=resume, left=left)
     exit_if_failed(ready)
 
 

@@ -32,10 +32,13 @@ MOST_LEFT_OUT = 3
 """Maximum number of left-out trials that are listed; if there are more, only their number is printed."""
 
 
-def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None, again: str = "") -> None:
+def show_summary(
+    plan: Plan, store: Store, account: Account, *, trial_command: str | None, again: str = "", left: str = ""
+) -> None:
     """Print the results of this sweep, their flags, the account of the run, what was found, and the next command.
 
-    trial_command: repeats a trial here if an identifier is appended; None on a cluster. again: repeats the run.
+    trial_command: repeats a trial here if an identifier is appended; None on a cluster. again: repeats the run. left:
+    what `what_is_left` returned.
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.data.pooled_rows import pool
@@ -58,7 +61,9 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
             following = f"next, once it is quiet: {again} --fresh" if busy and again else following
             if "findings" in registered("functions"):
                 words += ["", *lmsweep.findings(rows, stored, busy)]
-        parts.append("\n".join([*words, following]))
+        parts.append("\n".join([*words, left or following]))
+    elif left:
+        parts.append(left)
     say("\n\n".join(part for part in parts if part))
 
 
@@ -85,8 +90,7 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
 def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
     planned, gate = run.planned, run.gate
-    own_limit = planned.budget and f"the {planned.budget} that the sweep allows itself"
-    limits = (["into", how.budget or own_limit], ["before", how.until])
+    limits = (["into", how.budget or (planned.budget and "the sweep's time")], ["before", how.until])
     limit = " and ".join(f"{word} {end}" for word, end in limits if end)
     load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
     is_busy = load > 1.5 and not run.account.statuses and run.address is None  # here, and nothing could begin
