@@ -248,7 +248,8 @@ def compare(
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
 
     unknown = [name for name in UNKNOWN if whole[name].isna().any()]
-    before, after = (", ".join(words) for words in zip(*([stores] if stores else ()), *between.values(), strict=True))
+    of_sides = [*([stores] if stores else ()), *between.values()]
+    before, after = (", ".join(words[side] for words in of_sides) for side in (0, 1))
     sides = [f"{stores[1]} against {stores[0]}"] if stores else []
     sides += [f"{name} {of_contrast} against {of_baseline}" for name, (of_baseline, of_contrast) in between.items()]
     return Comparison(
