@@ -44,7 +44,9 @@ def quick() -> tuple[PlannedTrial, ...]:
     )  # fmt: skip
 
 
-def end_of_run(folder: Path, capsys: pytest.CaptureFixture[str], seed: int, flags: tuple[Flag, ...] = ()) -> str:
+def end_of_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], seed: int, flags: tuple[Flag, ...] = (), left: str = ""
+) -> str:
     """What `run quick` prints at its end if its steps take SECONDS."""
     attempts, dice, planned = Attempts(folder / "results"), np.random.default_rng(seed), quick()
     for one in planned:
@@ -56,7 +58,8 @@ def end_of_run(folder: Path, capsys: pytest.CaptureFixture[str], seed: int, flag
     account.statuses["ok"] = len(planned)
     account.seconds["measured"] = 3.0
     plan = Plan(sweep="quick", trials=planned)
-    show_summary(plan, attempts.store, account, trial_command="lmsweep trial quick --id", again="lmsweep run quick")
+    again = "lmsweep run quick"
+    show_summary(plan, attempts.store, account, trial_command="lmsweep trial quick --id", again=again, left=left)
     return capsys.readouterr().out
 
 
@@ -120,3 +123,12 @@ def test_no_word_is_printed_before_it_is_explained(tmp_path: Path, capsys) -> No
     said += lmsweep_here("plan", "quick", "--no-predict", "--store", tmp_path / "none").split("\n\n")[0]
     assert "12 of 12 measurements succeeded" in said
     assert not re.findall(EXPLAINED_LATER, said)
+
+
+@pytest.mark.parametrize("flags", [(), (Flag.BUSY_HOST,)])
+def test_the_end_of_an_unfinished_run_says_one_thing_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[Flag, ...]
+) -> None:
+    left = "8 trials did not fit into the sweep's time. To resume: lmsweep run quick --budget 2m"
+    said = end_of_run(tmp_path, capsys, 0, flags, left)
+    assert said.endswith(f"{left}\n") and "next" not in said

@@ -61,19 +61,24 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
 
 
 def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[Largest, ...]]) -> str | None:
+    fits_here = any(one.micro_batch_size <= ways[one.checkpointing][0].sure for one in kept)
+    leanest = (
+        "" if fits_here else f"{_too_large(claim, kept[-1], ways)} in lmsweep's loop, less in the leanest trainers"
+    )
     if claim.checkpointing:
-        return None
+        return leanest or None
     said = "activation checkpointing not stated: "
     plain = ways["none"][0]
     if all(one.checkpointing == "none" for one in kept):
-        return f"{said}none, with which it fits"
+        return f"{said}none; {leanest}" if leanest else f"{said}none, with which it fits"
     if plain.sure:
         why = f"without it at most {_sequences(plain.sure)} fit{'s' * (plain.sure == 1)} a GPU"
     else:
         why = f"without it one sequence needs {_of_memory(plain, claim)}"
     if any(one.checkpointing == "none" for one in kept):
-        return f"{said}with and without were tried; {why} in lmsweep's loop, less in the leanest trainers"
-    return f"{said}of each block; {why}"
+        both = leanest or f"{why} in lmsweep's loop, less in the leanest trainers"
+        return f"{said}with and without were tried; {both}"
+    return f"{said}of each block; {leanest or why}"
 
 
 def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Largest, ...]]) -> str:

@@ -131,6 +131,16 @@ def test_where_a_step_fits_by_checkpointing_alone_the_audit_assumes_it_as_fits_d
     assert stated.startswith("cannot tell: ") and "it does not fit, as `lmsweep fits` says, too: without act" in stated
 
 
+@pytest.mark.slow
+def test_what_fits_in_the_leanest_trainers_alone_says_so() -> None:
+    """`fits` called LoRA of 70B on an H200 too large, and `audit` possible."""
+    asked = ("--model", "llama-3.1-8b", "--gpus", "1xH100", "--context", "16k", "--tokens/s", "4000")
+    said = answer_here("audit", *asked).stdout
+    assert said.startswith("possible: ")
+    assert "of each block; even with activation checkpointing one sequence needs" in said
+    assert "of a GPU in lmsweep's loop, less in the leanest trainers" in said
+
+
 def test_what_fits_without_checkpointing_is_not_assumed_to_have_it() -> None:
     claim = claim_of({**SMALL, "tokens/s": "1", "checkpointing": None})
     found = predicted(claim, asked_of([claim]))
