@@ -21,8 +21,9 @@ class Price:
     dollars: float
 
     def is_of(self, device_name: str, accelerator_type: str | None) -> bool:
-        """Return whether the price applies to this device. Case is ignored, and only whole words match."""
-        pattern = re.compile(rf"(?<!\w){re.escape(self.device)}(?!\w)", re.IGNORECASE)
+        """Return whether the price applies to this device. Only whole words match, of any case; RTX4090 is RTX 4090."""
+        name = re.sub(r"(?<=[A-Za-z])(?=\d)", " ?", re.escape(self.device))
+        pattern = re.compile(rf"(?<!\w){name}(?!\w)", re.IGNORECASE)
         return any(pattern.search(name) for name in (device_name, accelerator_type) if name)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.render import answer_page
 from lmsweep.orchestrator.features.audit.verdict import Audited, AuditOutput
+from lmsweep.trials.spec.quantities import count_of
 
 TONES: dict[str, Tone] = {"possible": "good", "impossible": "bad", "contradicts itself": "bad", "slow": "unclear"}
 MOST_EXPLANATIONS = 5
@@ -73,8 +74,9 @@ def listing(audited: Sequence[Audited]) -> Listing:
         for number, one in enumerate(audited, start=2)
     ]  # fmt: skip
     counts = Counter(one.verdict for one in audited)
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     return Listing(
-        title=f"{len(audited)} claims: {', '.join(f'{count} {verdict}' for verdict, count in counts.most_common())}",
+        title=f"{count_of(len(audited), 'claim')}: {verdicts}",
         frame=pd.DataFrame(rows, dtype=object),
         keys=["claim"],
         units={},

@@ -21,6 +21,13 @@ def test_a_million_tokens_cost_the_dollars_and_joules_of_their_steps(attempts: A
     assert np.isnan(without.dollars)
 
 
+@pytest.mark.parametrize(("text", "name"), [("RTX4090", "NVIDIA GeForce RTX 4090"), ("h200", "NVIDIA H200")])
+def test_a_price_is_of_whole_words_of_any_case_with_or_without_a_space(text: str, name: str) -> None:
+    (price,) = parse_prices([f"{text}=1"])
+    assert price.is_of(name, None)
+    assert not price.is_of(f"{name}0", None) and not price.is_of(f"{name}D", None)
+
+
 def test_what_the_device_costs_does_not_depend_on_its_host(attempts: Attempts) -> None:
     for context_length, host in ((256, 2.0), (512, 8.0)):
         found = {"step.time": samples(0.0512 * host, 1e-6), "step.device_time": samples(0.0512, 1e-6)}
