@@ -49,6 +49,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
         tones=TONES,
         notes=[
             *_lasting(lines),
+            *_spending(answer),
             *unpriced(answer),
             *COLUMNS,
             *unknown,
@@ -66,6 +67,15 @@ def _precisions(lines: Sequence[Fit]) -> str:
     return "".join(
         f"\n{' and '.join(methods)}: weights and AdamW's state in {recipe}" for recipe, methods in ways.items()
     )
+
+
+def _spending(answer: FitsOutput) -> list[str]:
+    """Return what hours and dollars are of: so many tokens, and the price of each GPU."""
+    if not answer.tokens:
+        return []
+    hourly = {one.device_name: one.dollars / one.hours / one.gpus for one in answer.fits if one.dollars and one.hours}
+    prices = [f"${price:.2f} an hour of one {name}" for name, price in hourly.items()]
+    return ["; ".join([f"hours and dollars: of training on {answer.tokens:,.0f} tokens", *prices])]
 
 
 def unpriced(answer: FitsOutput) -> list[str]:
@@ -142,16 +152,28 @@ def _headline(lines: Sequence[Fit]) -> str:
     best = next((one for one in lines if one.fits is not None), None)
     if best is None:
         return "Nothing is predicted; the reasons are below."
-    name = f"{best.gpus} × {best.device_name}" if best.gpus > 1 else best.device_name
     if not best.fits:
-        return f"No GPU asked about holds it; nearest is {best.method} on {name}."
-    words = f"{name} by {best.method}, {best.batch} sequence{'s' * (best.batch != 1)} a GPU"
-    if not _rates(best):
-        return f"{words}."
-    rate, low, high = _rates(best)
+        return f"No GPU asked about holds it; nearest is {best.method} on {_named(best)}."
+    if best.dollars is None:
+        return f"{_said(best)}."
+    fastest = max((one for one in lines if one.fits), key=lambda one: one.tokens_per_second or 0.0)
+    cheapest = f"Cheapest: {_said(best)}."
+    return f"{cheapest} It is the fastest, too." if fastest == best else f"{cheapest} Fastest: {_said(fastest)}."
+
+
+def _named(one: Fit) -> str:
+    return f"{one.gpus} × {one.device_name}" if one.gpus > 1 else one.device_name
+
+
+def _said(one: Fit) -> str:
+    """Return a line as words: the GPU, the method, the batch, and what is known of its speed, hours and dollars."""
+    words = f"{_named(one)} by {one.method}, {one.batch} sequence{'s' * (one.batch != 1)} a GPU"
+    if not _rates(one):
+        return words
+    rate, low, high = _rates(one)
     words += f": {rate:,.0f} tokens a second ({low:,.0f} to {high:,.0f})"
-    hours = f", {best.hours:,.3g} hours" if best.hours is not None else ""
-    return words + hours + (f", ${best.dollars:{_cents(best.dollars)}}." if best.dollars is not None else ".")
+    words += f", {one.hours:,.3g} hours" if one.hours is not None else ""
+    return words + (f", ${one.dollars:{_cents(one.dollars)}}" if one.dollars is not None else "")
 
 
 def _rates(one: Fit) -> list[float]:

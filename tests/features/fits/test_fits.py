@@ -138,6 +138,25 @@ def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(tmp_path, 
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
 
 
+def test_with_prices_the_page_names_the_cheapest_and_the_fastest(tmp_path):
+    """The buyer's question. Its table has the number of tokens and each price below it."""
+    first = ANSWER["fits"][0] | {"dollars": 100.0, "dollars_between": (90.0, 113.0)}
+    fast = first | {"device_name": "H200 SXM", "tokens_per_second": 18000.0, "hours": 15.6, "dollars": 156.0}
+    fast |= {"tokens_per_second_between": (16000.0, 20000.0), "dollars_between": (140.0, 175.0)}
+    page = tmp_path / "fits.html"
+    for lines, words in (
+        ([first, fast], ("Cheapest: 2 × H100 SXM by lora", "$100. Fastest: 2 × H200 SXM by lora", "$156.")),
+        (
+            [first],
+            ("$100. It is the fastest, too.", "of training on 1,000,000,000 tokens; $1.60 an hour of one H100 SXM"),
+        ),
+    ):
+        (tmp_path / "fits.json").write_text(json.dumps(ANSWER | {"fits": lines}))
+        assert answer_here("report", str(tmp_path / "fits.json"), "-o", str(page)).returncode == 0
+        assert [one for one in words if one not in page.read_text()] == []
+    assert beyond_a_screen(page, 1168) == []
+
+
 def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
     page = tmp_path / "fits.html"
     (tmp_path / "fits.json").write_text(json.dumps(ANSWER))
