@@ -1,5 +1,6 @@
 """What tests of sweep files share: the values of their rows, what an error says, and lists of possible values."""
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -22,6 +23,17 @@ PARTS_OF_OTHERS = (
     "adapter_args",
 )
 FIELDS = f"(one of: {', '.join(name for name in CONFIG_FIELDS if name not in PARTS_OF_OTHERS)})"
+
+
+def cases(name: str) -> dict[str, tuple[str, list[str]]]:
+    """Title -> a sweep file in a text file of tests/sweep, and the lines below it, which begin with `>> ` there."""
+    _, *parts = (Path(__file__).parents[1] / "sweep" / name).read_text("utf-8").split("## ")
+    found = {}
+    for part in parts:
+        title, *lines = part.splitlines()
+        text = "".join(f"{line}\n" for line in lines if line and not line.startswith(">> "))
+        found[title] = text, [line.removeprefix(">> ") for line in lines if line.startswith(">> ")]
+    return found
 
 
 def values(sweep: Sweep, *names: str) -> list[tuple]:

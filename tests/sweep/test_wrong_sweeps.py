@@ -7,24 +7,13 @@ import pytest
 
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep
-from tests.support.sweeps import FIELDS, OR_OTHER, PRECISIONS, WORKLOADS, error_of
+from tests.support.sweeps import FIELDS, OR_OTHER, PRECISIONS, WORKLOADS, cases, error_of
 
 LISTS = {"$FIELDS": FIELDS, "$OR_OTHER": OR_OTHER, "$PRECISIONS": PRECISIONS, "$WORKLOADS": WORKLOADS}
 
 
-def cases() -> dict[str, tuple[str, list[str]]]:
-    """Title -> a sweep file of wrong_sweeps.txt and the beginnings of the lines that answer it."""
-    _, *parts = Path(__file__).with_name("wrong_sweeps.txt").read_text("utf-8").split("## ")
-    found = {}
-    for part in parts:
-        title, *lines = part.splitlines()
-        text = "".join(f"{line}\n" for line in lines if line and not line.startswith(">> "))
-        found[title] = text, [line.removeprefix(">> ") for line in lines if line.startswith(">> ")]
-    return found
-
-
 CASES: dict[str, tuple[str | bytes, list[str]]] = {
-    **cases(),
+    **cases("wrong_sweeps.txt"),
     "a tab": ("name:\n\tx", ["2: not valid YAML: a tab; indent lines with spaces"]),
     "a control character": ("name: s\n\x07", ["2: not valid YAML: the character U+0007 is not allowed"]),
     "not UTF-8": (b"name: s\nx: \xff", ["2: not UTF-8 text"]),
