@@ -37,17 +37,20 @@ WRONG_ROWS: dict[str, tuple[str, Any]] = {
     "a time before computers": ("started_at", datetime(1901, 1, 1, tzinfo=UTC)),
 }
 
-READ_ALL_THE_SAME: dict[str, tuple[str, Any]] = {
+READ_ALL_THE_SAME: dict[str, tuple[Any, ...]] = {
     "a reference that is none": ("attention", "a:b<c>"),
     "a workload nobody has": ("workload", "nobody:knows"),
     "a flag of a newer lmsweep": ("flags", ["frozen", "frozen"]),
     "markup and colours": ("sweep", "<script>alert(1)</script>\x1b[31m\u202e"),
     "samples that are no numbers": ("samples", [float("nan"), None, float("inf")]),
-    "a question of another kind": ("question", "[1]"),
-    "a question nested deep": ("question", DEEP),
-    "a question on nothing": ("question", '{"ask": "?", "compare": ["precision"], "where": {"nothing": "1"}}'),
-    "a question of lists": ("question", '{"ask": NaN, "compare": {"a": 1}, "baseline": [1], "where": 2}'),
-    "a question of many digits": ("question", '{"ask": "?", "a": 1' + "0" * 5000 + "}"),
+    "questions that are none": (
+        "question",
+        "[1]",
+        DEEP,
+        '{"ask": "?", "compare": ["precision"], "where": {"nothing": "1"}}',
+        '{"ask": NaN, "compare": {"a": 1}, "baseline": [1], "where": 2}',
+        '{"ask": "?", "a": 1' + "0" * 5000 + "}",
+    ),
     "another context than the rest of its result": ("context_length", 512),
     "another unit than the rest of its value": ("unit", "B"),
     "heads that do not divide the width": ("num_heads", 7),
@@ -64,11 +67,11 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
     return attempts.store.read()[0]
 
 
-def changed(table: pa.Table, column: str, value: Any) -> pa.Table:
-    """The table with this value in its first row."""
+def changed(table: pa.Table, column: str, *values: Any) -> pa.Table:
+    """The table with these values in its first rows."""
     field = table.schema.field(column)
-    values = pa.array([value, *table[column].to_pylist()[1:]], field.type)
-    return table.set_column(table.schema.get_field_index(column), field, values)
+    changed = pa.array([*values, *table[column].to_pylist()[len(values) :]], field.type)
+    return table.set_column(table.schema.get_field_index(column), field, changed)
 
 
 @pytest.fixture
@@ -99,16 +102,12 @@ def test_a_row_that_is_none_of_ours_is_named_and_the_others_are_read(
     assert (Path(store.location) / "damaged" / f"{NAME}-a.parquet").exists()
 
 
-def two_of_one_name(table: pa.Table) -> pa.Table:
-    return table.append_column("status", table["status"])
-
-
 def filled(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
     return lambda table: table.set_column(table.schema.get_field_index(column), column, pa.array([value] * len(table)))
 
 
 WRONG_FILES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
-    "two columns of one name": (two_of_one_name, "two of its columns have one name"),
+    "two columns of one name": (lambda t: t.append_column("status", t["status"]), "two of its columns have one name"),
     "lists where numbers belong": (filled("context_length", [1]), ""),
     "text where numbers belong": (filled("d_model", "wide"), "d_model"),
     "text where lists belong": (filled("samples", "0.1"), ""),
@@ -116,14 +115,8 @@ WRONG_FILES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "a version that is no number": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "two"}), "two"),
     "a newer version": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "9"}), "newer lmsweep"),
     "somebody else's": (lambda _: pa.table({"a": [1, 2]}), "not written by lmsweep"),
-    "somebody else's with our names": (
-        lambda _: pa.table({"status": ["ok"], "workload": ["timing"]}),
-        "not written by",
-    ),
-    "our columns without names": (
-        lambda t: pa.table({f.name: pa.nulls(2, f.type) for f in t.schema}),
-        "not written by",
-    ),
+    "somebody else's with our names": (lambda _: pa.table({"status": ["ok"], "workload": ["timing"]}), "not written"),
+    "our columns without names": (lambda t: pa.table({f.name: pa.nulls(2, f.type) for f in t.schema}), "not written"),
 }
 
 
