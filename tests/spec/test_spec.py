@@ -14,6 +14,7 @@ from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
 from lmsweep.trials.spec.ways.compilations import COMPILATIONS
+from tests.support.sweeps import OTHERS
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
 ON_A_GPU = TrialConfig(
@@ -50,15 +51,8 @@ def test_the_protocol_is_part_of_the_measurement_but_not_of_the_trial():
 
 @pytest.mark.parametrize("name", [name for name in COMBINATION_FIELDS if name != "device"])
 def test_every_field_of_the_combination_changes_the_identifier(name):
-    words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
-    words |= {"compile_mode": "max-autotune", "checkpointing": "block", "offload": "activations", "causal": False}
-    words |= {"ddp": "flat", "bucket_bytes": 10**6, "loss": "cross_entropy", "model_code": "m:f", "step": "m:f"}
-    words |= {"num_kv_heads": 2, "d_head": 8, "qk_norm": True, "feed_forward": "gelu", "tied_head": True}
-    words |= {"num_experts": 4, "active_experts": 2, "software": "torch==2.12.0", "adapter": "lora", "window": 64}
-    words |= {"reshard": "false", "gather": "bf16", "collective": "broadcast", "shards": 2, "memory_budget": 10**9}
-    words |= {"blocks": "layers", "dynamic_shapes": True, "allocator": "expandable_segments"}
-    words |= {"lengths": "64", "batching": "packed", "batch_tokens": 64} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
-    value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
+    words = OTHERS | {"loss": "cross_entropy", "model_code": "m:f", "step": "m:f", "blocks": "layers", "accumulate": 2}
+    value = (words | dict.fromkeys(ARGUMENTS.values(), '{"a":1}') | {"world_size": 4})[name]
     ranks = replace(TINY, world_size=2, num_experts=2 if name == "active_experts" else None)
     assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)
 

@@ -5,14 +5,13 @@ import warnings
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
-from tests.support.sweeps import PARTS_OF_OTHERS, cases, error_of, values
+from tests.support.sweeps import OTHERS, PARTS_OF_OTHERS, cases, error_of, values
 
 
 @pytest.mark.parametrize("what", cases("right_sweeps.txt"))
@@ -36,22 +35,9 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 
 
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
-    row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2,
-        num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2,
-        tied_head: true, vocab_size: 11, context_length: 7,
-        batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, dynamic_shapes: true, capture: step,
-        checkpointing: sqrt, offload: activations,
-        memory_budget: 8000, attention: sdpa, causal: false, window: 5, lengths: "4",
-        batching: packed, batch_tokens: 5, seed: 2, allocator: expandable_segments, optimizer: adamw_loop,
-        adapter: lora, zero_grad: before_backward, world_size: 2, nodes: 2, ddp: flat, bucket_bytes: 1000, reshard: "2",
-        shards: 2, gather: bf16, accumulate: 3, tp: 2, collective: broadcast, message_bytes: 77,
-        software: torch==2.12.0, device: cuda:H200,
-        mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, batches: 7, cold_l2: true, profiler: nsys,
-        timeout_seconds: 2.5, processes: 3"""
-    other = yaml.safe_load(f"{{{row}}}")
     of_own_code = {*PARTS_OF_OTHERS, "adapter_args", "blocks", "step", "loss"}
-    assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]
-    for name, value in other.items():
+    assert list(OTHERS) == [name for name in CONFIG_FIELDS if name not in of_own_code]
+    for name, value in OTHERS.items():
         expected = "small" if name == "model" else value
         beside = {
             "model": "",
