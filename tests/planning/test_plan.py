@@ -142,10 +142,7 @@ def plan_of(store: Path, *trials: Trial) -> Plan:
 def test_the_workloads_of_a_trial_are_decided_one_by_one_and_numbered_in_a_row(tmp_path: Path) -> None:
     question = asked("timing", "profile", accumulate=2)
     found = [planned for decision in decide(question) for planned in decision.planned]
-    assert [(one.action, one.trial.workloads) for one in found] == [
-        ("unsupported", ("profile",)),
-        ("run", ("timing",)),
-    ]
+    assert [(one.action, one.trial.workloads) for one in found] == [("unsupported", ("profile",)), ("run", ("timing",))]
     assert [one.index for one in plan_of(tmp_path, question.trial).trials] == [0, 1]
 
 
@@ -161,8 +158,7 @@ def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stor
 
 
 @pytest.mark.parametrize(
-    ("device", "precision", "reason"),
-    [("T4", "bf16", "T4 has no bfloat16 arithmetic"), ("H100", "fp8_rowwise", None)],
+    ("device", "precision", "reason"), [("T4", "bf16", "T4 has no bfloat16 arithmetic"), ("H100", "fp8_rowwise", None)]
 )
 def test_a_plan_for_a_device_that_lacks_a_format_runs_and_prices_nothing(
     device: str, precision: str, reason: str | None, tmp_path: Path

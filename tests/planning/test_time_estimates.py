@@ -41,12 +41,7 @@ from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from tests.support import made_up_results
-from tests.support.command import (
-    ROOT,
-    answer_here,
-    lmsweep_here,
-    write_sweep,
-)
+from tests.support.command import ROOT, answer_here, lmsweep_here, write_sweep
 
 H200 = replace(made_up_results.H200, torch_version="2.11.0+cu130", accelerator_type="H200")
 NODE = Node(

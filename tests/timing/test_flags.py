@@ -24,12 +24,7 @@ from lmsweep.trials.bench.iterations import host_bound_flags
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.timing.validity_flags import (
-    above_peak,
-    exceeds_peak,
-    flags_of_times,
-    least_forward_flops,
-)
+from lmsweep.trials.timing.validity_flags import above_peak, exceeds_peak, flags_of_times, least_forward_flops
 from tests.support.made_up_results import Attempts, config
 
 ROOT = Path(__file__).parents[2]
