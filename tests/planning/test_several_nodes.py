@@ -34,7 +34,6 @@ from lmsweep.trials.analytic.rates.intervals import (
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, rates_of, rates_with
-from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -130,17 +129,6 @@ def test_more_ranks_change_groups_and_the_share_of_the_optimizer_alone() -> None
     assert after[-1].bytes == 400 and after[0] == before[0]
 
 
-def test_layers_that_a_node_divides_are_exposed_whole() -> None:
-    assert H100
-    config = replace(CONFIG, tp=8)
-    summed = Operator(name="all_reduce", shapes=((1,),), dtype="bfloat16", bytes=2**24, flops=0, phase="forward",
-                      module="blocks.*", stream="communication", ranks=8, count=4)  # fmt: skip
-    found = rank_time((*sharded(config), summed), rates_of(H100, network(50e9)), config)
-    assert found.exposed["gathers and sums of divided layers"] == pytest.approx(
-        4 * rates_of(H100, network(50e9)).collective("all_reduce", 2**24, ranks=8)
-    )
-
-
 def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known() -> None:
     same = [Residual("ranks", source, "H100 SXM", 0.1) for source in "ab"]
     assert spread_from(same).factor == pytest.approx(1.105, abs=1e-3) and spread_from(same).deviation == 0
@@ -207,15 +195,6 @@ def test_a_mixture_of_experts_has_the_interval_of_mixtures_as_other_trainers_run
     assert mixture == by_size == spread_of_others("H100 SXM", experts=True) != dense
 
 
-def test_a_gpu_that_differs_in_one_source_makes_neither_others_nor_sources_less_sure() -> None:
-    alike = [Residual("ranks", name, "one", ratio) for name in "abc" for ratio in (0.1, 0.12)]
-    with_odd = [*alike, Residual("ranks", "a", "odd", 0.6), Residual("ranks", "a", "odd", 0.62)]
-    assert widened("ranks", with_odd, "odd") > widened("ranks", with_odd, "one")
-    assert widened("ranks", with_odd, "new") == widened("ranks", with_odd, "odd")
-    one = learned("ranks", with_odd, "one")
-    assert one and one.deviation < 0.07
-
-
 def test_a_gpu_is_moved_by_how_it_differs_within_a_source_and_an_unknown_one_is_less_sure() -> None:
     both = [Residual("ranks", name, device, ratio) for name in "ab" for device, ratio in (("one", 0.1), ("other", 0.3))]
     one, other, new = (learned("ranks", both, device) for device in ("one", "other", "new"))
@@ -255,20 +234,6 @@ def errors_of(
 def test_steps_of_two_h200_are_within_a_tenth_where_the_device_decides() -> None:
     (one,) = errors_of("h200-x2-sharded", host=SLOW_HOST, model="8b-2026", which=slice(1))
     assert one[0] < 0.1 and one[1] and not one[2]
-
-
-def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_process() -> None:
-    device = find_device("NVIDIA H200")
-    assert device
-    config = single_trial(["workloads=ddp", "device=cuda", "world_size=2", "ddp=fsdp", "d_model=4096", "d_ff=8192",
-                           "num_layers=2", "num_heads=32", "vocab_size=1000", "context_length=2048", "batch_size=8",
-                           "precision=bf16", "attention=sdpa"]).config  # fmt: skip
-    slow, fast = (
-        rank_time(step_operators(config), rates_with(device, MeasuredRates(hosts={device.name: host})), config)
-        for host in (2.0, 1.0)
-    )
-    assert not slow.is_host_bound and slow.busy == fast.busy
-    assert slow.seconds - fast.seconds == pytest.approx(WAIT_PER_LAUNCH * fast.launching)
 
 
 def test_other_trainers_launch_divided_layers_without_dtensors() -> None:

@@ -116,18 +116,19 @@ def test_energy_is_the_counters_growth_over_the_iterations():
 
 
 @pytest.mark.parametrize(
-    ("since", "until"), [(0.5, 0.5 + 0.9 * ENERGY_SECONDS), (1.0, 9.0), (-1.0, 3.0)], ids=["short", "late", "early"]
+    ("energy", "since", "until", "reason"),
+    [
+        (1e6, 0.5, 0.5 + 0.9 * ENERGY_SECONDS, "covered less than 2 s"),
+        (1e6, 1.0, 9.0, "covered less than 2 s"),
+        (1e6, -1.0, 3.0, "covered less than 2 s"),
+        (None, 0.0, 3.0, "this driver does not count energy"),
+    ],
+    ids=["short", "late", "early", "no counter"],
 )
-def test_energy_of_too_short_a_time_is_unknown(since: float, until: float):
-    row = energy_row(watched(*({} for _ in range(40))), since=since, until=until, iterations=10)
-    assert row.samples is None and "covered less than 2 s" in (row.reason or "")
-
-
-def test_a_gpu_that_counts_no_energy_has_none():
-    watch = watched(*({"energy": None} for _ in range(40)))
-    assert not counts_energy(watch)
-    row = energy_row(watch, since=0.0, until=3.0, iterations=10)
-    assert (row.samples, row.reason) == (None, "this driver does not count energy")
+def test_energy_of_too_short_a_time_or_without_a_counter_is_unknown(energy, since: float, until: float, reason: str):
+    watch = watched(*({"energy": energy} for _ in range(40)))
+    row = energy_row(watch, since=since, until=until, iterations=10)
+    assert row.samples is None and reason in (row.reason or "") and counts_energy(watch) == (energy is not None)
 
 
 class Replay:
@@ -256,18 +257,6 @@ def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts, c
     assert re.search(r"step +time +1\.05", text), "the median has its place"
     assert "nobody knows" in text
     assert "host_bound (1): The CPU launched work too slowly for the GPU.\n" in text
-
-
-def test_steps_that_were_auto_are_stored_as_null_and_read_as_auto(attempts: Attempts):
-    for steps in (10, 2, "auto"):
-        attempts.ok(config(warmup_steps=steps), {"step.time": (1.0, 1.1)})
-    stored, _ = attempts.store.read(columns=["warmup_steps"])
-    assert sorted(stored["warmup_steps"].to_pylist(), key=str) == [10, 2, None]
-    frame = analysis.load(attempts.store)
-    table = analysis.pivot(frame, rows=["warmup_steps"], cols=[], values=["step.time"], where={})
-    assert list(table.wide("median").index.get_level_values(0)) == [2, 10, "auto"]
-    only = analysis.pivot(frame, rows=["model"], cols=[], values=["step.time"], where={"warmup_steps": "auto"})
-    assert only.conditions["warmup_steps"] == "auto"
 
 
 def test_energy_per_token_follows_from_the_energy_of_a_step(attempts: Attempts):

@@ -122,18 +122,6 @@ def test_one_outlier_in_30_is_stored_and_flagged_and_hardly_moves_the_median():
 # Automatic numbers of iterations
 
 
-def test_auto_takes_whole_windows_to_warm_up_and_at_least_100_to_measure():
-    for _ in range(ATTEMPTS):
-        row = rows_of(SleepingStep({"forward": 0.002}), warmup_steps="auto", measure_steps="auto")["step.time"]
-        assert row.samples is not None
-        assert len(row.warmup_samples) in range(10, 51, 5)
-        assert len(row.samples) in range(100, 201, 10)
-        assert (Flag.NOT_CONVERGED in row.flags) <= (len(row.samples) == 200)
-        if len(row.warmup_samples) < 50 and len(row.samples) < 200:
-            return
-    pytest.fail("a sleep is never steady here")
-
-
 @pytest.mark.parametrize(
     ("slow", "warmup", "measured", "counts", "flags"),
     [
