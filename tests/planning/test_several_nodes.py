@@ -34,6 +34,7 @@ from lmsweep.trials.analytic.rates.intervals import (
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, rates_of, rates_with
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -127,6 +128,17 @@ def test_more_ranks_change_groups_and_the_share_of_the_optimizer_alone() -> None
     after = resized(before, CONFIG, 1024)
     assert {one.ranks for one in after if one.stream == "communication"} == {1024}
     assert after[-1].bytes == 400 and after[0] == before[0]
+
+
+def test_layers_that_a_node_divides_are_exposed_whole() -> None:
+    assert H100
+    config = replace(CONFIG, tp=8)
+    summed = Operator(name="all_reduce", shapes=((1,),), dtype="bfloat16", bytes=2**24, flops=0, phase="forward",
+                      module="blocks.*", stream="communication", ranks=8, count=4)  # fmt: skip
+    found = rank_time((*sharded(config), summed), rates_of(H100, network(50e9)), config)
+    assert found.exposed["gathers and sums of divided layers"] == pytest.approx(
+        4 * rates_of(H100, network(50e9)).collective("all_reduce", 2**24, ranks=8)
+    )
 
 
 def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known() -> None:
@@ -234,6 +246,20 @@ def errors_of(
 def test_steps_of_two_h200_are_within_a_tenth_where_the_device_decides() -> None:
     (one,) = errors_of("h200-x2-sharded", host=SLOW_HOST, model="8b-2026", which=slice(1))
     assert one[0] < 0.1 and one[1] and not one[2]
+
+
+def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_process() -> None:
+    device = find_device("NVIDIA H200")
+    assert device
+    config = single_trial(["workloads=ddp", "device=cuda", "world_size=2", "ddp=fsdp", "d_model=4096", "d_ff=8192",
+                           "num_layers=2", "num_heads=32", "vocab_size=1000", "context_length=2048", "batch_size=8",
+                           "precision=bf16", "attention=sdpa"]).config  # fmt: skip
+    slow, fast = (
+        rank_time(step_operators(config), rates_with(device, MeasuredRates(hosts={device.name: host})), config)
+        for host in (2.0, 1.0)
+    )
+    assert not slow.is_host_bound and slow.busy == fast.busy
+    assert slow.seconds - fast.seconds == pytest.approx(WAIT_PER_LAUNCH * fast.launching)
 
 
 def test_other_trainers_launch_divided_layers_without_dtensors() -> None:

@@ -181,6 +181,15 @@ def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
         assert seconds == sorted(seconds)
 
 
+def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    sweep, store = load_sweep(str(GRID)), Store(str(tmp_path))
+    planned = Planned(sweep=sweep, plan=plan, store=store, nodes=[NODE], predictions=None, budget="1000s")
+    ready = prepare(planned, began=time.monotonic(), address=None)
+    first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]
+    assert ready.eta.expected(first) > 12 > 5 > ready.eta.expected(second)
+
+
 def test_max_seconds_and_the_timeout_bound_the_expected_time(tmp_path):
     def longest(**limits: list[float]) -> float:
         found = each_of(plan_of(GRID, tmp_path, **limits).to_run, tmp_path)
@@ -416,6 +425,12 @@ def test_what_a_run_takes_lies_in_the_estimated_range(tmp_path, name, memory, to
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])
 def test_a_budget_is_a_time_with_its_units(text, seconds):
     assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["30", "0s"])
+def test_a_budget_without_a_unit_or_of_no_time_is_refused(text, tmp_path):
+    done = answer_here("run", "quick", "--budget", text, "--store", tmp_path / "store")
+    assert done.returncode == 2 and "write a time, as in 30m" in done.stderr
 
 
 def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
