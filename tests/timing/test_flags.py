@@ -259,6 +259,18 @@ def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts, c
     assert "host_bound (1): The CPU launched work too slowly for the GPU.\n" in text
 
 
+def test_steps_that_were_auto_are_stored_as_null_and_read_as_auto(attempts: Attempts):
+    for steps in (10, 2, "auto"):
+        attempts.ok(config(warmup_steps=steps), {"step.time": (1.0, 1.1)})
+    stored, _ = attempts.store.read(columns=["warmup_steps"])
+    assert sorted(stored["warmup_steps"].to_pylist(), key=str) == [10, 2, None]
+    frame = analysis.load(attempts.store)
+    table = analysis.pivot(frame, rows=["warmup_steps"], cols=[], values=["step.time"], where={})
+    assert list(table.wide("median").index.get_level_values(0)) == [2, 10, "auto"]
+    only = analysis.pivot(frame, rows=["model"], cols=[], values=["step.time"], where={"warmup_steps": "auto"})
+    assert only.conditions["warmup_steps"] == "auto"
+
+
 def test_energy_per_token_follows_from_the_energy_of_a_step(attempts: Attempts):
     trial = config(device="cuda", context_length=256, batch_size=4)
     in_joules = {"units": {"step.energy": "J"}}
