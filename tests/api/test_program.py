@@ -26,7 +26,7 @@ def test_the_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     assert "<table" in table._repr_html_() and "bf16" in table._repr_html_()  # what a notebook draws
     assert "<table" in found._repr_html_() and "faster" in found._repr_html_()
 
-    assert lmsweep.report(H200, tmp_path / "report.html") == (tmp_path / "report.html").stat().st_size
+    assert lmsweep.report("h200-x2-xl", tmp_path / "report.html") == (tmp_path / "report.html").stat().st_size
     assert {trial.action for trial in lmsweep.plan("quick", store=str(tmp_path), predict=False).plan.trials} == {"run"}
     with pytest.raises(ValueError, match="nothing to compare"):
         lmsweep.compare(H100)

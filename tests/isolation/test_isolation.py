@@ -122,8 +122,7 @@ def test_each_workload_of_a_trial_has_rows_of_its_phases_and_time_and_what_canno
 
 
 @pytest.mark.parametrize(
-    "sign",
-    [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGSEGV, signal.SIGTERM))],
+    "sign", [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGSEGV, signal.SIGTERM))]
 )
 def test_a_process_that_is_ended_by_a_signal_is_lost_and_the_next_trial_is_not(runner, environment, sign):
     thread = signal_later(sign)

@@ -3,8 +3,6 @@
 import os
 import socket
 import sys
-import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,37 +12,18 @@ import pytest
 from lmsweep.orchestrator.api import make_planned
 from lmsweep.orchestrator.cluster.ray_session import start_standby
 from lmsweep.orchestrator.plan_request import How, What, Where
-from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import MODULE, ServerProcess
 from lmsweep.trials.isolation.standby import Standby, visible_gpus
 from lmsweep.trials.machine.cpu_affinity import Gpu
-from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.config import RequestError
 from tests.support.command import program, write_sweep
-from tests.support.made_up_results import TINY, config
+from tests.support.made_up_results import config
 
 pytestmark = pytest.mark.usefixtures("no_servers")  # tests count processes
 
 
-@pytest.fixture
-def standby() -> Iterator[Standby]:
-    one = Standby.start(gpus=False, cpu=True, compiles=False)
-    yield one
-    one.close()
-    assert not servers(os.getpid())
-
-
 def servers(parent: int) -> list[psutil.Process]:
     return [one for one in psutil.Process(parent).children() if MODULE in one.cmdline()]
-
-
-def wait_until_it_has_imported_torch(server: psutil.Process) -> None:
-    """Such a server sleeps until a client connects."""
-    until = time.monotonic() + 120
-    while "libtorch_python" not in Path(f"/proc/{server.pid}/maps").read_text() or server.cpu_percent(1.0) > 1:
-        assert time.monotonic() < until, "it never finished its imports"
 
 
 def test_gpus_are_named_as_the_environment_names_those_that_may_be_used(monkeypatch):
@@ -116,25 +95,6 @@ def test_children_can_use_cuda_because_nvml_is_asked_while_the_compiler_is_impor
     # What is asked is seen with every build of PyTorch; that no child is spoiled, only with one for CUDA.
     done = program(sys.executable, "-c", PRELOADED, build)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_a_server_imports_torch_before_a_worker_connects_and_then_runs_its_trials(standby):
-    (process,) = servers(os.getpid())
-    wait_until_it_has_imported_torch(process)
-    server = ServerProcess.take(standby.folder, "cpu")
-    assert server and server.process.pid == process.pid
-    assert ServerProcess.take(standby.folder, "cpu") is None, "it has one client"
-    trial = Trial(config=TINY, workloads=("timing",), sweep="test")
-    with IsolatedRunner(server=server) as runner:
-        rows = [row for row in runner.run(trial, fallback=fingerprint("cpu")) if isinstance(row, Record)]
-        assert {row.status for row in rows} == {Status.OK}
-        assert len(servers(os.getpid())) == 1, "no other was started"
-        process.kill()
-        process.wait()
-        again = [row for row in runner.run(trial, fallback=fingerprint("cpu")) if isinstance(row, Record)]
-        assert {row.status for row in again} == {Status.OK}, "the runner starts another after it has died"
-    assert not servers(os.getpid()), "a server ends with its client"
 
 
 def test_where_the_path_is_too_long_for_a_socket_none_is_started(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("matplotlib")
 from lmsweep.analysis.reference import stores
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import answer_here, lmsweep, lmsweep_here
+from tests.support.command import ROOT, answer_here, lmsweep_here
 from tools.notebooks import NOTEBOOKS, code_cells, run_cells
 
 ALL = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -67,6 +67,7 @@ def test_a_notebook_shows_what_it_was_committed_with(
         assert len(outputs) == len(cell["outputs"]), place
 
 
+CPU_STORE = str(ROOT / "tests" / "support" / "stores" / "cpu")
 QUESTIONS = {
     "01-first-look": None,
     "02-across-hardware": "the store has no step.time of mode forward_backward",
@@ -75,7 +76,7 @@ QUESTIONS = {
     "05-sql": None,
 }
 """Notebook -> what it says over a store without results of its question; None if every store has them."""
-DIFFERENT = ("h200-attention", "h100-accept")
+DIFFERENT = ("h200-attention", CPU_STORE)
 
 
 def over(name: str, store: str, folder: Path) -> None:
@@ -97,7 +98,9 @@ def over(name: str, store: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize(
-    "store", [one if one in DIFFERENT else pytest.param(one, marks=pytest.mark.slow) for one in stores()]
+    "store",
+    [one if one in DIFFERENT else pytest.param(one, marks=pytest.mark.slow) for one in (CPU_STORE, *stores())],
+    ids=lambda store: Path(store).name,
 )
 def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
     name: str, store: str, tmp_path: Path
@@ -105,26 +108,6 @@ def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
     if "sql" in name:
         pytest.importorskip("duckdb")
     over(name, store, tmp_path)
-
-
-ATTENTION_ON_CPU = """
-name: attention-on-cpu
-grids:
-  - workloads: [attention]
-    axes: {attention: [naive, sdpa], context_length: [32, 96]}
-    fixed: {device: cpu, d_model: 32, batch_size: 2, warmup_steps: 1, measure_steps: 8}
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sweep", ["quick", "attention.yaml"])
-def test_the_notebooks_run_over_stores_of_a_cpu(sweep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("duckdb")
-    monkeypatch.chdir(tmp_path)
-    Path("attention.yaml").write_text(ATTENTION_ON_CPU)
-    lmsweep("run", sweep, "--budget", "10m", "--store", tmp_path / "store")
-    for name in QUESTIONS:
-        over(name, str(tmp_path / "store"), tmp_path)
 
 
 def test_a_notebook_shows_the_message_of_a_wrong_request_alone() -> None:

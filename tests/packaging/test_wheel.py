@@ -89,34 +89,21 @@ def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Pa
     modules = {f"lmsweep/{path.relative_to(ROOT)}" for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     assert {name for name in there if name.endswith(".py")} == {*modules, "lmsweep/__init__.py", "lmsweep/__main__.py"}
 
-    reference, assets = ROOT / "analysis" / "reference", ROOT / "orchestrator/features/report/assets"
-    data = {
-        *(ROOT / "orchestrator" / "sweeps").glob("*.yaml"),
-        *(ROOT / "analysis" / "notebooks").glob("*.ipynb"),
-        *reference.rglob("*.parquet"),
-        reference / "SOURCES.md",
-        *(ROOT / "orchestrator" / "features").glob("*/*.html"),
-        *(ROOT / "orchestrator" / "features").glob("*/*.yaml"),
-        ROOT / "orchestrator" / "features" / "catalogue" / "catalogue.json",
-        *(ROOT / "orchestrator" / "features" / "audit").rglob("*.csv"),
-        *(ROOT / "orchestrator" / "features" / "audit").rglob("*.toml"),
-        *(ROOT / "trials" / "analytic").glob("*.csv"),
-        *(ROOT / "trials" / "spec").glob("*.csv"),
-        *(ROOT / "trials" / "analytic" / "rates" / "data").iterdir(),
-        *(ROOT / "trials" / "code" / "configurations").iterdir(),
-        *(ROOT / "analysis" / "tables").glob("page.*"),
-        *assets.iterdir(),
-    }
-    expected = {f"lmsweep/{path.relative_to(ROOT)}" for path in data} | {"lmsweep/py.typed"}
+    data = {name for name in tracked("--cached", "--others") if (ROOT / name).is_file() and not name.endswith(".py")}
+    expected = {f"lmsweep/{name.removeprefix('lmsweep/')}" for name in data}
     assert {name for name in there if not name.endswith(".py")} == expected
 
 
-def test_git_ignores_no_file_of_the_code() -> None:
+def tracked(*kinds: str) -> list[str]:
+    """The files of the packages that git has or ignores."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout")
-    words = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", *PACKAGES, "lmsweep"]
-    ignored = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert [name for name in ignored if "__pycache__" not in name] == []
+    words = ["git", "ls-files", *kinds, "--exclude-standard", *PACKAGES, "lmsweep"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_git_ignores_no_file_of_the_code() -> None:
+    assert [name for name in tracked("--others", "--ignored") if "__pycache__" not in name] == []
 
 
 def test_the_command_and_load_work_in_a_folder_with_modules_of_our_names(python: Path, research: Path) -> None:

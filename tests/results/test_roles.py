@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.trials.isolation.precompile import graphs_of
-from lmsweep.trials.results.roles import (
-    AXES,
-    FIELDS,
-    JOB,
-    MODEL,
-    Reader,
-    Role,
-    fields_with,
-)
+from lmsweep.trials.results.roles import AXES, FIELDS, JOB, MODEL, Reader, Role, fields_with
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
 
 ROOT = Path(__file__).parent.parent.parent

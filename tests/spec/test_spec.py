@@ -1,8 +1,6 @@
 """Identifiers and configurations: the same everywhere, and for good."""
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,7 +14,7 @@ from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
 from lmsweep.trials.spec.ways.compilations import COMPILATIONS
-from lmsweep.trials.spec.workloads import our_workloads
+from tests.support.sweeps import OTHERS
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
 ON_A_GPU = TrialConfig(
@@ -36,17 +34,6 @@ def test_identifiers_never_change():
     assert (trial_id(ON_A_GPU), measurement_id(ON_A_GPU, "timing")) == ("b89474dfd568476b", "c0780bf8cca7dafc")
 
 
-def test_identifiers_do_not_depend_on_the_process():
-    script = (
-        "from lmsweep.trials.spec.config import *; from lmsweep.trials.spec.identity import trial_id;"
-        "from lmsweep.trials.spec.model_sizes import SIZES;"
-        "from dataclasses import asdict;"
-        "print(trial_id(TrialConfig(model='other name', **asdict(SIZES['tiny']))))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], env={"PYTHONHASHSEED": "7"}, capture_output=True, check=True)
-    assert done.stdout.decode().strip() == trial_id(TINY)
-
-
 def test_placement_and_label_and_limits_are_no_part_of_an_identifier():
     for device in ("cuda", "cuda:A100", "cuda:*"):
         elsewhere = replace(ON_A_GPU, device=device, model="big", timeout_seconds=5.0)
@@ -64,15 +51,8 @@ def test_the_protocol_is_part_of_the_measurement_but_not_of_the_trial():
 
 @pytest.mark.parametrize("name", [name for name in COMBINATION_FIELDS if name != "device"])
 def test_every_field_of_the_combination_changes_the_identifier(name):
-    words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
-    words |= {"compile_mode": "max-autotune", "checkpointing": "block", "offload": "activations", "causal": False}
-    words |= {"ddp": "flat", "bucket_bytes": 10**6, "loss": "cross_entropy", "model_code": "m:f", "step": "m:f"}
-    words |= {"num_kv_heads": 2, "d_head": 8, "qk_norm": True, "feed_forward": "gelu", "tied_head": True}
-    words |= {"num_experts": 4, "active_experts": 2, "software": "torch==2.12.0", "adapter": "lora", "window": 64}
-    words |= {"reshard": "false", "gather": "bf16", "collective": "broadcast", "shards": 2, "memory_budget": 10**9}
-    words |= {"blocks": "layers", "dynamic_shapes": True, "allocator": "expandable_segments"}
-    words |= {"lengths": "64", "batching": "packed", "batch_tokens": 64} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
-    value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
+    words = OTHERS | {"loss": "cross_entropy", "model_code": "m:f", "step": "m:f", "blocks": "layers", "accumulate": 2}
+    value = (words | dict.fromkeys(ARGUMENTS.values(), '{"a":1}') | {"world_size": 4})[name]
     ranks = replace(TINY, world_size=2, num_experts=2 if name == "active_experts" else None)
     assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)
 
@@ -105,11 +85,6 @@ def test_an_impossible_configuration_is_refused_with_the_reason(change, message)
         replace(TINY, **change)
 
 
-def test_every_workload_names_protocol_fields_that_exist():
-    for workload in our_workloads().values():
-        assert all(hasattr(TINY, name) and name not in COMBINATION_FIELDS for name in workload.protocol)
-
-
 def test_the_statuses_that_are_results_are_not_tried_again():
     assert {status.value for status in Status if status.is_final} == {"ok", "oom", "predicted_oom", "unsupported"}
 
@@ -140,8 +115,7 @@ def test_no_code_asks_for_the_word_of_a_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
-    ['config.compile == "block"', 'c.loss in ("liger", "eager")', 'step.config.checkpointing != "nested"'],
+    "source", ['config.compile == "block"', 'c.loss in ("liger", "eager")', 'step.config.checkpointing != "nested"']
 )
 def test_a_word_that_code_asks_for_is_found(source: str) -> None:
     assert [*words_asked_for(source)]

@@ -14,19 +14,14 @@ import lmsweep
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import environment_id
-from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.identity import measurement_id, trial_id
-from lmsweep.trials.store.parquet_file import TABLES
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, lmsweep_here
 
 OLD = ROOT / "tests" / "support" / "stores" / "cpu"
 SWEEP = ROOT / "tests" / "support" / "stores" / "cpu.yaml"
-ADDED = ("residuals", "operator_times")
-"""Detail tables that were added since."""
 
 Row = dict[str, Any]
 
@@ -34,11 +29,6 @@ Row = dict[str, Any]
 @pytest.fixture(scope="module")
 def stored() -> list[Row]:
     return pq.read_table(OLD / "measurements").to_pylist()
-
-
-def test_the_store_is_older_than_the_schema(stored: list[Row]) -> None:
-    assert set(schema_of(Record).names) > set(stored[0])
-    assert all((OLD / table).is_dir() for table in TABLES if table not in ADDED)
 
 
 def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[Row]) -> None:

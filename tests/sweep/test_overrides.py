@@ -14,6 +14,7 @@ from tests.support.sweeps import PRECISIONS, WORKLOADS, error_of, values
         ("timeout_seconds= 1.5 ,2", ("timeout_seconds", [1.5, 2])),
         ('batch_size="1"', ("batch_size", ["1"])),
         ("compile=no,true", ("compile", ["no", True])),
+        ("batch_size=1..4,6", ("batch_size", ["1..4", 6])),
     ],
 )
 def test_an_override_is_a_field_and_its_values_read_as_in_a_file(text, expected):
@@ -76,6 +77,9 @@ def test_an_override_of_one_value_fixes_the_field_everywhere(grid_of):
         ("medium", 4),
     ]
     assert values(grid_of(OVERRIDDEN, mode=["forward"]), "mode") == [("forward",)] * 3
+    together = "zip: {model: [tiny, small], batch_size: [8, 4]}"
+    assert values(grid_of(together, batch_size=[1]), "model", "batch_size") == [("tiny", 1), ("small", 1)]
+    assert values(grid_of(together, model=["medium"]), "model", "batch_size") == [("medium", 8), ("medium", 4)]
 
 
 def test_an_override_of_several_values_is_taken_by_axes_fixed_fields_and_include_rows(grid_of):

@@ -3,12 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.record import Attempt
-from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.made_up_results import LAPTOP
 
@@ -45,19 +42,3 @@ def test_every_packaged_sweep_asks_one(tmp_path: Path) -> None:
         if name not in ("cs336-2025", "cs336-2026", "attention-2026"):  # large: their files are read elsewhere
             assert json.loads(str(load_sweep(name).trials[0].question))["ask"].endswith("?"), name
     assert all("\nquestion:\n  ask: " in text for text in packaged_sweeps().values())
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("question: {compare: [precision]}\n", "ask"),
-        ("question: {ask: 'Why?', compare: [precison]}\n", "did you mean precision"),
-        ("question: {ask: 'Why?', basline: {precision: fp32}}\n", "basline"),
-        ("question: Why?\n", "question"),
-        ("question: {ask: 'Why?', where: d_model 64}\n", "question.where: 'd_model 64' is not a mapping of keys"),
-        ("question: {ask: 'Why?', baseline: [fp32]}\n", "question.baseline: a list is not a mapping of keys"),
-    ],
-)
-def test_a_mistake_in_a_question_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(RequestError, match=rf"mine\.yaml:2: .*{said}"):
-        load_sweep(sweep(tmp_path, text))

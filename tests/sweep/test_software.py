@@ -1,4 +1,7 @@
-"""The field `software`: which releases a sweep may name, and what a sweep file alone cannot have installed."""
+"""The field `software`: which releases a sweep may name, and what a sweep file alone cannot have installed.
+
+What is no name with an exact version: wrong_sweeps.txt.
+"""
 
 from pathlib import Path
 
@@ -25,10 +28,8 @@ def software_of(folder: Path, *values: object, trusted: tuple[str, ...] = (), **
 
 
 def test_releases_are_written_in_one_way_whatever_the_way_they_were_given(tmp_path: Path) -> None:
-    written = ({"triton": "3.7.1", "Torch": "2.12.0"}, "torch==2.12.0  triton==3.7.1", "triton == 3.7.1")
-    with pytest.raises(RequestError, match="is not a requirement"):
-        software_of(tmp_path, *written)  # a space inside would make three of it
-    assert software_of(tmp_path, *written[:1]) == software_of(tmp_path, written[1]) == ["torch==2.12.0 triton==3.7.1"]
+    for written in ({"triton": "3.7.1", "Torch": "2.12.0"}, "torch==2.12.0  triton==3.7.1"):
+        assert software_of(tmp_path, written) == ["torch==2.12.0 triton==3.7.1"]
     assert canonical_software(["Some_Package[B,a]==1.0"]) == "some-package[a,b]==1.0"
     trial = single_trial(["model=tiny", "software=torch==2.12.0+cpu"])
     assert trial.config.software == "torch==2.12.0+cpu"
@@ -39,32 +40,6 @@ def test_installed_is_no_other_trial_than_one_without_the_field(tmp_path: Path) 
     plain, other = config("tiny"), config("tiny", software="torch==2.12.0")
     assert trial_id(plain) == trial_id(config("tiny", software=None)) != trial_id(other)
     assert trial_id(TrialConfig(d_model=64)) == "411fa0223c96222f", "identifiers of stored results stay"
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ({"torch": 2.1}, "in quotes"),
-        ({"torch": ">=2.12"}, "is not a requirement with an exact version"),
-        ("torch==2.12.*", "is not a requirement with an exact version"),
-        ("torch==2.12.0 torch==2.13.0", "torch is given twice"),
-        ("torch@https://example.org/torch.whl", "is not a requirement with an exact version"),
-        ("./wheels/torch.whl", "is not a requirement with an exact version"),
-        ("--index-url=https://example.org torch==2.12.0", "is not a requirement with an exact version"),
-        ("torch==2.12.0;python_version>'3'", "is not a requirement with an exact version"),
-        ("lmsweep==0.1", "lmsweep measures with itself"),
-        ("python==3.12", "the Python that runs lmsweep"),
-        (" ".join(f"p{number}==1" for number in range(40)), "name those that differ"),
-        ("", "there is no requirement"),
-        (["torch==2.12.0"], "is not software"),
-    ],
-)
-def test_anything_but_names_with_exact_versions_is_refused_with_file_and_line(
-    value: object, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(RequestError, match=r"sweep\.yaml:\d+: grids\[0\]\.axes\.software: .*") as refused:
-        software_of(tmp_path, "installed", value)
-    assert said in str(refused.value)
 
 
 def test_a_sweep_file_alone_has_no_package_installed_that_the_user_has_not_chosen(tmp_path: Path) -> None:

@@ -24,12 +24,7 @@ from lmsweep.trials.bench.iterations import host_bound_flags
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.timing.validity_flags import (
-    above_peak,
-    exceeds_peak,
-    flags_of_times,
-    least_forward_flops,
-)
+from lmsweep.trials.timing.validity_flags import above_peak, exceeds_peak, flags_of_times, least_forward_flops
 from tests.support.made_up_results import Attempts, config
 
 ROOT = Path(__file__).parents[2]
@@ -121,18 +116,19 @@ def test_energy_is_the_counters_growth_over_the_iterations():
 
 
 @pytest.mark.parametrize(
-    ("since", "until"), [(0.5, 0.5 + 0.9 * ENERGY_SECONDS), (1.0, 9.0), (-1.0, 3.0)], ids=["short", "late", "early"]
+    ("energy", "since", "until", "reason"),
+    [
+        (1e6, 0.5, 0.5 + 0.9 * ENERGY_SECONDS, "covered less than 2 s"),
+        (1e6, 1.0, 9.0, "covered less than 2 s"),
+        (1e6, -1.0, 3.0, "covered less than 2 s"),
+        (None, 0.0, 3.0, "this driver does not count energy"),
+    ],
+    ids=["short", "late", "early", "no counter"],
 )
-def test_energy_of_too_short_a_time_is_unknown(since: float, until: float):
-    row = energy_row(watched(*({} for _ in range(40))), since=since, until=until, iterations=10)
-    assert row.samples is None and "covered less than 2 s" in (row.reason or "")
-
-
-def test_a_gpu_that_counts_no_energy_has_none():
-    watch = watched(*({"energy": None} for _ in range(40)))
-    assert not counts_energy(watch)
-    row = energy_row(watch, since=0.0, until=3.0, iterations=10)
-    assert (row.samples, row.reason) == (None, "this driver does not count energy")
+def test_energy_of_too_short_a_time_or_without_a_counter_is_unknown(energy, since: float, until: float, reason: str):
+    watch = watched(*({"energy": energy} for _ in range(40)))
+    row = energy_row(watch, since=since, until=until, iterations=10)
+    assert row.samples is None and reason in (row.reason or "") and counts_energy(watch) == (energy is not None)
 
 
 class Replay:

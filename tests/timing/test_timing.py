@@ -122,18 +122,6 @@ def test_one_outlier_in_30_is_stored_and_flagged_and_hardly_moves_the_median():
 # Automatic numbers of iterations
 
 
-def test_auto_takes_whole_windows_to_warm_up_and_at_least_100_to_measure():
-    for _ in range(ATTEMPTS):
-        row = rows_of(SleepingStep({"forward": 0.002}), warmup_steps="auto", measure_steps="auto")["step.time"]
-        assert row.samples is not None
-        assert len(row.warmup_samples) in range(10, 51, 5)
-        assert len(row.samples) in range(100, 201, 10)
-        assert (Flag.NOT_CONVERGED in row.flags) <= (len(row.samples) == 200)
-        if len(row.warmup_samples) < 50 and len(row.samples) < 200:
-            return
-    pytest.fail("a sleep is never steady here")
-
-
 @pytest.mark.parametrize(
     ("slow", "warmup", "measured", "counts", "flags"),
     [
@@ -221,22 +209,6 @@ def test_the_compiler_counts_as_a_disturbance():
     assert count_disturbances("cpu") == before + 1
     run()
     assert count_disturbances("cpu") == before + 1
-
-
-@pytest.mark.slow
-def test_compiling_is_cold_once_and_warm_the_next_time(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    fields: dict[str, Any] = {"compile": "block", "mode": "forward"}
-    found = []
-    for _ in range(2):
-        reset_compiler()
-        rows = rows_of(training_step("inductor", **fields), **fields)
-        found.append((counts_of(rows), Flag.COLD_CACHE in rows["forward.compile_time"].flags))
-        assert samples(rows, "forward.compile_time")[0] > median(samples(rows, "forward.time"))
-    (cold, is_cold), (warm, is_still_cold) = found
-    assert cold["graphs"] == warm["graphs"] == 1
-    assert cold["cache_misses"] == 1 and is_cold
-    assert warm["cache_misses"] == 0 and warm["cache_hits"] >= 1 and not is_still_cold
 
 
 # Beside the time
