@@ -56,6 +56,15 @@ def measured(
     ]
 
 
+def again(rows: list[Process], times: int = 1) -> list[Process]:
+    """A history: the same measurements in earlier attempts."""
+    return [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(times)]
+
+
+def explained(found: Acceptance) -> str:
+    return " ".join(explanations(found))
+
+
 def attempts_of(gpu: str) -> set[str]:
     """The attempts of a shipped acceptance on this GPU, and those of its links and cores."""
     return {
@@ -79,16 +88,12 @@ def unit(found: Acceptance, name: str, node: str = "a") -> UnitVerdict:
     return next(one for of_node, one in found.units if (of_node.node, one.unit) == (node, name))
 
 
-def slow_parts(found: Acceptance) -> set[str]:
-    return {part.part for _, one in found.units for part in one.parts if part.verdict == "slow"}
-
-
 @pytest.mark.parametrize("name", ["H200 SXM", "A100 SXM 80GB"])
 def test_only_gpus_and_links_are_compared_with_a_gpu_and_cores_only_with_their_own_history(name: str) -> None:
     rows = measured("h200-accept")
     assert {one.judged.part for one in rows if one.judged.kind == "cpu"} == {"product", "copy", "step"}
     for sets in (SHIPPED, ()):
-        for history in ((), [replace(one, attempt_id=f"{one.attempt_id}-") for one in rows]):
+        for history in ((), again(rows)):
             found = accept(rows, [seen()], device(name), shipped=sets, history=history)
             for part in unit(found, "host").parts:
                 allowed = {None, "its own history", "hosts of the shipped sets"}
@@ -106,7 +111,7 @@ def test_a_healthy_h200_passes_by_the_sets_without_it_the_first_time_and_again(h
     ]
     rows = [one for one in measured("h200-accept") if one.attempt_id in attempts_of(held_out)]
     assert len({one.judged.part for one in rows}) == 9
-    for history in ((), [replace(one, attempt_id=f"{one.attempt_id}-") for one in rows]):
+    for history in ((), again(rows)):
         found = accept(rows, [seen()], shipped=others, history=history)
         assert found.verdict == "pass", list(explanations(found))
         assert {one.verdict for _, one in found.units} <= {"pass"}
@@ -153,9 +158,13 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
 
 def test_a_tenth_longer_is_slow_and_is_named() -> None:
     found = accept(measured("h200-devices", slower=1.1), [seen()], shipped=SHIPPED)
-    assert unit(found, "GPU 0").verdict == "slow" and slow_parts(found) == {"step", "update"}
+    assert unit(found, "GPU 0").verdict == "slow"
+    assert {part.part for _, one in found.units for part in one.parts if part.verdict == "slow"} == {"step", "update"}
     assert "Slow: GPU 0" in advice(found)
-    assert re.search(r" takes 1[01] % \(.* also .*step of large 10 %", " ".join(explanations(found)))
+    assert re.search(r" takes 1[01] % \(.* also .*step of large 10 %", explained(found))
+    limited = Condition("GPU 0", "its power limit is 500 W of 700 W by default")
+    found = accept(measured("h200-devices", slower=1.2), [seen("a", limited)], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "slow" and "500 W" in explained(found), "a cause is no excuse"
 
 
 def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice() -> None:
@@ -163,46 +172,34 @@ def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice()
     rows = measured("h200-devices", slower=70, of="launches")
     found = accept(rows, [seen("a", condition)], shipped=SHIPPED)
     assert unit(found, "host").verdict == "cannot tell"
-    assert "launches of small takes more than twice as long as hosts of the shipped sets" in " ".join(
-        explanations(found)
-    )
+    assert "launches of small takes more than twice as long as hosts of the shipped sets" in explained(found)
     assert listing_of(found).frame.set_index("part").loc["launches of small", "time"] == "> +100 %"
     assert "Cannot tell about host: other processes use 31.0 cores. Remove the cause" in advice(found)
     printed = " ".join(render(one, "text") if isinstance(one, Listing) else one for one in paragraphs(found))
     assert not re.search(r"\d{3,} %", printed.replace("+100 %", ""))
     slow = accept(rows, [seen()], shipped=SHIPPED)
-    assert re.search(r"launches of small takes \d{4} % ", " ".join(explanations(slow))), (
-        "of an idle host it is a finding"
-    )
+    assert re.search(r"launches of small takes \d{4} % ", explained(slow)), "of an idle host it is a finding"
 
 
 def test_a_gpu_that_another_process_uses_is_named_as_such_and_not_called_slow() -> None:
-    condition = Condition("GPU 0", "another process uses this GPU (1 processes, 5 GiB, 97 % busy)", disturbs=True)
-    for rows, seen_as in (
-        (measured("h200-devices", slower=2), seen("a", condition)),
-        (measured("h200-devices", slower=2, flag=Flag.SHARED_GPU), seen()),
-    ):
+    used = Condition("GPU 0", "another process uses this GPU (1 processes, 5 GiB, 97 % busy)", disturbs=True)
+    for flag, seen_as in ((None, seen("a", used)), (Flag.SHARED_GPU, seen())):
+        rows = measured("h200-devices", slower=2, flag=flag)
         found = accept(rows, [seen_as], shipped=SHIPPED)
         assert unit(found, "GPU 0").verdict == "cannot tell"
-        assert "another process" in " ".join(explanations(found))
+        assert "another process" in explained(found)
         host = accept([*rows, *measured("h200-accept", slower=9)], [seen_as], shipped=SHIPPED)
         assert unit(host, "host").verdict == unit(host, "links").verdict == "cannot tell"
-
-
-def test_a_lower_power_limit_explains_a_slow_gpu_and_does_not_excuse_it() -> None:
-    condition = Condition("GPU 0", "its power limit is 500 W of 700 W by default")
-    found = accept(measured("h200-devices", slower=1.2), [seen("a", condition)], shipped=SHIPPED)
-    assert unit(found, "GPU 0").verdict == "slow" and "500 W" in " ".join(explanations(found))
 
 
 def test_collectives_over_pcie_are_named_and_no_gpu_is_called_slow() -> None:
     rows = measured("h200-devices") + measured("h200-x2-fsdp", slower=12)
     found = accept(rows, [seen()], shipped=SHIPPED)
     assert unit(found, "GPU 0").verdict == "pass" and unit(found, "links").verdict == "slow"
-    assert "over PCIe or the host's memory" in " ".join(explanations(found))
+    assert "over PCIe or the host's memory" in explained(found)
     setting = Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True)
     own = accept(rows, [seen("a", setting)], shipped=SHIPPED)
-    assert unit(own, "links").verdict == "cannot tell" and "NCCL_P2P_DISABLE=1" in " ".join(explanations(own))
+    assert unit(own, "links").verdict == "cannot tell" and "NCCL_P2P_DISABLE=1" in explained(own)
 
 
 def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_screen() -> None:
@@ -268,7 +265,7 @@ def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
     node = NodeSeen(node="a")
     first = accept(rows, [node], shipped=SHIPPED)
     assert first.verdict == "cannot tell" and "Nothing to compare with yet" in advice(first)
-    earlier = [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(3)]
+    earlier = again(rows, 3)
     assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
     slower = [replace(one, seconds=1.5 * one.seconds) for one in rows]
     assert accept(slower, [node], shipped=SHIPPED, history=earlier).verdict == "slow"
@@ -278,7 +275,7 @@ def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
 
 def test_a_machine_on_which_the_promised_gpu_is_not_seen_does_not_pass() -> None:
     rows = [one for one in measured("h200-accept") if one.judged.kind == "cpu"]
-    earlier = [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(3)]
+    earlier = again(rows, 3)
     node = NodeSeen(node="a")
     assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
     found = accept(rows, [node], device("H200 SXM"), shipped=SHIPPED, history=earlier)
@@ -289,30 +286,23 @@ def test_a_machine_on_which_the_promised_gpu_is_not_seen_does_not_pass() -> None
 
 
 def test_a_gpu_that_became_slower_is_slow_though_others_of_its_kind_are_as_slow() -> None:
-    earlier = [
-        replace(one, attempt_id=f"{one.attempt_id}{i}")
-        for one in measured("h200-accept", slower=0.92)
-        for i in range(4)
-    ]
+    earlier = again(measured("h200-accept", slower=0.92), 4)
     now = measured("h200-accept", slower=1.02)
     assert unit(accept(now, [seen()], shipped=SHIPPED), "GPU 0").verdict == "pass"
     found = accept(now, [seen()], shipped=SHIPPED, history=earlier)
-    assert unit(found, "GPU 0").verdict == "slow" and "own history" in " ".join(explanations(found))
+    assert unit(found, "GPU 0").verdict == "slow" and "own history" in explained(found)
 
 
-def test_a_node_that_was_lost_is_undecided_and_the_others_are_judged() -> None:
+def test_a_node_that_was_lost_and_a_unit_whose_trial_failed_are_undecided_and_the_others_are_judged() -> None:
     lost = NodeSeen(node="b", failures=(Condition("host", "the node was lost: it is dead"),))
     found = accept(measured("h200-devices"), [seen(), lost], shipped=SHIPPED)
     assert [node.verdict for node in found.nodes] == ["pass", "cannot tell"]
     assert advice(found).startswith("Cannot tell about b host: the node was lost: it is dead.")
     alone = accept([], [lost], shipped=SHIPPED)
     assert alone.verdict == "cannot tell" and "verdict" in render(listing_of(alone), "text")
-
-
-def test_a_trial_that_failed_leaves_the_unit_open() -> None:
-    node = replace(seen(), failures=(Condition("GPU 0", "attention ended as error: CUDA error"),))
-    found = accept(measured("h200-devices"), [node], shipped=SHIPPED)
-    assert unit(found, "GPU 0").verdict == "cannot tell" and "CUDA error" in " ".join(explanations(found))
+    failed = replace(seen(), failures=(Condition("GPU 0", "attention ended as error: CUDA error"),))
+    found = accept(measured("h200-devices"), [failed], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "cannot tell" and "CUDA error" in explained(found)
 
 
 def test_every_line_has_what_was_measured_and_what_is_expected(tmp_path: Path) -> None:
