@@ -1,6 +1,7 @@
 """SIGTERM and SIGHUP, by which a scheduler, a container or a closing terminal ends the command."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -77,6 +78,18 @@ def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bo
 
 
 @pytest.mark.slow
+def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path: Path):
+    process, started = run_until_one_is_stored(tmp_path, "--set", "mode=forward")
+    out, err = interrupt(process, times=2)
+    words = (tmp_path / "sweep.yaml", "--store", tmp_path / "store", "--set", "mode=forward")
+    assert process.returncode == 130, out + err
+    assert f"To resume: lmsweep run {' '.join(map(str, words))}\n" in err and "Traceback" not in err
+    assert_nothing_left(started)
+    plan = json.loads(lmsweep("plan", *words, "--format", "json").stdout)
+    assert sorted(one["action"] for one in plan["trials"]) == ["run", "stored"]
+
+
+@pytest.mark.slow
 def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
     process = start(
         "run", write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50), "--store", tmp_path / "s"
@@ -121,8 +134,7 @@ def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
         process = start("run", sweep, "--store", tmp_path / str(tenths))
         time.sleep(tenths / 10)
         started = started_by(process) if process.poll() is None else []
-        with_group = process.poll() is None
-        if with_group:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         out, err = process.communicate(timeout=60)
         # Before the first line of the command has run, the signal has its usual effect.
@@ -239,10 +251,11 @@ def test_a_signal_that_is_ignored_as_under_nohup_stays_ignored_in_the_grace_peri
     assert begun == []
 
 
-def script() -> str:
+def shown(first_line: str) -> str:
+    """The block of shell in docs/clusters.md that begins so."""
     text = (ROOT / "docs/clusters.md").read_text()
-    found = re.search(r"```bash\n(#!/bin/bash\n#SBATCH --array.*?)```", text, flags=re.DOTALL)
-    assert found, "docs/clusters.md has the script of a job array"
+    found = re.search(rf"```bash\n({first_line}.*?)```", text, flags=re.DOTALL)
+    assert found, f"docs/clusters.md has none that begins with {first_line}"
     return found[1]
 
 
@@ -259,7 +272,9 @@ def job(folder: Path, task: int) -> subprocess.Popen[str]:
         (programs / name).write_text(f"#!/bin/bash\n{words}\n")
         (programs / name).chmod(0o755)
     path = folder / "job.sh"
-    path.write_text(script().replace("run full", f"run {folder / 'sweep.yaml'} --no-predict"))
+    path.write_text(
+        shown("#!/bin/bash\n#SBATCH --array").replace("run full", f"run {folder / 'sweep.yaml'} --no-predict")
+    )
     slurm = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_JOB_ID": "7"}
     return subprocess.Popen(
         ["bash", str(path)],
@@ -272,10 +287,6 @@ def job(folder: Path, task: int) -> subprocess.Popen[str]:
     )
 
 
-def stored(folder: Path) -> int:
-    return int(pd.read_parquet(folder / "results" / "measurements")["trial_id"].nunique())
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Path) -> None:
@@ -286,12 +297,13 @@ def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Pa
         os.killpg(first.pid, number)
     out, err = first.communicate(timeout=120)
     assert first.returncode in (143, -signal.SIGTERM), out + err
-    before = stored(tmp_path)
+    results = tmp_path / "results" / "measurements"
+    before = pd.read_parquet(results)["trial_id"].nunique()
     assert 1 <= before <= 2 and "2 trials, 2 to run" in out
     again = job(tmp_path, 1)  # requeued
     out, err = again.communicate(timeout=240)
     assert again.returncode == 0 and f"2 trials, {2 - before} to run" in out, out + err
-    assert stored(tmp_path) == 2
+    assert pd.read_parquet(results)["trial_id"].nunique() == 2
 
 
 @pytest.mark.slow
@@ -301,9 +313,5 @@ def test_stores_of_several_jobs_are_merged_by_copying(tmp_path: Path) -> None:
         shard = ("--shard", f"{number}/2", "--no-predict", "--store", tmp_path / f"results-{number}")
         assert lmsweep("run", sweep, *shard).returncode == 0
     (tmp_path / "results").mkdir()
-    words = re.search(
-        r"```bash\n(for part in results-.*?)```", (ROOT / "docs/clusters.md").read_text(), flags=re.DOTALL
-    )
-    assert words
-    subprocess.run(["bash", "-c", words[1]], cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-c", shown("for part in results-")], cwd=tmp_path, check=True)
     assert "2 trials, 0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", tmp_path / "results").stdout
