@@ -97,8 +97,9 @@ def test_every_accelerator_is_one_trial_per_type_present_or_startable(plan_of):
 
 def test_a_trial_goes_to_the_types_that_can_hold_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    types = ["cuda:A100-40G", "cuda", "cuda:A100-80G"]  # the state of training takes 52 GB
-    sweep = load_sweep(str(write_sweep(tmp_path, device=types, model="d8192-f32768-l3-h64", context_length=64)))
+    model = {"d_model": 8192, "d_ff": 32768, "num_layers": 3, "num_heads": 64}  # the state of its training takes 52 GB
+    devices = ["cuda:A100-40G", "cuda", "cuda:A100-80G"]
+    sweep = load_sweep(str(write_sweep(tmp_path, device=devices, model=model, context_length=64)))
     plan = make_plan(sweep, A100S, Store(str(tmp_path / "store")), predictions=Predictions(sweep.trials))
     # The last one is not measured again: of the two types of A100 `cuda` can only have met the larger.
     assert [(one.trial.config.device, one.action) for one in plan.trials] == [
