@@ -90,39 +90,17 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     assert "--price without --tokens" in alone.stderr
 
 
+FAST = Fit(
+    device_name="H100 SXM", gpus=2, method="lora", recipe="bf16; adapters, their state fp32", checkpointing="none",
+    batch=3, peak_bytes=2**30, budget_bytes=2**33, tokens_per_second=9000.0,
+    tokens_per_second_between=(8000.0, 10000.0), hours=31.25,
+)  # fmt: skip
+LARGE = Fit(
+    device_name="T4", gpus=1, method="full", recipe="bf16", checkpointing="block", batch=0, peak_bytes=2**34,
+    budget_bytes=2**33, remedy="H100 SXM",
+)  # fmt: skip
 ANSWER = json_values(
-    FitsOutput(
-        model="<tiny>",
-        context=64,
-        tokens=1e9,
-        assumed=["weights are in bfloat16"],
-        fits=[
-            Fit(
-                device_name="H100 SXM",
-                gpus=2,
-                method="lora",
-                recipe="bf16; adapters, their state fp32",
-                checkpointing="none",
-                batch=3,
-                peak_bytes=2**30,
-                budget_bytes=2**33,
-                tokens_per_second=9000.0,
-                tokens_per_second_between=(8000.0, 10000.0),
-                hours=31.25,
-            ),
-            Fit(
-                device_name="T4",
-                gpus=1,
-                method="full",
-                recipe="bf16",
-                checkpointing="block",
-                batch=0,
-                peak_bytes=2**34,
-                budget_bytes=2**33,
-                remedy="H100 SXM",
-            ),
-        ],
-    )
+    FitsOutput(model="<tiny>", context=64, tokens=1e9, assumed=["weights are in bfloat16"], fits=[FAST, LARGE])
 )
 
 
@@ -158,22 +136,16 @@ def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     assert page.count("needs the package peft") == 1 and "nearest is full on T4" in page
 
 
-def altered(**changes: object) -> str:
-    """The answer with other values in its first line."""
-    return json.dumps({**ANSWER, "fits": [{**ANSWER["fits"][0], **changes}]})
-
-
-OTHERS = ["[" * 100_000, '{"fits": [1]}', altered(peak_bytes=10**400), altered(tokens_per_second="fast")]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"), [*((one, "--format json > FILE") for one in OTHERS), (None, "cannot be read")]
-)
-def test_a_file_without_an_answer_is_one_sentence(tmp_path, text, words):
-    if text:
-        (tmp_path / "fits.json").write_text(text)
-    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
-    assert done.returncode == 2 and words in done.stderr and not (tmp_path / "fits.html").exists()
+def test_a_file_without_an_answer_is_one_sentence(tmp_path):
+    first, *others = ANSWER["fits"]
+    wrong = [json.dumps({**ANSWER, "fits": [first | change, *others]})
+             for change in ({"peak_bytes": 10**400}, {"tokens_per_second": "fast"})]  # fmt: skip
+    for text in (None, "[" * 100_000, '{"fits": [1]}', *wrong):
+        if text:
+            (tmp_path / "fits.json").write_text(text)
+        done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
+        words = "--format json > FILE" if text else "cannot be read"
+        assert done.returncode == 2 and words in done.stderr and not (tmp_path / "fits.html").exists()
 
 
 @pytest.fixture(scope="module")
@@ -221,20 +193,18 @@ def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_pa
     assert measured.tokens_per_second < shipped.tokens_per_second
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "recipe"),
-    [
-        ("full", (), "bf16"),
-        ("full", ("precision=bf16",), "fp32, products bf16"),
-        ("full", ("precision=fp32",), "fp32"),
-        ("lora", (), "bf16; adapters, their state fp32"),
-        ("lora", ("precision=bf16_pure",), "bf16; adapters, their state bf16"),
-        ("qlora", (), "4 bits; adapters, their state fp32"),
-    ],
-)
-def test_each_line_states_the_types_of_weights_and_state(method, settings, recipe):
-    request = FitRequest("tiny", methods=[method], settings=settings)
-    assert recipe_of(request.by(method, request.trial().config)) == recipe
+def test_each_line_states_the_types_of_weights_and_state():
+    for method, precision, recipe in (
+        ("full", "", "bf16"),
+        ("full", "bf16", "fp32, products bf16"),
+        ("full", "fp32", "fp32"),
+        ("lora", "", "bf16; adapters, their state fp32"),
+        ("lora", "bf16_pure", "bf16; adapters, their state bf16"),
+        ("qlora", "", "4 bits; adapters, their state fp32"),
+    ):
+        settings = (f"precision={precision}",) if precision else ()
+        request = FitRequest("tiny", methods=[method], settings=settings)
+        assert recipe_of(request.by(method, request.trial().config)) == recipe
 
 
 def test_a_size_that_transformers_has_too_says_why_they_differ():
@@ -274,10 +244,10 @@ def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", shipped_names())
-def test_a_shipped_configuration_states_every_dimension(name):
-    config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
-    assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size))
+def test_a_shipped_configuration_states_every_dimension():
+    for name in shipped_names():
+        config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
+        assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size)), name
 
 
 @pytest.mark.skipif(find_spec("transformers") is not None, reason="transformers is installed")
