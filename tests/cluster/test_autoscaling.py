@@ -25,11 +25,9 @@ CLUSTER: dict[str, Any] = {
     "idle_timeout_minutes": 0.5,
     "upscaling_speed": 1.0,
     "provider": {
+        **dict.fromkeys(("use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check"), True),
         "type": "external",
         "module": FAKE_NODES,
-        "use_node_id_as_ip": True,
-        "disable_node_updaters": True,
-        "disable_launch_config_check": True,
         "launch_multiple": True,
         "head_node_id": HEAD_ID,
     },
@@ -42,13 +40,12 @@ CLUSTER: dict[str, Any] = {
     "rsync_filter": [],
     "head_node_type": "ray.head.default",  # the provider knows it by this name
     "available_node_types": {
-        "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-        "cpu": {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 2},
-        "h200": {
-            "resources": {"CPU": 16, "GPU": 8, "accelerator_type:H200": 1},
-            "node_config": {},
-            "max_workers": 1,
-        },
+        name: {"resources": resources, "node_config": {}, "max_workers": most}
+        for name, resources, most in (
+            ("ray.head.default", {"CPU": 0}, 0),
+            ("cpu", {"CPU": 2}, 2),
+            ("h200", {"CPU": 16, "GPU": 8, "accelerator_type:H200": 1}, 1),
+        )
     },
 }
 SWEEP = """

@@ -1,7 +1,5 @@
 """The start of a run: what begins before the plan is made, and that none of it stays."""
 
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -37,26 +35,6 @@ def test_the_server_of_the_first_trial_starts_while_the_run_is_planned(tmp_path:
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err
     assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_planning_leaves_no_process(tmp_path: Path):
-    process = start("run", write_sweep(tmp_path), "--store", tmp_path / "store")
-    wait_for_server(psutil.Process(process.pid))
-    started = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and not out, out + err
-    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
-
-
-@pytest.mark.slow
-def test_a_killed_command_leaves_no_server(tmp_path: Path):
-    process = start("run", write_sweep(tmp_path), "--store", tmp_path / "store")
-    server = wait_for_server(psutil.Process(process.pid))
-    process.kill()
-    process.communicate(timeout=60)
-    assert not psutil.wait_procs([server], timeout=30)[1]
 
 
 @pytest.mark.slow

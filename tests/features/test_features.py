@@ -101,20 +101,16 @@ def test_type_checkers_know_each_function_that_a_feature_adds() -> None:
     assert added and added <= imported
 
 
-@pytest.mark.parametrize(
-    ("module", "reason"),
-    [
-        ("import nothing_there\n", "cannot be loaded (ModuleNotFoundError: No module named 'nothing_there')"),
-        ("record = 'mine'\n", "is a str; it must be a Feature"),
-        (RECORD.format("run", "verbs=(run,)"), "the feature mine adds a verb run, but there is one"),
-    ],
-    ids=["import", "kind", "verb"],
-)
-def test_a_record_that_cannot_be_used_is_one_sentence_that_names_it(tmp_path: Path, module: str, reason: str) -> None:
-    done = lmsweep("--help", PYTHONPATH=install(tmp_path, GROUP, "broken", module))
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("lmsweep: the feature ") and reason in line
+def test_a_record_that_cannot_be_used_is_one_sentence_that_names_it(tmp_path: Path) -> None:
+    for name, module, reason in (
+        ("kind", "record = 'mine'\n", "is a str; it must be a Feature"),
+        ("load", "import nothing_there\n", "cannot be loaded (ModuleNotFoundError: No module named 'nothing_there')"),
+        ("verb", RECORD.format("run", "verbs=(run,)"), "the feature mine adds a verb run, but there is one"),
+    ):
+        done = lmsweep("--help", PYTHONPATH=install(tmp_path / name, GROUP, "broken", module))
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("lmsweep: the feature ") and reason in line
 
 
 @pytest.fixture(scope="module")
@@ -126,21 +122,27 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+ASKED = """
+from lmsweep.analysis.presets import presets
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.spec.workloads import workloads
+
+ours = {"accept", "cs336-2026"} <= {*packaged_sweeps()} and "parameters" in presets()
+grids = any("precision" in one.workloads for one in load_sweep("full").trials)
+print(ours, "precision" in workloads(), "accumulation" in presets(), grids)
+"""
+
+
 def test_the_workload_the_sweep_the_tables_and_the_grids_of_a_feature_go_with_its_folder(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a script's own folder comes first on the search path
-    asked = "from lmsweep.orchestrator.feature import packaged_sweeps\n"
-    asked += "from lmsweep.trials.spec.workloads import workloads\nfrom lmsweep.analysis.presets import presets\n"
-    asked += "from lmsweep.orchestrator.sweep.sweep import load_sweep\n"
-    asked += "ours = {'accept', 'cs336-2026'} <= {*packaged_sweeps()} and 'parameters' in presets()\n"
-    asked += "grids = any('precision' in one.workloads for one in load_sweep('full').trials)\n"
-    asked += "print(ours, 'precision' in workloads(), 'accumulation' in presets(), grids)"
     folder = copy / "orchestrator/features/precision"
-    assert python(asked, str(copy)) == "True True True True"
+    assert python(ASKED, str(copy)) == "True True True True"
     folder.rename(tmp_path / "precision")
     try:
-        assert python(asked, str(copy)) == "True False False False"
+        assert python(ASKED, str(copy)) == "True False False False"
         listed = lmsweep("sweeps", PYTHONPATH=str(copy)).stdout
         assert "  quick " in listed and "  precision " not in listed
     finally:
