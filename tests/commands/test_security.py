@@ -169,23 +169,20 @@ def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
 # Artifacts
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_an_artifact_stays_among_the_artifacts(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    store.check_writable()
+    places = (
         "../outside",
         "artifacts/../../outside",
         "/etc/hostname",
         "artifacts/.hidden",
         "artifacts/a\0b",
         "artifacts",
-    ],
-)
-def test_an_artifact_stays_among_the_artifacts(tmp_path, path):
-    (tmp_path / "outside").write_text("secret")
-    store = Store(str(tmp_path / "store"))
-    store.check_writable()
-    with pytest.raises(RequestError, match="not the path of an artifact"):
-        store.add_artifact(path, b"content")
+    )
+    for path in places:
+        with pytest.raises(RequestError, match="not the path of an artifact"):
+            store.add_artifact(path, b"content")
 
 
 def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
@@ -203,11 +200,7 @@ def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
 
 # Names
 
-NASTY = [
-    "../../outside",
-    "$(touch sprung)",
-    "'\"<script>alert(1)</script>",
-]
+NASTY = ["../../outside", "$(touch sprung)", "'\"<script>alert(1)</script>"]
 
 
 GRID = {"workloads": ["noop"], "fixed": {"d_model": 2}}

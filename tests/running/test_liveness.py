@@ -4,7 +4,6 @@ import io
 import re
 import signal
 import time
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
-from lmsweep.trials.results.record import Record
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import TINY, planned
 
@@ -94,44 +92,6 @@ def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
     assert eta.seconds_left() == pytest.approx(150, abs=1)
     gate.keep_out(trials[1])
     assert eta.seconds_left() == pytest.approx(100, abs=1)
-
-
-class LastFirst:
-    """Chooses the last trial left, and withdraws what does not begin."""
-
-    def __init__(self) -> None:
-        self.likely: list[int] = []
-        self.withdrawn: list[int] = []
-
-    def choose(self, left: Collection[int]) -> int | None:
-        *self.likely, chosen = sorted(left) or [None]
-        return chosen
-
-    def withdraw(self, position: int) -> None:
-        self.withdrawn.append(position)
-
-    def learn_trial(self, position: int, records: Sequence[Record]) -> None:
-        raise AssertionError("no trial ends here")
-
-
-def test_any_chooser_decides_the_order_and_hears_of_what_does_not_begin(tmp_path: Path) -> None:
-    from lmsweep.orchestrator.running.tune_runner import PlanSearcher
-
-    placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=2)
-    trials = [replace(timed(index), placement=placement) for index in range(3)]
-    estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
-    estimates[1] = replace(estimates[1], seconds=1000.0)
-    eta = Eta(trials, estimates)
-    gate = Gate(eta, until=time.monotonic() + 250, on_close=lambda: None, budget=250.0)
-    chooser = LastFirst()
-    searcher = PlanSearcher(trials, gate=gate, search=chooser)
-    first, second = searcher.suggest("a"), searcher.suggest("b")
-    assert first and (first["position"], first["likely"]) == (2, [0, 1])
-    assert second and (second["position"], second["likely"]) == (0, [])
-    assert chooser.withdrawn == [1] and searcher.suggest("c") is None
-    for name in "ab":
-        searcher.on_trial_complete(name)
-    assert searcher.suggest("c") == PlanSearcher.FINISHED
 
 
 def test_a_trial_that_does_not_fit_behind_another_begins_if_that_one_ends_early(tmp_path: Path) -> None:

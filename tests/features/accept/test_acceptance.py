@@ -317,12 +317,10 @@ def test_every_line_has_what_was_measured_and_what_is_expected(tmp_path: Path) -
     assert {name_of(part) for _, one in found.units for part in one.parts} == set(frame.index)
 
 
-@pytest.mark.parametrize(("name", "begins"), [("h100-accept", "Pass: as fast as H100 SXM"), ("h200-accept", "Cannot")])
-def test_the_report_of_a_store_answers_whether_the_machine_is_as_fast_as_one_of_its_kind(
-    name: str, begins: str
-) -> None:
-    content = content_of(name)
-    assert content.question == "Is this machine as fast as one of its kind?" and content.headline.startswith(begins)
+def test_the_report_of_a_store_answers_whether_the_machine_is_as_fast_as_one_of_its_kind() -> None:
+    content = content_of("h100-accept")
+    assert content.question == "Is this machine as fast as one of its kind?"
+    assert content.headline.startswith("Pass: as fast as H100 SXM")
 
 
 def test_the_page_fits_a_phone(tmp_path: Path) -> None:
@@ -331,7 +329,7 @@ def test_the_page_fits_a_phone(tmp_path: Path) -> None:
 
 
 def test_simulated_machines_pass_and_a_tenth_slower_is_seldom_missed() -> None:
-    runs = 60
+    runs = 30
     for machines in (1, 3):
         as_they_are = verdicts(Case(machines=machines), runs)
         slower = verdicts(Case(machines=machines, slower=0.1), runs)
@@ -341,7 +339,7 @@ def test_simulated_machines_pass_and_a_tenth_slower_is_seldom_missed() -> None:
 
 
 def test_of_simulated_nodes_the_slow_one_is_named_and_hardly_ever_another() -> None:
-    runs = 40
+    runs = 20
     for machines, nodes, least in ((0, 2, 0.2), (0, 4, 0.9), (3, 2, 0.95), (3, 4, 0.95)):
         found = verdicts(Case(machines=machines, nodes=nodes, slower=0.1), runs)
         assert found["slow"] >= least * runs and found["other"] <= 0.1 * runs, (machines, nodes, found)
