@@ -25,7 +25,6 @@ from tests.support.command import (
     lmsweep,
     start,
     started_by,
-    trial_children,
     wait_for_child,
     write_noops,
     write_sweep,
@@ -41,27 +40,16 @@ def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Pop
     process = start("run", sweep, "--store", folder / "store", *options)
     wait_until(lambda: list(folder.glob("store/measurements/*.parquet")), 200)
     wait_for_child(process)
-    assert trial_children(process), "nothing runs"
     return process, started_by(process)
+
+
+def ended_by(number: signal.Signals, folder: Path) -> str:
+    return f"ended by {number.name}; results of finished trials are in {folder / 'store'}"
 
 
 def words_of(err: str) -> list[str]:
     """The lines on standard error, without that on other runs, which there may be on the machine of these tests."""
     return [line for line in err.strip().splitlines() if line and "active on this machine" not in line]
-
-
-def assert_ended(
-    process: subprocess.Popen[str], started: list[psutil.Process], name: str, code: int, store: Path
-) -> None:
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code, out + err
-    (sentence,) = words_of(err)
-    assert sentence.startswith(f"ended by {name}; results of finished trials are in {store}. To resume: lmsweep run"), (
-        err
-    )
-    assert_nothing_left(started)
-    kept = pd.read_parquet(store / "measurements")
-    assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
 
 
 @pytest.mark.slow
@@ -123,7 +111,13 @@ def test_a_trial_is_ended_at_once_or_after_the_grace_period_or_by_a_second_signa
         time.sleep(2)
         assert process.poll() is None
         process.send_signal(number)
-    assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, out + err
+    (sentence,) = words_of(err)
+    assert sentence.startswith(f"{ended_by(number, tmp_path)}. To resume: lmsweep run"), err
+    assert_nothing_left(started)
+    kept = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
     assert int(grace == "2s" or repeated) * 2 <= time.monotonic() - begin < 20
 
 
@@ -165,29 +159,23 @@ def test_ctrl_c_in_the_first_moments_is_silent():
         assert "Traceback" not in err and len(err.strip().splitlines()) <= 1, f"after {seconds} s: {err}"
 
 
-def test_a_folder_of_the_user_is_not_deleted_as_scratch(tmp_path, monkeypatch):
+def test_a_folder_of_the_user_is_not_deleted_as_scratch_and_that_of_a_killed_process_is(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for name in ("lmsweep-results", "lmsweep-scratch-results"):
-        (tmp_path / name / "measurements").mkdir(parents=True)
-        (tmp_path / name / "measurements" / "a.parquet").write_text("a result")
-    with scratch_folder():
-        pass
-    assert len(list(tmp_path.rglob("a.parquet"))) == 2
-
-
-def test_scratch_of_a_killed_process_is_deleted_by_the_next(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    theirs = [tmp_path / name / "measurements" for name in ("lmsweep-results", "lmsweep-scratch-results")]
+    for folder in theirs:
+        folder.mkdir(parents=True)
     dies = (
         "import os, signal\nfrom lmsweep.trials.machine.scratch import scratch_folder\n"
         "with scratch_folder() as folder:\n    (folder / 'file').touch(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", dies], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT, check=False)
     assert [path.name for path in tmp_path.glob("*/file")] == ["file"]
+    kept = {folder.parent for folder in theirs}
     with scratch_folder() as first:
         with scratch_folder() as second:
-            assert sorted(tmp_path.iterdir()) == sorted([first, second]), "one that is in use is kept"
-        assert list(tmp_path.iterdir()) == [first]
-    assert list(tmp_path.iterdir()) == []
+            assert {*tmp_path.iterdir()} == {first, second, *kept}, "one that is in use is kept"
+        assert {*tmp_path.iterdir()} == {first, *kept}
+    assert {*tmp_path.iterdir()} == kept and all(folder.exists() for folder in theirs)
 
 
 ANNOUNCING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
@@ -210,7 +198,7 @@ def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twic
                 one.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, out + err
-    assert f"ended by {number.name}; results of finished trials are in" in err and "To resume: lmsweep run" in err
+    assert f"{ended_by(number, tmp_path)}. To resume: lmsweep run" in err
     assert f"{number.name}: 1 trial may finish within 60 s" in out
     assert_nothing_left(started)
     kept = pd.read_parquet(tmp_path / "store" / "measurements")
@@ -236,7 +224,7 @@ def test_sigquit_ends_a_run_at_once_with_the_stacks_of_its_threads(tmp_path: Pat
     assert process.returncode == 128 + first, out + err
     assert time.monotonic() - began < 20
     assert "Current thread" in err and "tune_runner.py" in err, err
-    assert f"ended by {first.name}; results of finished trials are in" in err and "Traceback" not in err
+    assert ended_by(first, tmp_path) in err and "Traceback" not in err
     assert_nothing_left(started)
 
 

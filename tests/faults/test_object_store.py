@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +35,7 @@ from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.directory import open_folder
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG, MACHINE, rows
+from tests.support.waiting import wait_until
 
 
 class ObjectStore:
@@ -48,13 +49,14 @@ class ObjectStore:
         with self.log.open("w") as log:
             self.process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self.uri = f"s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{self.port}"
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                return self.make_bucket()
-            except OSError:
-                assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
-                time.sleep(0.05)
+        wait_until(self.answers)
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        with suppress(OSError):
+            self.make_bucket()
+            return True
+        return False
 
     def make_bucket(self) -> None:
         self._ask("/bucket", "PUT")
@@ -157,21 +159,6 @@ def test_an_object_that_is_listed_and_not_there_is_passed_over_as_a_local_file_i
         assert seen.set_aside_damage() == []
 
 
-def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store, tmp_path):
-    post = Uploader(Store(object_store.uri), in_background=False)
-    post.kept_here.keep(rows(16))
-    object_store.take_bucket_away()
-    pauses = []
-    for _ in range(8):
-        assert "NO_SUCH_BUCKET" in str(post.upload())
-        pauses.append(post.pause)
-    assert pauses == [min(FIRST_PAUSE * 2**count, LONGEST_PAUSE) for count in range(1, 9)]
-    assert pauses[-1] == LONGEST_PAUSE and len(waiting(tmp_path)) == 1
-    object_store.make_bucket()
-    assert post.upload() is None
-    assert (post.pause, waiting(tmp_path), contexts(Store(object_store.uri))) == (FIRST_PAUSE, [], [16])
-
-
 def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(object_store, tmp_path):
     kept = []
     store = Store(object_store.uri)
@@ -180,14 +167,24 @@ def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(o
     refused = object_store.requests("PUT", 404)
     for length in (16, 32, 64):
         under_way.put(None, rows(length))
-    while object_store.requests("PUT", 404) < refused + 2:
-        time.sleep(0.05)
+    wait_until(lambda: object_store.requests("PUT", 404) >= refused + 2)
     assert kept == [16, 32, 64], "they are durable on this machine"
     assert len(waiting(tmp_path)) == 3
     assert sum(pq.read_table(path).num_rows for path in waiting(tmp_path)) == 6
     object_store.make_bucket()
     under_way.close()
     assert (contexts(store), waiting(tmp_path)) == ([16, 32, 64], [])
+
+
+def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store):
+    post = Uploader(Store(object_store.uri), in_background=False)
+    post.kept_here.keep(rows(16))
+    object_store.take_bucket_away()
+    for count in range(1, 9):
+        assert "NO_SUCH_BUCKET" in str(post.upload())
+        assert post.pause == min(FIRST_PAUSE * 2**count, LONGEST_PAUSE)
+    object_store.make_bucket()
+    assert (post.upload(), post.pause) == (None, FIRST_PAUSE)
 
 
 def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tmp_path, monkeypatch):

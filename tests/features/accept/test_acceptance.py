@@ -26,7 +26,7 @@ from lmsweep.orchestrator.features.accept.parts import Process, shipped
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.analytic.datasheets import Device, device_named
+from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.browser import beyond_a_screen
@@ -65,23 +65,8 @@ def explained(found: Acceptance) -> str:
     return " ".join(explanations(found))
 
 
-def attempts_of(gpu: str) -> set[str]:
-    """The attempts of a shipped acceptance on this GPU, and those of its links and cores."""
-    return {
-        one.attempt_id
-        for one in SHIPPED
-        if one.source == "h200-accept" and (one.gpu in ("", gpu) or one.judged.unit == "links")
-    }
-
-
 def seen(node: str = "a", *conditions: Condition, name: str = "h200") -> NodeSeen:
     return NodeSeen(node=node, gpus={f"GPU-{node}": "GPU 0"}, device_name=GPU_OF[name], conditions=conditions)
-
-
-def device(name: str) -> Device:
-    found = device_named(name)
-    assert found
-    return found
 
 
 def unit(found: Acceptance, name: str, node: str = "a") -> UnitVerdict:
@@ -94,7 +79,7 @@ def test_only_gpus_and_links_are_compared_with_a_gpu_and_cores_only_with_their_o
     assert {one.judged.part for one in rows if one.judged.kind == "cpu"} == {"product", "copy", "step"}
     for sets in (SHIPPED, ()):
         for history in ((), again(rows)):
-            found = accept(rows, [seen()], device(name), shipped=sets, history=history)
+            found = accept(rows, [seen()], device_named(name), shipped=sets, history=history)
             for part in unit(found, "host").parts:
                 allowed = {None, "its own history", "hosts of the shipped sets"}
                 assert part.against in (allowed if part.part == "launches" else allowed - {"hosts of the shipped sets"})
@@ -106,10 +91,10 @@ def test_only_gpus_and_links_are_compared_with_a_gpu_and_cores_only_with_their_o
 
 @pytest.mark.parametrize("held_out", ["GPU-1", "GPU-2"])
 def test_a_healthy_h200_passes_by_the_sets_without_it_the_first_time_and_again(held_out: str) -> None:
-    others = [
-        one for one in SHIPPED if one.source != "h200-accept" or (one.judged.unit == "GPU" and one.gpu != held_out)
-    ]
-    rows = [one for one in measured("h200-accept") if one.attempt_id in attempts_of(held_out)]
+    of_another = [one for one in SHIPPED if one.judged.unit == "GPU" and one.gpu != held_out]
+    others = [one for one in SHIPPED if one.source != "h200-accept" or one in of_another]
+    kept = {one.attempt_id for one in SHIPPED if one.gpu in ("", held_out) or one.judged.unit == "links"}
+    rows = [one for one in measured("h200-accept") if one.attempt_id in kept]
     assert len({one.judged.part for one in rows}) == 9
     for history in ((), again(rows)):
         found = accept(rows, [seen()], shipped=others, history=history)
@@ -125,7 +110,7 @@ def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200(
     against = {part.part: str(part.against) for part in unit(found, "GPU 0").parts}
     assert against["product"] == "the shipped sets of H200 SXM, the same chip" and "public rates" in against["copy"]
     assert accept(rows, [seen(name="h100")], shipped=SHIPPED).verdict == "pass"
-    as_h200 = unit(accept(rows, [seen(name="h100")], device("H200 SXM"), shipped=others), "GPU 0")
+    as_h200 = unit(accept(rows, [seen(name="h100")], device_named("H200 SXM"), shipped=others), "GPU 0")
     slow = {part.part: part.ratio for part in as_h200.parts if part.verdict == "slow"}
     assert slow.keys() == {"copy", "update", "step"} and slow["copy"] == pytest.approx(1.38, abs=0.01)
 
@@ -133,16 +118,16 @@ def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200(
 def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     kept = [one for one in SHIPPED if one.source == "h200-accept"]
     rows = [replace(one, node="a", machine="a" if one.judged.unit == "host" else one.machine) for one in kept]
+    p2p = Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True)
+    telemetry_of_gpu = {"sm_clock": 1.98e9, "power": 511.0, "temperature": 54.0}
     node = NodeSeen(
-        node="a",
-        gpus={"GPU-1": "GPU 0", "GPU-2": "GPU 1"},
-        device_name="NVIDIA H200",
-        conditions=(Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True),),
-        telemetry={f"GPU {i}": {"sm_clock": 1.98e9, "power": 511.0, "temperature": 54.0} for i in (0, 1)},
-    )
-    links = [replace(one, seconds=10 * one.seconds) if one.judged.unit == "links" else one for one in rows]
-    for measured_rows, verdict in ((rows, "pass"), (links, "cannot tell")):
-        found = accept(measured_rows, [node], shipped=SHIPPED)
+        node="a", gpus={"GPU-1": "GPU 0", "GPU-2": "GPU 1"}, device_name="NVIDIA H200", conditions=(p2p,),
+        telemetry={f"GPU {i}": telemetry_of_gpu for i in (0, 1)},
+    )  # fmt: skip
+    for slower, verdict in ((1, "pass"), (10, "cannot tell")):
+        factors = {"links": slower}
+        now = [replace(one, seconds=one.seconds * factors.get(one.judged.unit, 1)) for one in rows]
+        found = accept(now, [node], shipped=SHIPPED)
         assert found.verdict == verdict
         table = render(listing_of(found), "text").splitlines()
         sentences = [*explanations(found), *compared_with(found), *telemetry(found), advice(found)]
@@ -221,7 +206,7 @@ def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_scree
 
 
 def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
-    found = accept(measured("h200-accept"), [seen()], device("B200 SXM"), shipped=SHIPPED)
+    found = accept(measured("h200-accept"), [seen()], device_named("B200 SXM"), shipped=SHIPPED)
     parts = [part for part in unit(found, "GPU 0").parts if part.part in ("product", "copy")]
     assert len(parts) == 2
     assert all(part.against and part.against.startswith("public rates") and not part.machines for part in parts)
@@ -231,7 +216,7 @@ def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
 
 
 def test_an_h200_takes_what_public_rates_say_of_products_copies_and_collectives() -> None:
-    found = accept(measured("h200-accept"), [seen()], device("H200 SXM"), shipped=())
+    found = accept(measured("h200-accept"), [seen()], device_named("H200 SXM"), shipped=())
     parts = {part.part: part for _, one in found.units for part in one.parts if part.against}
     assert set(parts) == {"product", "copy", "all-reduce", "all-gather"}
     assert all(abs((part.ratio or 0) - 1) < 0.05 for part in parts.values())
@@ -240,7 +225,7 @@ def test_an_h200_takes_what_public_rates_say_of_products_copies_and_collectives(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "source"), [("H200 SXM", "h200-accept"), ("H100 SXM", "h100-devices")])
 def test_steps_and_attention_of_a_gpu_take_what_is_predicted_of_it(name: str, source: str) -> None:
-    found = accept(measured(source), [seen()], device(name), shipped=(), predicted=predicted_phase)
+    found = accept(measured(source), [seen()], device_named(name), shipped=(), predicted=predicted_phase)
     parts = [part for part in unit(found, "GPU 0").parts if "predicted" in str(part.against)]
     assert {"step", "update"} <= {part.part for part in parts} and unit(found, "GPU 0").verdict == "pass"
     assert all(0.9 < (part.ratio or 0) < 1.1 for part in parts)
@@ -278,10 +263,10 @@ def test_a_machine_on_which_the_promised_gpu_is_not_seen_does_not_pass() -> None
     earlier = again(rows, 3)
     node = NodeSeen(node="a")
     assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
-    found = accept(rows, [node], device("H200 SXM"), shipped=SHIPPED, history=earlier)
+    found = accept(rows, [node], device_named("H200 SXM"), shipped=SHIPPED, history=earlier)
     assert found.verdict == unit(found, "GPU").verdict == "cannot tell" and unit(found, "host").verdict == "pass"
     assert advice(found) == "Cannot tell about GPU: no NVIDIA GPU is visible. Remove the cause and run it again."
-    worker = accept([], [node, seen("b")], device("H200 SXM"), shipped=SHIPPED)
+    worker = accept([], [node, seen("b")], device_named("H200 SXM"), shipped=SHIPPED)
     assert all(one.unit != "GPU" for _, one in worker.units), "a head without a GPU is none that lost it"
 
 
@@ -348,7 +333,7 @@ def test_of_simulated_nodes_the_slow_one_is_named_and_hardly_ever_another() -> N
 
 @pytest.mark.slow
 def test_a_step_and_attention_alone_are_expected_to_take_what_a_plan_predicts() -> None:
-    gpu = device("A100 SXM 80GB")
+    gpu = device_named("A100 SXM 80GB")
     for trial in load_sweep("accept").grids["gpu"]:
         name = trial_id(trial.config)
         phases = ("forward", "backward") if "attention" in trial.workloads else ("step",)

@@ -18,14 +18,13 @@ from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import Attempts, samples
 
 SWEEP = str(Path(__file__).with_name("references.yaml"))
-SETS = ("h200-end-to-end", "h200-attention", "h200-memory", "h200-x2-ddp", "h200-profile")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One store with the results of several reference sets."""
     store = tmp_path_factory.mktemp("references")
-    for name in SETS:
+    for name in ("h200-end-to-end", "h200-attention", "h200-memory", "h200-x2-ddp", "h200-profile"):
         for table in (ROOT / "analysis/reference" / name).iterdir():
             (store / table.name).mkdir(exist_ok=True)
             shutil.copy(table / f"{table.name}.parquet", store / table.name / f"{name}.parquet")

@@ -4,6 +4,7 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,8 +86,7 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     least, most = first["hours_between"]
     assert f"{first['hours']:,.3g} ({least:,.3g} to {most:,.3g})" in said
     assert "\nno price for RTX 4090: --price 'RTX 4090=DOLLARS' an hour\n" in said
-    alone = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--method", "full", "--price", "H100=2.5",
-                        "--set", "checkpointing=none")  # fmt: skip
+    alone = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--method", "full", "--price", "H100=2.5")
     assert "--price without --tokens" in alone.stderr
 
 
@@ -116,10 +116,16 @@ def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(tmp_path, 
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
 
 
+def page_of(folder: Path, **changes: Any) -> Path:
+    """The page of the answer, with other values in it."""
+    (folder / "fits.json").write_text(json.dumps({**ANSWER, **changes}))
+    done = answer_here("report", str(folder / "fits.json"), "-o", str(folder / "fits.html"))
+    assert done.returncode == 0, done.stderr
+    return folder / "fits.html"
+
+
 def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
-    page = tmp_path / "fits.html"
-    (tmp_path / "fits.json").write_text(json.dumps(ANSWER))
-    assert answer_here("report", str(tmp_path / "fits.json"), "-o", str(page)).returncode == 0
+    page = page_of(tmp_path)
     assert beyond_a_screen(page, 390) == []
     assert {"weights" in one or "checkpointing" in one for one in beyond_a_screen(page, 1168)} <= {True}
 
@@ -129,10 +135,7 @@ def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     nothing = {"fits": None, "batch": None, "peak_bytes": None, "reason": reason, "missing_bytes": 0}
     nothing |= {"tokens_per_second": None, "tokens_per_second_between": None, "hours": None}
     lines = [one | nothing if one["method"] == "lora" else one for one in ANSWER["fits"]]
-    (tmp_path / "fits.json").write_text(json.dumps(ANSWER | {"fits": lines}))
-    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "fits.html").read_text()
+    page = page_of(tmp_path, fits=lines).read_text()
     assert page.count("needs the package peft") == 1 and "nearest is full on T4" in page
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from lmsweep.orchestrator.features.limits.communication_limits import limits_of
+from lmsweep.trials.analytic.datasheets import LINKS, device_named
 
 D, F, M = 5120.0, 13824.0, 3
 FLOPS, BANDWIDTH = 4.6e14, 9.0e10  # of TPU-like devices, so that both limits are in reach
@@ -39,6 +40,7 @@ def test_tensor_parallelism_is_bound_by_communication_above_its_limit():
             computes, _, reductions = seconds(1, ranks)
             assert (reductions > passes * computes) == bound
     assert limits_of(tokens=64.0, **KNOWN).serial_mesh == pytest.approx(LIMITS.tensor_parallel), "no batch to divide"
+    assert [name for name in LINKS if device_named(name) is None] == []
 
 
 def test_no_mesh_is_larger_than_its_limit():
