@@ -4,6 +4,7 @@ import io
 import re
 import signal
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,34 @@ def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
     assert eta.seconds_left() == pytest.approx(150, abs=1)
     gate.keep_out(trials[1])
     assert eta.seconds_left() == pytest.approx(100, abs=1)
+
+
+class LastFirst(list[int]):
+    """Chooses the last trial left, and keeps those that are withdrawn."""
+
+    def choose(self, left: Collection[int]) -> int | None:
+        *self.likely, chosen = sorted(left) or [None]
+        return chosen
+
+    withdraw = list.append
+
+
+def test_any_chooser_decides_the_order_and_hears_of_what_does_not_begin(tmp_path: Path) -> None:
+    from lmsweep.orchestrator.running.tune_runner import PlanSearcher
+
+    placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=2)
+    trials = [replace(timed(index), placement=placement) for index in range(3)]
+    estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
+    estimates[1] = replace(estimates[1], seconds=1000.0)
+    gate = Gate(Eta(trials, estimates), until=time.monotonic() + 250, on_close=lambda: None, budget=250.0)
+    chooser = LastFirst()
+    searcher = PlanSearcher(trials, gate=gate, search=chooser)
+    first, second = searcher.suggest("a"), searcher.suggest("b")
+    assert (first["position"], first["likely"], second["position"], second["likely"]) == (2, [0, 1], 0, [])
+    assert chooser == [1] and searcher.suggest("c") is None
+    for name in "ab":
+        searcher.on_trial_complete(name)
+    assert searcher.suggest("c") == PlanSearcher.FINISHED
 
 
 def test_a_trial_that_does_not_fit_behind_another_begins_if_that_one_ends_early(tmp_path: Path) -> None:
