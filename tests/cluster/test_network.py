@@ -104,7 +104,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     try:
         wait_for_child(process)
         under_way = Running(process, home)
-        wait_until(lambda: process.poll() is not None or len(ranks(under_way)) == 2, 120)
+        wait_until(lambda: process.poll() is not None or len(under_way.ports("rank")) == 2, 120)
         assert process.poll() is None, process.communicate()
         yield under_way
     finally:
@@ -117,17 +117,6 @@ def test_a_run_starts_no_process_and_imports_no_package_that_it_has_no_use_for(r
     assert any("gcs_server" in command for command in commands)
     assert not [command for command in commands if "dashboard.py" in command or "monitor.py" in command]
     assert not (running.home / "tracked").exists()
-
-
-def ranks(running: Running) -> list[psutil.Process]:
-    """The processes of the trial that listen: rank 0 for all, and each for the next."""
-    found = []
-    for process in running.processes():
-        with suppress(psutil.NoSuchProcess):  # it has ended
-            listens = any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
-            if listens and running.owner(process) == "rank":
-                found.append(process)
-    return found
 
 
 def test_every_socket_of_a_run_is_on_the_loopback_interface(running: Running) -> None:
@@ -173,7 +162,7 @@ def test_ranks_answer_nobody_who_is_no_rank(running: Running) -> None:
                 stranger.settimeout(0.5)
                 stranger.sendall(opening)
                 assert not stranger.recv(64)
-    assert running.process.poll() is None and len(ranks(running)) == 2
+    assert running.process.poll() is None and len(running.ports("rank")) == 2
 
 
 ASK = """

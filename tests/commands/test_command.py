@@ -27,6 +27,7 @@ from tests.support.command import (
     answer_here,
     lmsweep,
     lmsweep_here,
+    program,
     start,
     write_sweep,
 )
@@ -164,10 +165,9 @@ def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     script = (
-        f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})\nfrom lmsweep.orchestrator import cli; cli.main()"
+        f"import os; os.chdir({str(gone)!r}); os.rmdir('../gone')\nfrom lmsweep.orchestrator import cli; cli.main()"
     )
-    words = [COMMAND[0], "-c", script, "plan", "quick"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = program(COMMAND[0], "-c", script, "plan", "quick")
     sentence = "lmsweep: the current folder has been deleted; change to one that exists\n"
     assert (done.returncode, done.stderr) == (2, sentence)
 
@@ -175,18 +175,13 @@ def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
     ("words", "unbuffered"),
-    [
-        (["--help"], ""),
-        (["--version"], "1"),
-        pytest.param(["plan", "quick", "--no-predict"], "", marks=pytest.mark.slow),
-    ],
+    [("--help", ""), ("--version", "1"), pytest.param("plan quick --no-predict", "", marks=pytest.mark.slow)],
 )
 def test_a_full_standard_output_is_reported_in_one_sentence(words, unbuffered):
     with open("/dev/full", "w") as full:
         environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": unbuffered}
-        done = subprocess.run(
-            [*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
-        )
+        command = [*COMMAND, *words.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     sentence = "lmsweep: cannot write to standard output: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, sentence)
 

@@ -84,12 +84,10 @@ def test_a_name_that_the_core_has_is_refused(tmp_path: Path) -> None:
     taken = DOUBLED.replace('"double":', '"table":').replace('"doubled":', '"plan":')
     path = install(tmp_path, GROUP, "doubled", taken)
     done = lmsweep("table", "--schema", PYTHONPATH=path)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "lmsweep: the feature doubled adds table to outputs, but there is one already\n",
-    )
-    refusal = "RequestError: the feature doubled adds plan to functions, but there is one already"
-    assert python("import lmsweep; lmsweep.doubled", path).endswith(refusal)
+    refusal = "the feature doubled adds {}, but there is one already"
+    assert (done.returncode, done.stderr) == (2, f"lmsweep: {refusal.format('table to outputs')}\n")
+    said = python("import lmsweep; lmsweep.doubled", path)
+    assert said.endswith(f"RequestError: {refusal.format('plan to functions')}")
 
 
 def test_type_checkers_know_each_function_that_a_feature_adds() -> None:

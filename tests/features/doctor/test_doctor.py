@@ -171,6 +171,7 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])])
 def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
     """Nothing that answers, a web server, and one that speaks gRPC's protocol without being Ray."""
+    connections: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -181,7 +182,6 @@ def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
                     if greeting:
                         connections[-1].close()
 
-        connections: list[socket.socket] = []
         threading.Thread(target=answer, daemon=True).start()
         began = time.monotonic()
         done = lmsweep("doctor", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
