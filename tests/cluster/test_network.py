@@ -76,6 +76,16 @@ class Running:
             return "rank"
         return process.cmdline()[0].rpartition("/")[2] or process.name()
 
+    def ranks(self) -> set[psutil.Process]:
+        """Those that listen: rank 0 for all, and each for the next."""
+        found = set()
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):  # it has ended
+                listens = any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
+                if listens and self.owner(process) == "rank":
+                    found.add(process)
+        return found
+
     def ports(self, owner: str) -> list[int]:
         return sorted(one.port for one in self.sockets() if owner in one.owner)
 
@@ -104,7 +114,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     try:
         wait_for_child(process)
         under_way = Running(process, home)
-        wait_until(lambda: process.poll() is not None or len(under_way.ports("rank")) == 2, 120)
+        wait_until(lambda: process.poll() is not None or len(under_way.ranks()) == 2, 120)
         assert process.poll() is None, process.communicate()
         yield under_way
     finally:
@@ -162,7 +172,7 @@ def test_ranks_answer_nobody_who_is_no_rank(running: Running) -> None:
                 stranger.settimeout(0.5)
                 stranger.sendall(opening)
                 assert not stranger.recv(64)
-    assert running.process.poll() is None and len(running.ports("rank")) == 2
+    assert running.process.poll() is None and len(running.ranks()) == 2
 
 
 ASK = """
