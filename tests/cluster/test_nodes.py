@@ -218,12 +218,14 @@ def make():
 
 @pytest.mark.slow
 def test_the_users_code_travels_to_the_nodes_without_what_git_ignores(address, tmp_path):
-    code = tmp_path / "code"
+    code, sweep = tmp_path / "code", tmp_path / "own.yaml"
     code.mkdir()
-    (code / "mine.py").write_text(OWN_STEP.format(folder=str(code)))
-    (code / ".gitignore").write_text("*.bin\n")
-    (code / "weights.bin").touch()
-    sweep = tmp_path / "own.yaml"
+    for name, text in {
+        "mine.py": OWN_STEP.format(folder=str(code)),
+        ".gitignore": "*.bin\n",
+        "weights.bin": "",
+    }.items():
+        (code / name).write_text(text)
     fixed = {"step": "mine:make", "warmup_steps": 1, "measure_steps": 2}
     sweep.write_text(yaml.safe_dump({"name": "own", "grids": [{"workloads": ["timing"], "fixed": fixed}]}))
     options = ("--code", code, "--address", address, "--store", tmp_path / "results")

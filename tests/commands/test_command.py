@@ -162,12 +162,10 @@ attempt(signal.raise_signal, signal.SIGINT)
 
 
 def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    script = (
-        f"import os; os.chdir({str(gone)!r}); os.rmdir('../gone')\nfrom lmsweep.orchestrator import cli; cli.main()"
-    )
-    done = program(COMMAND[0], "-c", script, "plan", "quick")
+    (tmp_path / "gone").mkdir()
+    gone = "import os, sys; os.chdir(sys.argv.pop()); os.rmdir('../gone')"
+    script = f"{gone}\nfrom lmsweep.orchestrator.cli import main; main()"
+    done = program(COMMAND[0], "-c", script, "plan", "quick", tmp_path / "gone")
     sentence = "lmsweep: the current folder has been deleted; change to one that exists\n"
     assert (done.returncode, done.stderr) == (2, sentence)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store import directory
 from lmsweep.trials.store.store import Store
 from tests.faults.test_faults import assert_each_once, read
 from tests.store.test_store import rows
@@ -18,6 +19,12 @@ from tests.support.hanging_folder import hangs
 from tests.support.waiting import assert_nothing_left, wait_until
 
 READS = "import sys; from lmsweep.orchestrator.cli import main; sys.argv[1:] = ['table', sys.argv[1]]; main()"
+
+
+def test_a_store_on_a_file_system_that_hangs_is_refused_with_a_sentence(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(directory, "ANSWER_SECONDS", 0.3)
+    with hangs(tmp_path), pytest.raises(RequestError, match="does not answer: its file system hangs"):
+        Store(str(tmp_path / "store"))
 
 
 def test_named_pipes_in_a_store_do_not_hang_a_reader(tmp_path: Path):

@@ -43,11 +43,6 @@ def folder(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_problem_has_its_grids_in_the_packaged_sweeps_and_no_grid_is_of_no_problem() -> None:
-    for name in ("cs336-2026", "cs336-2026-tiny"):
-        assert list(PROBLEMS) == list(load_sweep(name).grids)
-
-
 def test_a_problem_is_written_in_three_languages_with_its_conditions_its_flags_and_its_figures(folder: Path) -> None:
     for suffix in ("md", "tex", "typ"):
         text = (folder / f"benchmarking_mixed_precision.{suffix}").read_text("utf-8")
@@ -130,7 +125,11 @@ def test_what_no_device_supports_has_its_reason_and_is_not_missing(attempts: Att
     assert page.count(": unsupported (world_size 6 needs 6 GPUs)") == 4
 
 
-def test_a_sweep_without_problems_is_refused_with_their_names(store: Path, tmp_path: Path) -> None:
+def test_every_problem_has_its_grids_in_the_packaged_sweeps_and_another_sweep_is_refused_with_their_names(
+    store: Path, tmp_path: Path
+) -> None:
+    for name in ("cs336-2026", "cs336-2026-tiny"):
+        assert list(PROBLEMS) == list(load_sweep(name).grids)
     request = Request(store=str(store), folder=tmp_path / "new", grids={"mine": ()}, command=str)
     with pytest.raises(RequestError, match=r"give `name: PROBLEM` to a grid, one of: benchmarking_script"):
         write(request)

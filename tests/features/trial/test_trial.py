@@ -31,11 +31,12 @@ def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_p
 
 
 def test_a_trial_ends_at_its_timeout(tmp_path: Path) -> None:
-    hanging = start("trial", *ENDLESS, "workloads=noop,timing", "timeout_seconds=4", "--store", tmp_path / "late")
+    words = (*ENDLESS, "workloads=noop,timing", "timeout_seconds=3", "--no-predict", "--store", tmp_path / "late")
+    hanging = start("trial", *words)
     out, err = hanging.communicate(timeout=120)
     assert hanging.returncode == 1, out + err
     assert "trials/workloads/timing.py" in err, "the stack says where it was"
-    assert "ended when its time was up: timeout_seconds is 4" in out
+    assert "ended when its time was up: timeout_seconds is 3" in out
     assert statuses(tmp_path / "late") == {"noop": "ok", "timing": "timeout"}
 
 
