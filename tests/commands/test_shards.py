@@ -80,7 +80,7 @@ def test_a_run_with_an_error_names_the_command_that_repeats_the_trial_with_its_t
     (tmp_path / "mine.py").write_text("def attend(q, k, v):\n    raise ValueError('not yet')\n")
     sweep = tmp_path / "sweep.yaml"
     shape = "d_model: 16, num_heads: 1, context_length: 8, causal: false, device: cpu"
-    grid = f"{{workloads: [attention], axes: {{batch_size: [1]}}, fixed: {{{shape}, attention: 'mine:attend'}}}}"
+    grid = f"{{workloads: [attention], fixed: {{{shape}, attention: 'mine:attend'}}}}"
     sweep.write_text(f"name: s\ncode: .\ngrids: [{grid}]\n")
     done = lmsweep("run", sweep, "--store", tmp_path / "store", "--no-predict")
     found = re.search(r"^repeat the failed trial here, with its traceback: lmsweep (trial .*)$", done.stdout, re.M)

@@ -56,12 +56,11 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to write into, where no library looks for a server."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    if find_spec("mlflow") and not find_spec("sqlalchemy"):  # the client alone: mlflow writes to mlflow.db
-        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the client alone: mlflow writes to mlflow.db
     if find_spec("mlflow"):
         import mlflow
 
-        where = (tmp_path / "mlruns").as_uri() if not find_spec("sqlalchemy") else f"sqlite:///{tmp_path}/mlflow.db"
+        where = f"sqlite:///{tmp_path}/mlflow.db" if find_spec("sqlalchemy") else (tmp_path / "mlruns").as_uri()
         monkeypatch.setenv("MLFLOW_TRACKING_URI", where)
         mlflow.set_tracking_uri(where)
     return tmp_path
