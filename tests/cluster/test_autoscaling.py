@@ -15,6 +15,8 @@ from tests.support import hosts
 from tests.support.command import ROOT
 from tests.support.hosts import Hosts
 
+pytestmark = pytest.mark.slow
+
 HEAD_ID = "fffffffffffffffffffffffffffffffffffffffffffffffffff00000"
 FAKE_NODES = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 LISTS = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
@@ -79,7 +81,6 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield made
 
 
-@pytest.mark.slow
 def test_the_plan_counts_only_nodes_that_could_start(head):
     done = head.ssh(0, "source ~/.bashrc; cd; lmsweep plan sweep.yaml --address auto --format json")
     assert done.returncode == 0, done.stderr
@@ -92,7 +93,6 @@ def test_the_plan_counts_only_nodes_that_could_start(head):
     }
 
 
-@pytest.mark.slow
 def test_a_node_is_started_for_the_trials_that_ask_for_it(head):
     done = head.ssh(0, "source ~/.bashrc; cd; lmsweep run sweep.yaml --address auto --set device=cpu", timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr

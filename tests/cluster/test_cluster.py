@@ -47,15 +47,9 @@ class Cluster:
 
     def ray(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Ray's command, on the machine from which the cluster is started."""
-        done = subprocess.run(
-            [Path(sys.executable).parent / "ray", *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        program = [Path(sys.executable).parent / "ray", *arguments]
+        own = {"cwd": ROOT, "env": self.environment, "timeout": 240}
+        done = subprocess.run(program, capture_output=True, text=True, check=False, **own)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 
@@ -82,9 +76,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         content = yaml.safe_load((ROOT / "cluster-local.yaml").read_text())
         content["provider"] |= {"head_ip": made.addresses[0], "worker_ips": made.addresses[1:]}
         content["auth"] = {"ssh_user": "root", "ssh_private_key": str(made.key)}
-        content["setup_commands"] = [
-            one for one in content["setup_commands"] if "lmsweep-venv" not in one or "RAY" in one
-        ]
+        kept = [one for one in content["setup_commands"] if "lmsweep-venv" not in one or "RAY" in one]
+        content["setup_commands"] = kept
         file = folder / "cluster-local.yaml"
         file.write_text(yaml.safe_dump(content))
         environment = os.environ | {"HOME": str(home), "RAY_TMPDIR": str(home), "RAY_UP_enable_autoscaler_v2": "0"}
@@ -147,7 +140,6 @@ def test_a_sweep_runs_on_every_node_into_one_store(cluster):
     assert "0 to run" in cluster.on_head("lmsweep plan ~/sweep.yaml --address auto --store ~/results")
 
 
-@pytest.mark.slow
 def test_a_trial_runs_on_the_node_that_has_the_accelerator_it_asks_for(cluster):
     # No host has a GPU, so the trials are CPU trials that ask Ray for what a trial on such a GPU would ask for.
     shutil.copy(ROOT / "tests" / "support" / "routed_trials.py", cluster.hosts.home(0))
