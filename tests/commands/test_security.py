@@ -131,14 +131,16 @@ DAMAGED = {"a version that is none", "text that is no text", "a pickle", "a link
 """The others are harmless."""
 
 
+@pytest.fixture
+def honest(tmp_path: Path) -> Path:
+    """A store with one honest result."""
+    Attempts(tmp_path / "honest").ok(config(), {"step.time": (1.0, 1.0, 1.0)})
+    return tmp_path / "honest"
+
+
 @pytest.mark.filterwarnings("ignore:.*cannot be read")
-def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(tmp_path, mark):
-    """The command warns of it."""
-    honest, beside = (tmp_path / name for name in ("honest", "beside"))
-    for store in (honest, beside):
-        Attempts(store).ok(config(), {"step.time": (1.0, 1.0, 1.0)})
+def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(honest, tmp_path, mark):
     for name, make in hostile_files(Store(str(honest)).read()[0], pickle.dumps(Trap(mark))).items():
-        make(beside / "measurements" / f"{name}.parquet")
         store = copytree(honest, tmp_path / name)
         make(store / "measurements" / "hostile.parquet")
         opened = Store(str(store))
@@ -148,7 +150,12 @@ def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(tmp_path
         opened.set_aside_damage()
         opened.compact()
         assert len(opened.outcomes()) == 1, name
-    done = answer_here("table", beside)
+
+
+def test_a_store_of_hostile_files_is_a_warning_for_the_command(honest, mark):
+    for name, make in hostile_files(Store(str(honest)).read()[0], pickle.dumps(Trap(mark))).items():
+        make(honest / "measurements" / f"{name}.parquet")
+    done = answer_here("table", honest)
     assert done.returncode == 0, done.stderr
     assert "NVIDIA H200" in done.stdout and "cannot be read" in done.stderr and "Traceback" not in done.stderr
 
