@@ -15,6 +15,8 @@ from tests.support import hosts
 from tests.support.command import ROOT
 from tests.support.hosts import Hosts
 
+pytestmark = pytest.mark.slow
+
 HEAD_ID = "fffffffffffffffffffffffffffffffffffffffffffffffffff00000"
 FAKE_NODES = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 LISTS = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
@@ -25,11 +27,9 @@ CLUSTER: dict[str, Any] = {
     "idle_timeout_minutes": 0.5,
     "upscaling_speed": 1.0,
     "provider": {
+        **dict.fromkeys(("use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check"), True),
         "type": "external",
         "module": FAKE_NODES,
-        "use_node_id_as_ip": True,
-        "disable_node_updaters": True,
-        "disable_launch_config_check": True,
         "launch_multiple": True,
         "head_node_id": HEAD_ID,
     },
@@ -42,13 +42,12 @@ CLUSTER: dict[str, Any] = {
     "rsync_filter": [],
     "head_node_type": "ray.head.default",  # the provider knows it by this name
     "available_node_types": {
-        "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-        "cpu": {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 2},
-        "h200": {
-            "resources": {"CPU": 16, "GPU": 8, "accelerator_type:H200": 1},
-            "node_config": {},
-            "max_workers": 1,
-        },
+        name: {"resources": resources, "node_config": {}, "max_workers": most}
+        for name, resources, most in (
+            ("ray.head.default", {"CPU": 0}, 0),
+            ("cpu", {"CPU": 2}, 2),
+            ("h200", {"CPU": 16, "GPU": 8, "accelerator_type:H200": 1}, 1),
+        )
     },
 }
 SWEEP = """
@@ -82,7 +81,6 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield made
 
 
-@pytest.mark.slow
 def test_the_plan_counts_only_nodes_that_could_start(head):
     done = head.ssh(0, "source ~/.bashrc; cd; lmsweep plan sweep.yaml --address auto --format json")
     assert done.returncode == 0, done.stderr
@@ -95,7 +93,6 @@ def test_the_plan_counts_only_nodes_that_could_start(head):
     }
 
 
-@pytest.mark.slow
 def test_a_node_is_started_for_the_trials_that_ask_for_it(head):
     done = head.ssh(0, "source ~/.bashrc; cd; lmsweep run sweep.yaml --address auto --set device=cpu", timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr

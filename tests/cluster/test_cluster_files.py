@@ -12,9 +12,6 @@ from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from tests.support.command import ROOT
 
 needs_aws = pytest.mark.skipif(find_spec("ray.autoscaler.aws") is None, reason="Ray's files for AWS are not installed")
-AWS = pytest.param("cluster.yaml", marks=needs_aws)
-
-FILES = ("cluster.yaml", "cluster-local.yaml")
 
 
 def content_of(name: str) -> dict[str, Any]:
@@ -32,46 +29,28 @@ def test_ray_accepts_the_file_and_reads_from_it_how_many_workers_there_are(name,
     assert (sum(workers), prepared["max_workers"]) == (at_first, at_most)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_every_node_has_and_requires_the_token(name):
+@pytest.mark.parametrize("name", ["cluster.yaml", "cluster-local.yaml"])
+def test_every_node_has_the_project_and_the_settings_of_one_machine_and_requires_the_token(name):
     content = content_of(name)
+    assert content["file_mounts"]["~/lmsweep"] == "."
     assert content["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    (install,) = (command for command in content["setup_commands"] if "pip install" in command)
+    assert "-c ~/lmsweep/constraints.txt -e ~/lmsweep" in install
     assert any("RAY_AUTH_MODE=token" in command for command in content["setup_commands"])
     for kind in ("head_start_ray_commands", "worker_start_ray_commands"):
         (start,) = (command for command in content[kind] if "ray start" in command)
-        assert "RAY_AUTH_MODE=token" in start
+        settings = {**NODE_SETTINGS, "RAY_AUTH_MODE": "token"}
+        assert [one for one in map("=".join, settings.items()) if one not in start] == []
         assert "dashboard-host" not in start, "Ray's default is the loopback interface"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_no_secret_is_in_the_file(name):
+        assert "unset OMP_NUM_THREADS" in start, "Ray's launcher sets it to 1, and a trial on the CPU would inherit it"
     assert not re.search(r"(?i)aws_secret|password|[0-9a-f]{32}", (ROOT / name).read_text())
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_nodes_are_started_with_the_settings_that_one_machine_gives_itself(name):
-    for kind in ("head_start_ray_commands", "worker_start_ray_commands"):
-        (start,) = (command for command in content_of(name)[kind] if "ray start" in command)
-        assert [f"{key}={value}" for key, value in NODE_SETTINGS.items() if f"{key}={value}" not in start] == []
-        assert "unset OMP_NUM_THREADS" in start, "Ray's launcher sets it to 1, and a trial on the CPU would inherit it"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_project_is_installed_with_its_constraints(name):
-    content = content_of(name)
-    assert content["file_mounts"]["~/lmsweep"] == "."
-    (install,) = (command for command in content["setup_commands"] if "pip install" in command)
-    assert "-c ~/lmsweep/constraints.txt -e ~/lmsweep" in install
-
-
-def test_the_aws_cluster_opens_no_port_but_ssh():
+@needs_aws
+def test_the_aws_cluster_opens_no_port_but_ssh_grows_from_its_head_alone_and_shrinks_to_it():
+    content = prepare_config(content_of("cluster.yaml"))
     # To its own two rules (all ports within the group, and ssh) Ray adds what stands under IpPermissions.
     assert content_of("cluster.yaml")["provider"]["security_group"] == {"GroupName": "lmsweep"}
-
-
-@needs_aws
-def test_the_aws_cluster_grows_from_its_head_alone_and_shrinks_to_it():
-    content = prepare_config(content_of("cluster.yaml"))
     workers = {name: kind for name, kind in content["available_node_types"].items() if name != "head"}
     assert content["available_node_types"]["head"]["resources"]["CPU"] == 0, "no trial runs beside the driver"
     assert {kind["min_workers"] for kind in workers.values()} == {0}

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,17 +20,14 @@ import pytest
 from lmsweep.orchestrator.cluster.joining import wants_token
 from tests.faults.test_hostile_machines import FOREIGN
 from tests.support.command import PYTHONPATH, answer_here, lmsweep, program, start, wait_for_child, write_sweep
+from tests.support.waiting import wait_until
 
-NAMES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR")
 MINE = "mine-and-nobody-elses-token-of-another-cluster"
-TRACKERS = ("wandb", "mlflow")
-LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 SLOW = """
 import time
 from torch import nn
-
 
 class Slow(nn.Module):
     def __init__(self, vocab_size):
@@ -80,6 +76,16 @@ class Running:
             return "rank"
         return process.cmdline()[0].rpartition("/")[2] or process.name()
 
+    def ranks(self) -> set[psutil.Process]:
+        """Those that listen: rank 0 for all, and each for the next."""
+        found = set()
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):  # it has ended
+                listens = any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
+                if listens and self.owner(process) == "rank":
+                    found.add(process)
+        return found
+
     def ports(self, owner: str) -> list[int]:
         return sorted(one.port for one in self.sockets() if owner in one.owner)
 
@@ -100,19 +106,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     sweep = write_sweep(folder, context_length=16, world_size=[2], **fields)
     sweep.write_text(sweep.read_text().replace("timing", "ddp"))
     # A cluster's image may name its network for the ranks, and its user may have turned tokens off.
-    for tracker in TRACKERS:
-        (folder / f"{tracker}.py").write_text(f"open({str(home)!r} + '/{tracker}', 'w').close()")
+    for tracker in ("wandb", "mlflow"):
+        (folder / f"{tracker}.py").write_text(f"open({str(home)!r} + '/tracked', 'w').close()")
     own = {"PYTHONPATH": f"{folder}:{PYTHONPATH}"}
     own |= {"HOME": str(home), "RAY_AUTH_MODE": "disabled", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
     process = start("run", sweep, "--store", folder / "store", "--no-predict", "--code", folder, **own)
     try:
         wait_for_child(process)
         under_way = Running(process, home)
-        deadline = time.monotonic() + 120
-        while len(ranks(under_way)) < 2:
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline, "the ranks do not begin"
-            time.sleep(0.1)
+        wait_until(lambda: process.poll() is not None or len(under_way.ranks()) == 2, 120)
+        assert process.poll() is None, process.communicate()
         yield under_way
     finally:
         process.kill()
@@ -123,69 +126,53 @@ def test_a_run_starts_no_process_and_imports_no_package_that_it_has_no_use_for(r
     commands = [" ".join(process.cmdline()) for process in running.processes()]
     assert any("gcs_server" in command for command in commands)
     assert not [command for command in commands if "dashboard.py" in command or "monitor.py" in command]
-    assert not [tracker for tracker in TRACKERS if (running.home / tracker).exists()]
-
-
-def ranks(running: Running) -> list[psutil.Process]:
-    """The processes of the trial that listen: rank 0 for all, and each for the next."""
-    found = []
-    for process in running.processes():
-        with suppress(psutil.NoSuchProcess):  # it has ended
-            listens = any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
-            if listens and running.owner(process) == "rank":
-                found.append(process)
-    return found
+    assert not (running.home / "tracked").exists()
 
 
 def test_every_socket_of_a_run_is_on_the_loopback_interface(running: Running) -> None:
     sockets = running.sockets()
     for owner in ("command", "gcs_server", "raylet", "ray::RuntimeEnvAgent", "ray::ResourceTrainable", "rank"):
         assert any(owner in one.owner for one in sockets), f"{owner} listens nowhere: {sockets}"
-    assert not [one for one in sockets if one.ip not in LOOPBACK]
+    assert {one.ip for one in sockets} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
-@pytest.mark.parametrize(
-    ("owner", "method"),
-    [
-        ("gcs_server", "/ray.rpc.NodeInfoGcsService/GetClusterId"),
-        ("gcs_server", "/ray.rpc.InternalKVGcsService/InternalKVPut"),  # where the pickled classes of actors are
-        ("gcs_server", "/ray.rpc.ActorInfoGcsService/RegisterActor"),
-        ("raylet", "/ray.rpc.NodeManagerService/RequestWorkerLease"),
-        ("raylet", "/ray.rpc.ObjectManagerService/Push"),
-        ("ray::ResourceTrainable", "/ray.rpc.CoreWorkerService/PushTask"),
-        ("command", "/ray.rpc.CoreWorkerService/PushTask"),
-    ],
-)
-def test_each_server_of_ray_refuses_a_call_without_the_token(running: Running, owner: str, method: str) -> None:
-    def refuses(port: int) -> bool:
+CALLS = {
+    "gcs_server": (
+        "NodeInfoGcsService/GetClusterId",
+        "InternalKVGcsService/InternalKVPut",  # where the pickled classes of actors are
+        "ActorInfoGcsService/RegisterActor",
+    ),
+    "raylet": ("NodeManagerService/RequestWorkerLease", "ObjectManagerService/Push"),
+    "ray::ResourceTrainable": ("CoreWorkerService/PushTask",),
+    "command": ("CoreWorkerService/PushTask",),
+}
+
+
+def test_each_server_of_ray_refuses_a_call_without_the_token(running: Running) -> None:
+    def refuses(port: int, method: str) -> bool:
         with suppress(OSError):
-            return wants_token("127.0.0.1", port, patience=5, method=method)
+            return wants_token("127.0.0.1", port, patience=5, method=f"/ray.rpc.{method}")
         return False
 
-    ports = [port for port in running.ports(owner) if owner != "raylet" or refuses(port)]  # one of its two
-    assert ports and all(map(refuses, ports))
-
-
-def test_the_agent_of_ray_refuses_a_request_without_the_token(running: Running) -> None:
+    for owner, methods in CALLS.items():
+        for method in methods:
+            found = [refuses(port, method) for port in running.ports(owner)]
+            assert any(found) if owner == "raylet" else found and all(found), (owner, method)  # one of its two
     (port,) = running.ports("RuntimeEnvAgent")
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/get_or_create_runtime_env", b"", timeout=5)
 
 
-@pytest.mark.parametrize("opening", [b"", b"GET / HTTP/1.0\r\n\r\n", 64 * b"\0", b"#WELCOME#"], ids=range(4))
-def test_ranks_answer_nobody_who_is_no_rank(running: Running, opening: bytes) -> None:
+def test_ranks_answer_nobody_who_is_no_rank(running: Running) -> None:
     ports = running.ports("rank")
-    assert ports, "gloo listens"
-    for port in ports:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger, suppress(TimeoutError):
-            stranger.settimeout(1)
-            stranger.sendall(opening)
-            assert not stranger.recv(64)
-    assert running.process.poll() is None and len(ranks(running)) == 2
-
-
-def test_no_rank_keeps_a_store_that_others_could_write(running: Running) -> None:
-    assert len(running.ports("rank")) == 2, "gloo's port in each"
+    assert len(ports) == 2, "gloo's in each rank, and no store that others could write"
+    for opening in (b"", b"GET / HTTP/1.0\r\n\r\n", 64 * b"\0", b"#WELCOME#"):
+        for port in ports:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger, suppress(TimeoutError):
+                stranger.settimeout(0.5)
+                stranger.sendall(opening)
+                assert not stranger.recv(64)
+    assert running.process.poll() is None and len(running.ranks()) == 2
 
 
 ASK = """

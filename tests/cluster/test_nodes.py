@@ -26,22 +26,11 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.command import lmsweep, start
+from tests.support.waiting import wait_until
 
-FIELDS: dict[str, Any] = {
-    "d_model": 32,
-    "d_ff": 64,
-    "num_layers": 2,
-    "num_heads": 2,
-    "vocab_size": 50,
-    "context_length": 8,
-    "batch_size": 2,
-    "warmup_steps": 1,
-    "measure_steps": 3,
-    "world_size": 2,
-    "nodes": 2,
-    "ddp": "flat",
-    "timeout_seconds": 150.0,
-}
+SIZE = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 2, "vocab_size": 50, "context_length": 8}
+STEPS = {"batch_size": 2, "warmup_steps": 1, "measure_steps": 3, "timeout_seconds": 150.0}
+FIELDS: dict[str, Any] = {**SIZE, **STEPS, "world_size": 2, "nodes": 2, "ddp": "flat"}
 CONFIG = TrialConfig(**FIELDS)
 ENDLESS = 10**7
 
@@ -92,11 +81,8 @@ def test_a_trial_of_several_nodes_asks_for_its_share_of_gpus_on_each_of_so_many_
 
 
 def test_a_node_holds_one_part_of_a_trial_at_most():
-    config = replace(CONFIG, device="cuda")
-    assert side_by_side(config, [node(8), node(1)]) == 1
-    assert side_by_side(config, [node(8), node(8)]) == 8
-    assert side_by_side(config, [node(2), node(1), node(1)]) == 2
-    assert side_by_side(config, [node(4, count=3)]) == 6
+    for nodes, most in (([8, 1], 1), ([8, 8], 8), ([2, 1, 1], 2), ([4, 4, 4], 6)):
+        assert side_by_side(replace(CONFIG, device="cuda"), [node(gpus) for gpus in nodes]) == most
 
 
 # Two parts, each with a trial server of its own, without Ray
@@ -148,26 +134,27 @@ def servers() -> list[psutil.Process]:
     return found
 
 
-def actor_and_rank(seconds: float = 150) -> tuple[psutil.Process, psutil.Process]:
+def actor_and_rank() -> tuple[psutil.Process, psutil.Process]:
     """The actor on the second node, and its rank."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    found: list[psutil.Process] = []
+
+    def begun() -> bool:
         with suppress(psutil.NoSuchProcess):
             for one in servers():
                 above = one.parents()[:3]
                 if len(above) == 3 and "_OtherNode" in " ".join(above[2].cmdline()):
-                    return above[2], one
-        time.sleep(0.1)
-    raise AssertionError("no rank began on the second node")
+                    found[:] = above[2], one
+        return bool(found)
+
+    wait_until(begun, 150)
+    return found[0], found[1]
 
 
 @pytest.mark.slow
 def test_a_cluster_that_asks_for_no_token_is_joined_only_by_who_says_so(address, monkeypatch):
-    for mode in ("", "token"):
-        monkeypatch.setenv("RAY_AUTH_MODE", mode)
-        if not mode:
-            monkeypatch.delenv("RAY_AUTH_MODE")
-        refused = lmsweep("plan", "quick", "--no-predict", "--address", address)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    for mode in ({}, {"RAY_AUTH_MODE": "token"}):
+        refused = lmsweep("plan", "quick", "--no-predict", "--address", address, **mode)
         assert refused.returncode == 2, refused.stdout + refused.stderr
         assert f"the Ray cluster at {address} asks for no token" in refused.stderr
         assert "if nobody else reaches them, set RAY_AUTH_MODE=disabled here" in refused.stderr
@@ -214,10 +201,7 @@ def test_a_death_on_the_other_node_loses_the_trial_and_the_next_one_runs(address
     errors = "\n".join(found["error"])
     assert "node 1: rank 1 of 2 was ended by SIGKILL" in errors
     assert "node 1: the worker or its node died" in errors
-    deadline = time.monotonic() + 10
-    while servers() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not servers()
+    wait_until(lambda: not servers(), 10)
 
 
 OWN_STEP = """
@@ -234,12 +218,14 @@ def make():
 
 @pytest.mark.slow
 def test_the_users_code_travels_to_the_nodes_without_what_git_ignores(address, tmp_path):
-    code = tmp_path / "code"
+    code, sweep = tmp_path / "code", tmp_path / "own.yaml"
     code.mkdir()
-    (code / "mine.py").write_text(OWN_STEP.format(folder=str(code)))
-    (code / ".gitignore").write_text("*.bin\n")
-    (code / "weights.bin").touch()
-    sweep = tmp_path / "own.yaml"
+    for name, text in {
+        "mine.py": OWN_STEP.format(folder=str(code)),
+        ".gitignore": "*.bin\n",
+        "weights.bin": "",
+    }.items():
+        (code / name).write_text(text)
     fixed = {"step": "mine:make", "warmup_steps": 1, "measure_steps": 2}
     sweep.write_text(yaml.safe_dump({"name": "own", "grids": [{"workloads": ["timing"], "fixed": fixed}]}))
     options = ("--code", code, "--address", address, "--store", tmp_path / "results")
@@ -254,9 +240,9 @@ def test_the_users_code_travels_to_the_nodes_without_what_git_ignores(address, t
     assert "at most 100 MB may; the largest files are more.txt (101 MB)" in refused.stderr
 
 
-@pytest.mark.parametrize("number", ["1", "0", "-1", "x", "999999999", "ours"])
-def test_a_raylet_that_is_none_does_not_say_which_gpus_there_are(monkeypatch, number):
+def test_a_raylet_that_is_none_does_not_say_which_gpus_there_are(monkeypatch):
     """A program that runs in a Ray inherits its number; later another process may have it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setenv("RAY_RAYLET_PID", str(os.getpid()) if number == "ours" else number)
-    assert environment_here()["CUDA_VISIBLE_DEVICES"] == "3"
+    for number in ("1", "0", "-1", "x", "999999999", str(os.getpid())):
+        monkeypatch.setenv("RAY_RAYLET_PID", number)
+        assert environment_here()["CUDA_VISIBLE_DEVICES"] == "3"

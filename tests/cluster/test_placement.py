@@ -15,7 +15,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT
+from tests.support.command import ROOT, write_sweep
 from tests.support.made_up_results import H200, Attempts
 
 CPU = Fingerprint(device_name="Xeon (64 cores)", torch_version="2.11.0", python_version="3.12", host_cores=64)
@@ -52,11 +52,7 @@ def plan_of(tmp_path):
     """Plans one grid of timing on these nodes."""
 
     def plan(nodes: list[Node], *devices: str, store: Path | None = None) -> Plan:
-        sweep = tmp_path / "sweep.yaml"
-        listed = ", ".join(f"'{device}'" for device in devices)
-        sweep.write_text(
-            f"name: s\ngrids: [{{workloads: [timing], axes: {{device: [{listed}]}}, fixed: {{model: tiny}}}}]"
-        )
+        sweep = write_sweep(tmp_path, device=list(devices), context_length=16)
         return make_plan(load_sweep(str(sweep)), nodes, Store(str(store or tmp_path / "store")))
 
     return plan
@@ -68,49 +64,43 @@ def only(plan: Plan) -> Placement:
     return trial.placement
 
 
-def devices(plan: Plan) -> list[str]:
-    return [one.trial.config.device for one in plan.trials]
-
-
-def test_cuda_means_any_node_with_a_gpu(plan_of):
-    placed = only(plan_of(CLUSTER, "cuda"))
-    assert dict(placed.bundle) == {"CPU": 8, "GPU": 1}
-    assert set(placed.node_ids) == {"h200-1", "h200-2", "a100-40", "a100-80"}
-    assert placed.slots == 32
-
-
-def test_a_trial_may_use_any_of_rays_names_for_an_accelerator(plan_of):
-    placed = only(plan_of(CLUSTER, "cuda:H200"))
-    assert dict(placed.bundle) == {"CPU": 8, "GPU": 1, "accelerator_type:H200": 0.001}
-    assert placed.node_ids == ("h200-1", "h200-2")
-    assert only(plan_of(CLUSTER, "cuda:A100")).node_ids == ("a100-40", "a100-80")
+def test_a_trial_names_the_nodes_that_have_what_it_asks_for_unless_all_have(plan_of):
+    """By any of Ray's names for an accelerator. A trial on the CPU leaves the nodes with GPUs alone."""
+    for device, names in {"cuda:H200": "h200-1 h200-2", "cuda:A100": "a100-40 a100-80", "cpu": "cpu-1 cpu-2"}.items():
+        assert only(plan_of(CLUSTER, device)).node_ids == tuple(names.split())
     assert only(plan_of(CLUSTER, "cuda:A100-80G")).node_ids == ("a100-80",)
+    assert only(plan_of([cpu_node("cpu-1"), cpu_node("cpu-3", cpus=4)], "cpu")).node_ids == ("cpu-1",)
+    assert only(plan_of(H200S, "cuda")).node_ids == only(plan_of([*H200S, STARTABLE], "cuda")).node_ids == ()
+
+
+def test_a_trial_asks_for_its_share_of_a_node(plan_of):
+    placed = {device: only(plan_of(CLUSTER, device)) for device in ("cuda", "cuda:H200", "cpu")}
+    assert {device: dict(one.bundle) for device, one in placed.items()} == {
+        "cuda": {"CPU": 8, "GPU": 1},
+        "cuda:H200": {"CPU": 8, "GPU": 1, "accelerator_type:H200": 0.001},
+        "cpu": {"CPU": 8},
+    }
+    assert [one.slots for one in placed.values()] == [32, 16, 2]
+    assert only(plan_of([*H200S, STARTABLE], "cuda:B200")).slots == 32, "of the nodes that could be started"
 
 
 def test_every_accelerator_is_one_trial_per_type_present_or_startable(plan_of):
-    assert devices(plan_of(CLUSTER, "cuda:*")) == ["cuda:A100-40G", "cuda:A100-80G", "cuda:H200"]
-    assert devices(plan_of([*H200S, STARTABLE], "cuda:*")) == ["cuda:B200", "cuda:H200"]
+    def planned(nodes: list[Node], *asked: str) -> list[str]:
+        return [one.trial.config.device for one in plan_of(nodes, *asked).trials]
 
-
-def test_a_trial_of_every_accelerator_and_of_one_type_is_one_trial(plan_of):
-    assert devices(plan_of(CLUSTER, "cuda:H200", "cuda:*")) == ["cuda:H200", "cuda:A100-40G", "cuda:A100-80G"]
-    assert devices(plan_of(CLUSTER, "cuda:*", "cuda:H200")) == ["cuda:A100-40G", "cuda:A100-80G", "cuda:H200"]
-    assert devices(plan_of(H200S, "cuda:*", "cuda", "cuda:H200")) == ["cuda:H200"]
-
-
-def test_a_result_of_any_gpu_does_not_count_for_another_type(plan_of):
-    assert devices(plan_of(CLUSTER, "cuda", "cuda:H200")) == ["cuda", "cuda:H200"]
+    assert planned(CLUSTER, "cuda:*") == ["cuda:A100-40G", "cuda:A100-80G", "cuda:H200"]
+    assert planned([*H200S, STARTABLE], "cuda:*") == ["cuda:B200", "cuda:H200"]
+    assert planned(CLUSTER, "cuda:H200", "cuda:*") == ["cuda:H200", "cuda:A100-40G", "cuda:A100-80G"]
+    assert planned(H200S, "cuda:*", "cuda", "cuda:H200") == ["cuda:H200"]
+    assert planned(CLUSTER, "cuda", "cuda:H200") == ["cuda", "cuda:H200"], "a result of any GPU is none of a type"
 
 
 def test_a_trial_goes_to_the_types_that_can_hold_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    axes = "{device: ['cuda:A100-40G', cuda, 'cuda:A100-80G']}"
-    sweep = tmp_path / "sweep.yaml"
-    fixed = "{model: 2.7b, context_length: 512, batch_size: 1}"  # 57 GB
-    sweep.write_text(f"name: s\ngrids: [{{workloads: [timing], axes: {axes}, fixed: {fixed}}}]")
-    asked = load_sweep(str(sweep))
-    predictions = Predictions(asked.trials)
-    plan = make_plan(asked, A100S, Store(str(tmp_path / "store")), predictions=predictions)
+    model = {"d_model": 8192, "d_ff": 32768, "num_layers": 3, "num_heads": 64}  # the state of its training takes 52 GB
+    devices = ["cuda:A100-40G", "cuda", "cuda:A100-80G"]
+    sweep = load_sweep(str(write_sweep(tmp_path, device=devices, model=model, context_length=64)))
+    plan = make_plan(sweep, A100S, Store(str(tmp_path / "store")), predictions=Predictions(sweep.trials))
     # The last one is not measured again: of the two types of A100 `cuda` can only have met the larger.
     assert [(one.trial.config.device, one.action) for one in plan.trials] == [
         ("cuda:A100-40G", "predicted_oom"),
@@ -120,80 +110,54 @@ def test_a_trial_goes_to_the_types_that_can_hold_it(tmp_path, monkeypatch):
 
 
 def test_a_result_of_any_able_node_counts_as_stored(plan_of, tmp_path):
-    store = tmp_path / "store"
     config = plan_of(CLUSTER, "cuda").trials[0].trial.config
-    Attempts(store).ok(config, {"step.time": (1.0,)}, fingerprint=A100S[1].environments["cuda"])
-    actions = {
-        device: plan_of(CLUSTER, device).trials[0].action
-        for device in ("cuda", "cuda:A100", "cuda:A100-40G", "cuda:H200")
-    }
-    assert actions == {"cuda": "stored", "cuda:A100": "stored", "cuda:A100-40G": "run", "cuda:H200": "run"}
+    Attempts(tmp_path / "store").ok(config, {"step.time": (1.0,)}, fingerprint=A100S[1].environments["cuda"])
+    for device, action in {"cuda": "stored", "cuda:A100": "stored", "cuda:A100-40G": "run", "cuda:H200": "run"}.items():
+        assert plan_of(CLUSTER, device).trials[0].action == action
 
 
-def test_a_cpu_trial_has_a_whole_node_of_one_kind_and_leaves_the_nodes_with_gpus_alone(plan_of):
-    placed = only(plan_of(CLUSTER, "cpu"))
-    assert dict(placed.bundle) == {"CPU": 8}
-    assert (placed.node_ids, placed.slots) == (("cpu-1", "cpu-2"), 2)
-    unequal = [cpu_node("cpu-1"), replace(cpu_node("cpu-3", cpus=4))]
-    assert only(plan_of(unequal, "cpu")).node_ids == ("cpu-1",)
+def test_a_missing_device_is_reported_for_this_machine_or_the_cluster(plan_of):
+    for nodes, device, reason in (
+        ([*H200S, STARTABLE], "cuda:L4", "no L4 here, only B200, H200"),
+        ([replace(cpu_node(""), node_id=None)], "cuda", "this machine has no cuda device"),
+        ([cpu_node("cpu-1")], "cuda", "the only node of the cluster has no cuda device"),
+        ([cpu_node("cpu-1"), cpu_node("cpu-2")], "cuda", "none of the 2 nodes has a cuda device"),
+    ):
+        (one,) = plan_of(nodes, device).trials
+        assert (one.action, one.reason) == ("unsupported", reason)
 
 
-def test_on_identical_nodes_no_trial_names_a_node(plan_of):
-    assert only(plan_of(H200S, "cuda")).node_ids == ()
-    assert only(plan_of(H200S[:1], "cpu")).node_ids == ()
-
-
-def test_a_startable_node_can_hold_a_trial(plan_of):
-    nodes = [*H200S, STARTABLE]
-    assert only(plan_of(nodes, "cuda:B200")).slots == 32
-    assert only(plan_of(nodes, "cuda")).node_ids == ()
-    (refused,) = plan_of(nodes, "cuda:L4").trials
-    assert (refused.action, refused.reason) == ("unsupported", "no L4 here, only B200, H200")
-    (too_many,) = plan_of([STARTABLE], "mps").trials
-    assert too_many.action == "unsupported"
-
-
-def test_results_of_a_node_that_is_gone_count_while_the_software_is_the_same(plan_of, tmp_path):
-    gone = replace(STARTABLE, environments={kind: _unseen(one) for kind, one in STARTABLE.environments.items()})
+def test_results_of_a_node_that_is_gone_count_while_software_and_memory_are_the_same(plan_of, tmp_path):
+    (gone,) = unseen([STARTABLE])
     config = plan_of([gone], "cuda:B200").trials[0].trial.config
     met = STARTABLE.environments["cuda"]
     Attempts(tmp_path / "older").ok(config, {"step.time": (1.0,)}, fingerprint=replace(met, torch_version="2.10.0"))
     Attempts(tmp_path / "same").ok(config, {"step.time": (1.0,)}, fingerprint=met)
     assert plan_of([gone], "cuda:B200", store=tmp_path / "older").trials[0].action == "run"
     assert plan_of([gone], "cuda:B200", store=tmp_path / "same").trials[0].action == "stored"
-
-
-def test_results_of_one_memory_size_do_not_count_for_the_other(plan_of, tmp_path):
-    gone = [replace(node, node_id=None, started=False) for node in A100S]
-    unseen = [replace(node, environments={k: _unseen(one) for k, one in node.environments.items()}) for node in gone]
-    config = plan_of(unseen, "cuda:A100").trials[0].trial.config
+    sizes = unseen(A100S)
+    config = plan_of(sizes, "cuda:A100").trials[0].trial.config
     Attempts(tmp_path / "store").ok(config, {"step.time": (1.0,)}, fingerprint=A100S[1].environments["cuda"])
-    actions = {device: plan_of(unseen, device).trials[0].action for device in ("cuda:A100-40G", "cuda:A100-80G")}
+    actions = {device: plan_of(sizes, device).trials[0].action for device in ("cuda:A100-40G", "cuda:A100-80G")}
     assert actions == {"cuda:A100-40G": "run", "cuda:A100-80G": "stored"}
 
 
-def _unseen(known: Fingerprint) -> Fingerprint:
-    return Fingerprint(
-        device_name="not started", torch_version=known.torch_version, python_version=known.python_version
-    )
+def unseen(nodes: list[Node]) -> list[Node]:
+    """The same, not started."""
+    kept = Fingerprint(device_name="not started", torch_version=H200.torch_version, python_version=H200.python_version)
+    return [replace(one, node_id=None, started=False, environments={"cpu": kept, "cuda": kept}) for one in nodes]
 
 
 # Software
 
 
 def test_differences_of_software_are_sentences():
-    here = {
-        "Python": "3.12",
-        "torch": "2.13.0",
-        "triton": "3.6.0",
-        "trials/timing/clock.py": "a",
-        "trials/bench/run_trial.py": "b",
-    }
-    there = {"Python": "3.11", "torch": "2.12.0", "trials/timing/clock.py": "c", "analysis/new.py": "d"}
+    here = {"Python": "3.12", "torch": "2.13.0", "triton": "3.6.0", "trials/clock.py": "a", "trials/run_trial.py": "b"}
+    there = {"Python": "3.11", "torch": "2.12.0", "trials/clock.py": "c", "analysis/new.py": "d"}
     assert differences(here, there) == [
         "Python 3.11 instead of 3.12",
         "torch 2.12.0 instead of 2.13.0",
-        "different code in analysis/new.py, trials/bench/run_trial.py, trials/timing/clock.py",
+        "different code in analysis/new.py, trials/clock.py, trials/run_trial.py",
     ]
 
 
@@ -212,13 +176,13 @@ def test_the_types_of_the_cluster_file_are_nodes_that_could_be_started_less_thos
     assert "H100" not in {node.accelerator_type for node in startable_nodes([running], CPU, str(ROOT / "cluster.yaml"))}
 
 
-@pytest.mark.parametrize("content", ["just text", "[1, 2", None])
-def test_an_invalid_cluster_file_is_a_wrong_request(tmp_path, content):
+def test_an_invalid_cluster_file_is_a_wrong_request(tmp_path):
     path = tmp_path / "cluster.yaml"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(RequestError, match=r"cluster\.yaml"):
-        startable_nodes([], CPU, str(path))
+    for content in (None, "just text", "[1, 2"):
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(RequestError, match=r"cluster\.yaml"):
+            startable_nodes([], CPU, str(path))
 
 
 def test_dead_nodes_hold_nothing_and_live_ones_only_trials_placed_there(plan_of):
@@ -235,16 +199,3 @@ def test_dead_nodes_hold_nothing_and_live_ones_only_trials_placed_there(plan_of)
     assert not can_hold(replace(free, nodes=2), [live("another", **gpus)])
     assert not can_hold(free, [])
     assert can_hold(only(plan_of([*H200S, STARTABLE], "cuda")), []), "an autoscaler could start another"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "words"),
-    [
-        ([replace(cpu_node(""), node_id=None)], "this machine has no cuda device"),
-        ([cpu_node("cpu-1")], "the only node of the cluster has no cuda device"),
-        ([cpu_node("cpu-1"), cpu_node("cpu-2")], "none of the 2 nodes has a cuda device"),
-    ],
-)
-def test_a_missing_device_is_reported_for_this_machine_or_the_cluster(plan_of, nodes, words):
-    (one,) = plan_of(nodes, "cuda").trials
-    assert (one.action, one.reason) == ("unsupported", words)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 import typer.main
-from typer.testing import CliRunner
 
 from lmsweep.orchestrator.commands.app import JOBS, app
 from tests.support.command import GROUP, ROOT, answer_here, lmsweep
@@ -26,43 +25,27 @@ def examples(verb: str) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: str) -> None:
+def test_help_has_an_example_of_each_verb_and_names_values_by_words_and_not_by_types_of_python(verb: str) -> None:
     assert examples(verb), f"{verb} has no example"
     said = answer_here(verb, "--help", COLUMNS="80").stdout
     for words in examples(verb):
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
         assert len(f"    lmsweep {words}") <= 80
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_names_values_by_words_and_not_by_types_of_python(verb: str) -> None:
-    said = CliRunner().invoke(app, [verb, "--help"]).stdout
     assert not re.search(r"<\w|list\[", said), said
+    tables = (ROOT / "docs/install.md").read_text("utf-8").partition("## All commands")[2]
+    assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE), "the page has it too"
 
 
-def test_help_names_the_value_of_an_option_after_the_option() -> None:
+def test_help_names_the_value_of_an_option_after_it_and_rare_options_below_the_others() -> None:
     said = answer_here("run", "--help", COLUMNS="80").stdout
     assert all(words in said for words in ("--store STORE ", "--retry STATUS ", "predicted_oom, timeout"))
-    wrong = answer_here("run", "quick", "--retry", "eror")
-    assert (wrong.returncode, wrong.stderr) == (
-        2,
-        "lmsweep: --retry eror: no such status; did you mean error? "
-        "(one of: ok, oom, predicted_oom, timeout, unsupported, error, lost)\n",
-    )
-
-
-def test_help_names_rare_options_below_the_others() -> None:
-    said = CliRunner().invoke(app, ["run", "--help"]).stdout
     first, _, others = said.partition("Advanced:")
     common = ["--store", "--grid", "--set", "--address", "--profile", "--code", "--budget", "--help"]
     assert re.findall(r"^  (--[a-z]+)", first, flags=re.MULTILINE) == common
     assert "--shard" in others and "--grace" in others
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
-    tables = (ROOT / "docs/install.md").read_text("utf-8").partition("## All commands")[2]
-    assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE)
+    wrong = answer_here("run", "quick", "--retry", "eror")
+    one_of = "(one of: ok, oom, predicted_oom, timeout, unsupported, error, lost)"
+    assert wrong.stderr == f"lmsweep: --retry eror: no such status; did you mean error? {one_of}\n"
 
 
 def test_help_fits_24_lines_the_jobs_of_readme_first_then_each_verb_with_its_first_sentence() -> None:
@@ -70,15 +53,11 @@ def test_help_fits_24_lines_the_jobs_of_readme_first_then_each_verb_with_its_fir
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     jobs = re.findall(r"^## (.*)", (ROOT / "README.md").read_text("utf-8"), flags=re.MULTILINE)[:4]
     assert [line.split("  ")[0] for line in lines[1:5]] == jobs
+    for _, verb, *words in (one.split() for job in JOBS.values() for one in job.split(" && ")):
+        GROUP(app).commands[verb].make_context(verb, words)  # type: ignore[attr-defined]
     listed = [re.sub(" +", " ", line) for line in lines[6 : 6 + len(VERBS)]]
     sentences = [re.split(r"(?<=\.)\s|\n\n", words, maxsplit=1)[0] for words in VERBS.values()]
     assert listed == [f"{name} {sentence}" for name, sentence in zip(VERBS, sentences, strict=True)]
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_the_command_of_a_job_is_one(job: str) -> None:
-    for _, verb, *words in map(str.split, JOBS[job].split(" && ")):
-        GROUP(app).commands[verb].make_context(verb, words)  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

@@ -46,11 +46,7 @@ def test_a_terminal_that_nobody_sees_gets_the_output_itself() -> None:
     assert b"the pager" not in printed_on_terminal(answers=False)
 
 
-@pytest.mark.parametrize("without", [{"PAGER": ""}, {"TERM": "dumb"}], ids=str)
-def test_no_pager_where_it_is_not_wanted_or_cannot_work(without: dict[str, str]) -> None:
-    text = printed_on_terminal(answers=True, **without)
+@pytest.mark.parametrize("how", [{"PAGER": ""}, {"TERM": "dumb"}, {"types": b"ls\n"}], ids=str)
+def test_no_pager_where_it_is_not_wanted_or_cannot_work_or_would_swallow_what_was_typed_ahead(how) -> None:
+    text = printed_on_terminal(answers=True, **how)
     assert b"the pager" not in text and QUESTION not in text
-
-
-def test_what_was_typed_ahead_is_not_swallowed() -> None:
-    assert QUESTION not in printed_on_terminal(answers=True, types=b"ls\n")

@@ -18,9 +18,8 @@ from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.identity import trial_id
 from tests.support.command import answer_here, lmsweep_here
-from tests.support.made_up_results import LAPTOP, Attempts
+from tests.support.made_up_results import LAPTOP, Attempts, planned
 
 SECONDS = {(128, "naive"): 0.010, (128, "sdpa"): 0.0085, (512, "naive"): 0.045, (512, "sdpa"): 0.027}
 """Steps on two cores of an AMD EPYC, from their CPU time: the ratios of one thread."""
@@ -36,40 +35,37 @@ def quick() -> tuple[PlannedTrial, ...]:
     trials = load_sweep("quick").trials
     several = [(trial, process) for trial in trials for process in range(1, trial.config.processes + 1)]
     return tuple(
-        PlannedTrial(
-            index=index, trial=trial, trial_id=trial_id(trial.config), action="run", reason=None, environment=LAPTOP,
-            process=process,
-        )
+        replace(planned(trial.config, index), trial=trial, process=process)
         for index, (trial, process) in enumerate(several)
-    )  # fmt: skip
+    )
+
+
+def estimates(seconds: float) -> dict[int, Estimate]:
+    one = Estimate(seconds=seconds, iterating=0.5, reason=None, is_new=True, rests_on_model=True)
+    return {trial.index: one for trial in quick()}
 
 
 def end_of_run(
     folder: Path, capsys: pytest.CaptureFixture[str], seed: int, flags: tuple[Flag, ...] = (), left: str = ""
 ) -> str:
     """What `run quick` prints at its end if its steps take SECONDS."""
-    attempts, dice, planned = Attempts(folder / "results"), np.random.default_rng(seed), quick()
-    for one in planned:
+    attempts, dice, trials = Attempts(folder / "results"), np.random.default_rng(seed), quick()
+    for one in trials:
         config = one.trial.config
         median = SECONDS[config.context_length, config.attention] * np.exp(BETWEEN * dice.normal())
         times = tuple(median * np.exp(WITHIN * dice.normal(size=config.measure_steps)))
         attempts.ok(config, {"step.time": times}, flags=flags, fingerprint=LAPTOP, question=one.trial.question)
     account = Account(began=time.monotonic(), slots=1)
-    account.statuses["ok"] = len(planned)
+    account.statuses["ok"] = len(trials)
     account.seconds["measured"] = 3.0
-    plan = Plan(sweep="quick", trials=planned)
+    plan = Plan(sweep="quick", trials=trials)
     again = "lmsweep run quick"
     show_summary(plan, attempts.store, account, trial_command="lmsweep trial quick --id", again=again, left=left)
     return capsys.readouterr().out
 
 
 def test_quick_has_four_cells_in_three_processes_each_by_turns() -> None:
-    planned = quick()
-    estimates = {
-        one.index: Estimate(seconds=1.0, iterating=0.5, reason=None, is_new=True, rests_on_model=True)
-        for one in planned
-    }
-    order = [(one.process, one.trial_id) for one in in_order(planned, estimates, budgeted=True)]
+    order = [(one.process, one.trial_id) for one in in_order(quick(), estimates(1.0), budgeted=True)]
     assert [process for process, _ in order] == [1] * 4 + [2] * 4 + [3] * 4
     assert len({cell for _, cell in order}) == 4
 
@@ -78,12 +74,8 @@ def test_its_first_line_says_when_it_ends_at_the_latest_even_if_no_step_was_meas
     budget = load_sweep("quick").budget
     assert budget and latest_end(seconds_of(budget)) == 45
     plan = Plan(sweep="quick", trials=quick())
-    estimates = {
-        one.index: Estimate(seconds=2.0, iterating=1.5, reason=None, is_new=True, rests_on_model=True)
-        for one in plan.trials
-    }
     known = PlanEstimate(
-        trials=estimates, seconds=31.0, between=None, compiling=0.0, assumed_cores=None, dollars=None, unpriced=(),
+        trials=estimates(2.0), seconds=31.0, between=None, compiling=0.0, assumed_cores=None, dollars=None, unpriced=(),
         reason=None, without=0, devices=(), at_most=45.0,
     )  # fmt: skip
     said = "quick: 12 trials, 12 to run (4 different, each in 3 processes), in "
@@ -117,9 +109,8 @@ def test_beside_other_programs_it_says_that_the_machine_is_busy_and_claims_nothi
 def test_no_word_is_printed_before_it_is_explained(tmp_path: Path, capsys) -> None:
     said = end_of_run(tmp_path, capsys, 3, flags=(Flag.UNSTEADY,))
     said += lmsweep_here("table", tmp_path / "results")
-    said += answer_here(
-        "trial", "model=tiny", "context_length=16", "measure_steps=3", "batch_size=1", "device=cpu"
-    ).stdout
+    words = ("model=tiny", "context_length=16", "measure_steps=3", "batch_size=1", "device=cpu", "--no-predict")
+    said += answer_here("trial", *words).stdout
     said += lmsweep_here("plan", "quick", "--no-predict", "--store", tmp_path / "none").split("\n\n")[0]
     assert "12 of 12 measurements succeeded" in said
     assert not re.findall(EXPLAINED_LATER, said)

@@ -96,17 +96,6 @@ def mark(tmp_path: Path) -> Iterator[Path]:
     assert not path.exists()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A store with one honest result."""
-    Attempts(tmp_path / "store").ok(config(), {"step.time": (1.0, 1.0, 1.0)})
-    return tmp_path / "store"
-
-
-def honest_table(store: Path) -> pa.Table:
-    return Store(str(store)).read()[0]
-
-
 def hostile_files(honest: pa.Table, trap: bytes) -> dict[str, Callable[[Path], None]]:
     """What strangers might put beside the honest fragment."""
     storage = honest.schema.field("sweep").with_metadata(
@@ -142,11 +131,16 @@ DAMAGED = {"a version that is none", "text that is no text", "a pickle", "a link
 """The others are harmless."""
 
 
+@pytest.fixture
+def honest(tmp_path: Path) -> Path:
+    """A store with one honest result."""
+    Attempts(tmp_path / "honest").ok(config(), {"step.time": (1.0, 1.0, 1.0)})
+    return tmp_path / "honest"
+
+
 @pytest.mark.filterwarnings("ignore:.*cannot be read")
-def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(tmp_path, mark):
-    honest = tmp_path / "honest"
-    Attempts(honest).ok(config(), {"step.time": (1.0, 1.0, 1.0)})
-    for name, make in hostile_files(honest_table(honest), pickle.dumps(Trap(mark))).items():
+def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(honest, tmp_path, mark):
+    for name, make in hostile_files(Store(str(honest)).read()[0], pickle.dumps(Trap(mark))).items():
         store = copytree(honest, tmp_path / name)
         make(store / "measurements" / "hostile.parquet")
         opened = Store(str(store))
@@ -158,10 +152,10 @@ def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(tmp_path
         assert len(opened.outcomes()) == 1, name
 
 
-def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
-    for index, make in enumerate(hostile_files(honest_table(store), pickle.dumps(Trap(mark))).values()):
-        make(store / "measurements" / f"hostile-{index}.parquet")
-    done = answer_here("table", store)
+def test_a_store_of_hostile_files_is_a_warning_for_the_command(honest, mark):
+    for name, make in hostile_files(Store(str(honest)).read()[0], pickle.dumps(Trap(mark))).items():
+        make(honest / "measurements" / f"{name}.parquet")
+    done = answer_here("table", honest)
     assert done.returncode == 0, done.stderr
     assert "NVIDIA H200" in done.stdout and "cannot be read" in done.stderr and "Traceback" not in done.stderr
 
@@ -169,23 +163,20 @@ def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
 # Artifacts
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_an_artifact_stays_among_the_artifacts(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    store.check_writable()
+    places = (
         "../outside",
         "artifacts/../../outside",
         "/etc/hostname",
         "artifacts/.hidden",
         "artifacts/a\0b",
         "artifacts",
-    ],
-)
-def test_an_artifact_stays_among_the_artifacts(tmp_path, path):
-    (tmp_path / "outside").write_text("secret")
-    store = Store(str(tmp_path / "store"))
-    store.check_writable()
-    with pytest.raises(RequestError, match="not the path of an artifact"):
-        store.add_artifact(path, b"content")
+    )
+    for path in places:
+        with pytest.raises(RequestError, match="not the path of an artifact"):
+            store.add_artifact(path, b"content")
 
 
 def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
@@ -203,20 +194,12 @@ def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
 
 # Names
 
-NASTY = [
-    "../../outside",
-    "$(touch sprung)",
-    "'\"<script>alert(1)</script>",
-]
 
-
-GRID = {"workloads": ["noop"], "fixed": {"d_model": 2}}
-
-
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", ["../../outside", "$(touch sprung)", "'\"<script>alert(1)</script>"])
 def test_the_name_of_a_sweep_is_escaped(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    Path("sweep.yaml").write_text(json.dumps({"name": name, "grids": [GRID]}))  # JSON is YAML
+    grid = {"workloads": ["noop"], "fixed": {"d_model": 2}}
+    Path("sweep.yaml").write_text(json.dumps({"name": name, "grids": [grid]}))  # JSON is YAML
     (trial,) = load_sweep("sweep.yaml").trials
     assert trial.sweep == name
     Store("store").keep(run_here(trial))
@@ -244,14 +227,12 @@ def test_text_of_a_store_cannot_control_the_terminal(tmp_path):
     attempts = Attempts(tmp_path / "store")
     attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=steering))
     (tmp_path / "store" / "measurements" / "\x1b[31m.parquet").write_bytes(b"harm")
-    for done in (
-        answer_here("table", tmp_path / "store"),
-        answer_here("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time"),
-        answer_here("table", tmp_path / "store", "--where", "model=\x1b[31m"),
-        answer_here("run", "\x1b[31m", "--store", tmp_path / "store"),
-    ):
+    table = ("table", tmp_path / "store")
+    pivoted = (*table, "--rows", "device_name", "--cols", "model", "--value", "step.time")
+    where, run = (*table, "--where", "model=\x1b[31m"), ("run", "\x1b[31m", "--store", tmp_path / "store")
+    for words in (table, where, run, pivoted):
+        done = answer_here(*words)
         printed = done.stdout + done.stderr
         assert r"\x1b" in printed, printed
         assert not set("\x1b\x07\r\x9b\u202e") & set(printed), printed
-    table = answer_here("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time")
-    assert r"\x1b]0;title\x07\x1b[2J" in table.stdout and r"rm \x9b31m \u202eevil" in table.stdout
+    assert r"\x1b]0;title\x07\x1b[2J" in printed and r"rm \x9b31m \u202eevil" in printed

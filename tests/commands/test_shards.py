@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.sweep.ranges import seconds_until, shard
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep, lmsweep_here, write_sweep
 
@@ -24,12 +24,6 @@ def test_shards_partition_the_sweep(count: int) -> None:
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
-@pytest.mark.parametrize("text", ["0/4", "5/4", "a/b"])
-def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
-    with pytest.raises(RequestError, match="write NUMBER/COUNT"):
-        shard(text)
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("17:30", 1800), ("16:59", 86340), ("2026-11-22T17:00:30", 30)],
@@ -38,10 +32,10 @@ def test_an_end_time_is_today_or_tomorrow_or_a_date(text: str, seconds: float) -
     assert seconds_until(text, "--until", now=datetime(2026, 11, 22, 17, 0)) == seconds
 
 
-@pytest.mark.parametrize("text", ["25:00", "2026-11-22T16:00"])
-def test_an_end_time_that_has_passed_or_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(RequestError, match=f"--until {text}"):
-        seconds_until(text, "--until", now=datetime(2026, 11, 22, 17, 0))
+@pytest.mark.parametrize(("text", "said"), [("25:00", "--until 25:00: "), ("2020-01-01T00:00", "this time has passed")])
+def test_an_end_time_that_has_passed_or_cannot_be_read_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    done = answer_here("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--until", text)
+    assert done.returncode == 2 and said in done.stderr
 
 
 def test_a_plan_begins_with_its_summary_and_lists_all_trials_on_request(tmp_path: Path) -> None:
@@ -75,19 +69,10 @@ def test_the_earlier_of_budget_and_end_time_limits_a_run(tmp_path: Path) -> None
     sweep = load_sweep("quick")
     plan, store = Plan(sweep=sweep.name, trials=()), Store(str(tmp_path))
 
-    def limit(budget: str | None, ends_at: float | None) -> float | None:
-        planned = Planned(
-            sweep=sweep, plan=plan, store=store, nodes=[], predictions=None, budget=budget, ends_at=ends_at
-        )
-        return planned.until(began=5.0)
-
-    assert [limit("30m", 60.0), limit("30s", 60.0), limit(None, 60.0), limit("30s", None)] == [60.0, 35.0, 60.0, 35.0]
-    assert limit(None, None) is None
-
-
-def test_a_run_whose_end_time_has_passed_is_refused(tmp_path: Path) -> None:
-    done = answer_here("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--until", "2020-01-01T00:00")
-    assert done.returncode == 2 and "this time has passed" in done.stderr
+    planned = Planned(sweep=sweep, plan=plan, store=store, nodes=[], predictions=None, budget=None, ends_at=None)
+    limits = {("30m", 60.0): 60.0, ("30s", 60.0): 35.0, (None, 60.0): 60.0, ("30s", None): 35.0, (None, None): None}
+    for (budget, ends_at), limit in limits.items():
+        assert replace(planned, budget=budget, ends_at=ends_at).until(began=5.0) == limit
 
 
 @pytest.mark.slow
@@ -95,7 +80,7 @@ def test_a_run_with_an_error_names_the_command_that_repeats_the_trial_with_its_t
     (tmp_path / "mine.py").write_text("def attend(q, k, v):\n    raise ValueError('not yet')\n")
     sweep = tmp_path / "sweep.yaml"
     shape = "d_model: 16, num_heads: 1, context_length: 8, causal: false, device: cpu"
-    grid = f"{{workloads: [attention], axes: {{batch_size: [1]}}, fixed: {{{shape}, attention: 'mine:attend'}}}}"
+    grid = f"{{workloads: [attention], fixed: {{{shape}, attention: 'mine:attend'}}}}"
     sweep.write_text(f"name: s\ncode: .\ngrids: [{grid}]\n")
     done = lmsweep("run", sweep, "--store", tmp_path / "store", "--no-predict")
     found = re.search(r"^repeat the failed trial here, with its traceback: lmsweep (trial .*)$", done.stdout, re.M)

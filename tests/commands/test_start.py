@@ -1,8 +1,5 @@
 """The start of a run: what begins before the plan is made, and that none of it stays."""
 
-import os
-import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -10,17 +7,13 @@ import pytest
 
 from lmsweep.trials.isolation.server_process import MODULE
 from tests.support.command import lmsweep, start, wait_for_child, write_sweep
+from tests.support.waiting import assert_nothing_left, wait_until
 
 
 def wait_for_server(command: psutil.Process) -> psutil.Process:
     """The trial server that the command itself has started."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        for one in command.children():
-            if MODULE in one.cmdline():
-                return one
-        time.sleep(0.02)
-    raise AssertionError("no server was started")
+    wait_until(lambda: any(MODULE in one.cmdline() for one in command.children()))
+    return next(one for one in command.children() if MODULE in one.cmdline())
 
 
 @pytest.mark.slow
@@ -36,27 +29,7 @@ def test_the_server_of_the_first_trial_starts_while_the_run_is_planned(tmp_path:
     started = psutil.Process(process.pid).children(recursive=True)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err
-    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_planning_leaves_no_process(tmp_path: Path):
-    process = start("run", write_sweep(tmp_path), "--store", tmp_path / "store")
-    wait_for_server(psutil.Process(process.pid))
-    started = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and not out, out + err
-    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
-
-
-@pytest.mark.slow
-def test_a_killed_command_leaves_no_server(tmp_path: Path):
-    process = start("run", write_sweep(tmp_path), "--store", tmp_path / "store")
-    server = wait_for_server(psutil.Process(process.pid))
-    process.kill()
-    process.communicate(timeout=60)
-    assert not psutil.wait_procs([server], timeout=30)[1]
+    assert_nothing_left(started)
 
 
 @pytest.mark.slow
@@ -76,4 +49,4 @@ def test_a_wrong_request_starts_nothing_and_an_error_while_planning_ends_what_wa
     started = psutil.Process(process.pid).children(recursive=True)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 2 and "could not be described" in err, out + err
-    assert not psutil.wait_procs([server, *started], timeout=10)[1], "it left processes running"
+    assert_nothing_left([server, *started])

@@ -11,11 +11,9 @@ from tests.support.command import answer_here
 ACROSS = ("--across", "device_name")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
-QUICK = (
-    ("table", "--list-presets"),
-    ("compare", "h100-devices", "h200-devices"),
-)
-SLOW = (
+FEW = (("table", "--list-presets"), ("compare", "h100-devices", "h200-devices"))
+MANY = (
+    *FEW,
     ("sweeps",),
     ("best", "h200-best-2.7b", "--no-predict"),
     ("best", "h100-devices", "--for", "H200", "--with", "h200-devices"),
@@ -42,19 +40,19 @@ def widest(words: tuple[str, ...], width: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("words", QUICK, ids=" ".join)
-def test_no_line_is_wider_than_the_terminal(words: tuple[str, ...]) -> None:
-    assert widest(words, 80) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("words", SLOW, ids=" ".join)
-def test_no_line_of_these_is_wider_than_the_terminal(words: tuple[str, ...], width: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "width"),
+    [
+        pytest.param(words, width, marks=() if words in FEW and width == 80 else pytest.mark.slow)
+        for words in MANY
+        for width in (80, 100)
+    ],
+)
+def test_no_line_is_wider_than_the_terminal(words: tuple[str, ...], width: int) -> None:
     assert widest(words, width) == []
 
 
-def test_words_are_folded_and_a_command_stays_whole() -> None:
+def test_words_are_folded_and_commands_and_code_stay_whole() -> None:
     long = "lmsweep run does-compile-pay.yaml --store s3://my-bucket/results --set precision=bf16"
     text = f"2 trials did not fit into 30m and were left out. To resume: {long}"
     assert folded(text, 40).splitlines() == [
@@ -62,18 +60,7 @@ def test_words_are_folded_and_a_command_stays_whole() -> None:
         "left out. To resume:",
         f"  {long}",
     ]
-    assert folded(text, 200) == text
-
-
-def test_lines_of_code_are_not_folded() -> None:
-    code = f"    {'x' * 30} = 1"
-    assert folded(f"In Python:\n\n{code}", 20) == f"In Python:\n\n{code}"
-
-
-@pytest.mark.parametrize(
-    "command", ["/a/long/folder/.venv/bin/python3 -m compileall -q /another/folder", "sudo swapoff -a"]
-)
-def test_a_command_of_the_doctor_stays_whole(command: str) -> None:
-    assert folded(f"torch bytecode: Every process compiles torch's source again. Run once: {command}", 40).endswith(
-        f"\n  {command}"
-    )
+    code = f"In Python:\n\n    {'x' * 60} = 1"
+    assert (folded(text, 200), folded(code, 40)) == (text, code)
+    for command in ("/a/long/folder/.venv/bin/python3 -m compileall -q /another/folder", "sudo swapoff -a"):
+        assert folded(f"{50 * 'words '}Run once: {command}", 40).endswith(f"\n  {command}")

@@ -25,6 +25,7 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.clean_process import in_clean_process
 from tests.support.made_up_results import TINY
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -89,16 +90,13 @@ def ranks() -> list[psutil.Process]:
 def stop_a_rank_at_birth() -> threading.Thread:
     """Stops a rank of the runner's child as soon as it has been forked, before it joins the group."""
 
-    def send() -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            for process in ranks():
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGSTOP)
-                    return
-            time.sleep(0.002)
+    def stopped() -> bool:
+        with suppress(psutil.NoSuchProcess, IndexError):
+            ranks()[0].send_signal(signal.SIGSTOP)
+            return True
+        return False
 
-    thread = threading.Thread(target=send)
+    thread = threading.Thread(target=wait_until, args=(stopped,))
     thread.start()
     return thread
 

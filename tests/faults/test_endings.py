@@ -1,6 +1,7 @@
 """SIGTERM and SIGHUP, by which a scheduler, a container or a closing terminal ends the command."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -24,7 +25,6 @@ from tests.support.command import (
     lmsweep,
     start,
     started_by,
-    trial_children,
     wait_for_child,
     write_noops,
     write_sweep,
@@ -40,27 +40,16 @@ def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Pop
     process = start("run", sweep, "--store", folder / "store", *options)
     wait_until(lambda: list(folder.glob("store/measurements/*.parquet")), 200)
     wait_for_child(process)
-    assert trial_children(process), "nothing runs"
     return process, started_by(process)
+
+
+def ended_by(number: signal.Signals, folder: Path) -> str:
+    return f"ended by {number.name}; results of finished trials are in {folder / 'store'}"
 
 
 def words_of(err: str) -> list[str]:
     """The lines on standard error, without that on other runs, which there may be on the machine of these tests."""
     return [line for line in err.strip().splitlines() if line and "active on this machine" not in line]
-
-
-def assert_ended(
-    process: subprocess.Popen[str], started: list[psutil.Process], name: str, code: int, store: Path
-) -> None:
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code, out + err
-    (sentence,) = words_of(err)
-    assert sentence.startswith(f"ended by {name}; results of finished trials are in {store}. To resume: lmsweep run"), (
-        err
-    )
-    assert_nothing_left(started)
-    kept = pd.read_parquet(store / "measurements")
-    assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
 
 
 @pytest.mark.slow
@@ -74,6 +63,18 @@ def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bo
     printed += [line for line in out.splitlines() if line.startswith("[")]
     assert process.returncode == 143, out + err
     assert pd.read_parquet(tmp_path / "store" / "measurements")["trial_id"].nunique() == len(printed)
+
+
+@pytest.mark.slow
+def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path: Path):
+    process, started = run_until_one_is_stored(tmp_path, "--set", "mode=forward")
+    out, err = interrupt(process, times=2)
+    words = (tmp_path / "sweep.yaml", "--store", tmp_path / "store", "--set", "mode=forward")
+    assert process.returncode == 130, out + err
+    assert f"To resume: lmsweep run {' '.join(map(str, words))}\n" in err and "Traceback" not in err
+    assert_nothing_left(started)
+    plan = json.loads(lmsweep("plan", *words, "--format", "json").stdout)
+    assert sorted(one["action"] for one in plan["trials"]) == ["run", "stored"]
 
 
 @pytest.mark.slow
@@ -110,7 +111,13 @@ def test_a_trial_is_ended_at_once_or_after_the_grace_period_or_by_a_second_signa
         time.sleep(2)
         assert process.poll() is None
         process.send_signal(number)
-    assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, out + err
+    (sentence,) = words_of(err)
+    assert sentence.startswith(f"{ended_by(number, tmp_path)}. To resume: lmsweep run"), err
+    assert_nothing_left(started)
+    kept = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
     assert int(grace == "2s" or repeated) * 2 <= time.monotonic() - begin < 20
 
 
@@ -121,8 +128,7 @@ def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
         process = start("run", sweep, "--store", tmp_path / str(tenths))
         time.sleep(tenths / 10)
         started = started_by(process) if process.poll() is None else []
-        with_group = process.poll() is None
-        if with_group:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         out, err = process.communicate(timeout=60)
         # Before the first line of the command has run, the signal has its usual effect.
@@ -153,29 +159,23 @@ def test_ctrl_c_in_the_first_moments_is_silent():
         assert "Traceback" not in err and len(err.strip().splitlines()) <= 1, f"after {seconds} s: {err}"
 
 
-def test_a_folder_of_the_user_is_not_deleted_as_scratch(tmp_path, monkeypatch):
+def test_a_folder_of_the_user_is_not_deleted_as_scratch_and_that_of_a_killed_process_is(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for name in ("lmsweep-results", "lmsweep-scratch-results"):
-        (tmp_path / name / "measurements").mkdir(parents=True)
-        (tmp_path / name / "measurements" / "a.parquet").write_text("a result")
-    with scratch_folder():
-        pass
-    assert len(list(tmp_path.rglob("a.parquet"))) == 2
-
-
-def test_scratch_of_a_killed_process_is_deleted_by_the_next(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    theirs = [tmp_path / name / "measurements" for name in ("lmsweep-results", "lmsweep-scratch-results")]
+    for folder in theirs:
+        folder.mkdir(parents=True)
     dies = (
         "import os, signal\nfrom lmsweep.trials.machine.scratch import scratch_folder\n"
         "with scratch_folder() as folder:\n    (folder / 'file').touch(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", dies], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT, check=False)
     assert [path.name for path in tmp_path.glob("*/file")] == ["file"]
+    kept = {folder.parent for folder in theirs}
     with scratch_folder() as first:
         with scratch_folder() as second:
-            assert sorted(tmp_path.iterdir()) == sorted([first, second]), "one that is in use is kept"
-        assert list(tmp_path.iterdir()) == [first]
-    assert list(tmp_path.iterdir()) == []
+            assert {*tmp_path.iterdir()} == {first, second, *kept}, "one that is in use is kept"
+        assert {*tmp_path.iterdir()} == {first, *kept}
+    assert {*tmp_path.iterdir()} == kept and all(folder.exists() for folder in theirs)
 
 
 ANNOUNCING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
@@ -198,7 +198,7 @@ def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twic
                 one.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, out + err
-    assert f"ended by {number.name}; results of finished trials are in" in err and "To resume: lmsweep run" in err
+    assert f"{ended_by(number, tmp_path)}. To resume: lmsweep run" in err
     assert f"{number.name}: 1 trial may finish within 60 s" in out
     assert_nothing_left(started)
     kept = pd.read_parquet(tmp_path / "store" / "measurements")
@@ -224,7 +224,7 @@ def test_sigquit_ends_a_run_at_once_with_the_stacks_of_its_threads(tmp_path: Pat
     assert process.returncode == 128 + first, out + err
     assert time.monotonic() - began < 20
     assert "Current thread" in err and "tune_runner.py" in err, err
-    assert f"ended by {first.name}; results of finished trials are in" in err and "Traceback" not in err
+    assert ended_by(first, tmp_path) in err and "Traceback" not in err
     assert_nothing_left(started)
 
 
@@ -239,10 +239,11 @@ def test_a_signal_that_is_ignored_as_under_nohup_stays_ignored_in_the_grace_peri
     assert begun == []
 
 
-def script() -> str:
+def shown(first_line: str) -> str:
+    """The block of shell in docs/clusters.md that begins so."""
     text = (ROOT / "docs/clusters.md").read_text()
-    found = re.search(r"```bash\n(#!/bin/bash\n#SBATCH --array.*?)```", text, flags=re.DOTALL)
-    assert found, "docs/clusters.md has the script of a job array"
+    found = re.search(rf"```bash\n({first_line}.*?)```", text, flags=re.DOTALL)
+    assert found, f"docs/clusters.md has none that begins with {first_line}"
     return found[1]
 
 
@@ -259,7 +260,9 @@ def job(folder: Path, task: int) -> subprocess.Popen[str]:
         (programs / name).write_text(f"#!/bin/bash\n{words}\n")
         (programs / name).chmod(0o755)
     path = folder / "job.sh"
-    path.write_text(script().replace("run full", f"run {folder / 'sweep.yaml'} --no-predict"))
+    path.write_text(
+        shown("#!/bin/bash\n#SBATCH --array").replace("run full", f"run {folder / 'sweep.yaml'} --no-predict")
+    )
     slurm = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_JOB_ID": "7"}
     return subprocess.Popen(
         ["bash", str(path)],
@@ -272,10 +275,6 @@ def job(folder: Path, task: int) -> subprocess.Popen[str]:
     )
 
 
-def stored(folder: Path) -> int:
-    return int(pd.read_parquet(folder / "results" / "measurements")["trial_id"].nunique())
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Path) -> None:
@@ -286,12 +285,13 @@ def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Pa
         os.killpg(first.pid, number)
     out, err = first.communicate(timeout=120)
     assert first.returncode in (143, -signal.SIGTERM), out + err
-    before = stored(tmp_path)
+    results = tmp_path / "results" / "measurements"
+    before = pd.read_parquet(results)["trial_id"].nunique()
     assert 1 <= before <= 2 and "2 trials, 2 to run" in out
     again = job(tmp_path, 1)  # requeued
     out, err = again.communicate(timeout=240)
     assert again.returncode == 0 and f"2 trials, {2 - before} to run" in out, out + err
-    assert stored(tmp_path) == 2
+    assert pd.read_parquet(results)["trial_id"].nunique() == 2
 
 
 @pytest.mark.slow
@@ -301,9 +301,5 @@ def test_stores_of_several_jobs_are_merged_by_copying(tmp_path: Path) -> None:
         shard = ("--shard", f"{number}/2", "--no-predict", "--store", tmp_path / f"results-{number}")
         assert lmsweep("run", sweep, *shard).returncode == 0
     (tmp_path / "results").mkdir()
-    words = re.search(
-        r"```bash\n(for part in results-.*?)```", (ROOT / "docs/clusters.md").read_text(), flags=re.DOTALL
-    )
-    assert words
-    subprocess.run(["bash", "-c", words[1]], cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-c", shown("for part in results-")], cwd=tmp_path, check=True)
     assert "2 trials, 0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", tmp_path / "results").stdout

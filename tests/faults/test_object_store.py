@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +35,7 @@ from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.directory import open_folder
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG, MACHINE, rows
+from tests.support.waiting import wait_until
 
 
 class ObjectStore:
@@ -48,13 +49,14 @@ class ObjectStore:
         with self.log.open("w") as log:
             self.process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self.uri = f"s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{self.port}"
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                return self.make_bucket()
-            except OSError:
-                assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
-                time.sleep(0.05)
+        wait_until(self.answers)
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        with suppress(OSError):
+            self.make_bucket()
+            return True
+        return False
 
     def make_bucket(self) -> None:
         self._ask("/bucket", "PUT")
@@ -97,23 +99,18 @@ def without(object_store: ObjectStore, name: str, methods: tuple[str, ...]) -> I
 
     class Proxy(BaseHTTPRequestHandler):
         def answer(self) -> None:
-            if name in self.path and self.command in methods:
-                self.send_response(404)
-                self.send_header("Content-Type", "application/xml")
-                content = b"<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>"
-            else:
+            content, status, headers = b"<Error><Code>NoSuchKey</Code><Message>It is gone.</Message></Error>", 404, {}
+            if name not in self.path or self.command not in methods:
                 server = HTTPConnection("127.0.0.1", object_store.port)
                 server.request(self.command, self.path, headers=dict(self.headers))
                 answer = server.getresponse()
-                content = answer.read()
-                self.send_response(answer.status)
-                for key, value in answer.getheaders():
-                    if key.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
-                        self.send_header(key, value)
-                if self.command == "HEAD":
-                    self.send_header("Content-Length", answer.getheader("Content-Length", "0"))
-            if self.command != "HEAD":
-                self.send_header("Content-Length", str(len(content)))
+                content, status, headers = answer.read(), answer.status, dict(answer.getheaders())
+            length = headers.get("Content-Length") if self.command == "HEAD" else None
+            self.send_response(status)
+            for key, value in {"Content-Type": "application/xml", **headers}.items():
+                if key.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
+                    self.send_header(key, value)
+            self.send_header("Content-Length", length or str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
@@ -162,21 +159,6 @@ def test_an_object_that_is_listed_and_not_there_is_passed_over_as_a_local_file_i
         assert seen.set_aside_damage() == []
 
 
-def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store, tmp_path):
-    post = Uploader(Store(object_store.uri), in_background=False)
-    post.kept_here.keep(rows(16))
-    object_store.take_bucket_away()
-    pauses = []
-    for _ in range(8):
-        assert "NO_SUCH_BUCKET" in str(post.upload())
-        pauses.append(post.pause)
-    assert pauses == [min(FIRST_PAUSE * 2**count, LONGEST_PAUSE) for count in range(1, 9)]
-    assert pauses[-1] == LONGEST_PAUSE and len(waiting(tmp_path)) == 1
-    object_store.make_bucket()
-    assert post.upload() is None
-    assert (post.pause, waiting(tmp_path), contexts(Store(object_store.uri))) == (FIRST_PAUSE, [], [16])
-
-
 def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(object_store, tmp_path):
     kept = []
     store = Store(object_store.uri)
@@ -185,14 +167,24 @@ def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(o
     refused = object_store.requests("PUT", 404)
     for length in (16, 32, 64):
         under_way.put(None, rows(length))
-    while object_store.requests("PUT", 404) < refused + 2:
-        time.sleep(0.05)
+    wait_until(lambda: object_store.requests("PUT", 404) >= refused + 2)
     assert kept == [16, 32, 64], "they are durable on this machine"
     assert len(waiting(tmp_path)) == 3
     assert sum(pq.read_table(path).num_rows for path in waiting(tmp_path)) == 6
     object_store.make_bucket()
     under_way.close()
     assert (contexts(store), waiting(tmp_path)) == ([16, 32, 64], [])
+
+
+def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store):
+    post = Uploader(Store(object_store.uri), in_background=False)
+    post.kept_here.keep(rows(16))
+    object_store.take_bucket_away()
+    for count in range(1, 9):
+        assert "NO_SUCH_BUCKET" in str(post.upload())
+        assert post.pause == min(FIRST_PAUSE * 2**count, LONGEST_PAUSE)
+    object_store.make_bucket()
+    assert (post.upload(), post.pause) == (None, FIRST_PAUSE)
 
 
 def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tmp_path, monkeypatch):
@@ -233,7 +225,7 @@ def test_no_row_arrives_before_the_file_that_it_names(tmp_path):
     trace = Artifact(name="trace.json", content=b"{}", phase="step", metric="trace")
 
     def keep_many() -> None:
-        for _ in range(100):
+        for _ in range(30):
             here.keep(Attempt.begin(trial).rows("profile", [trace], MACHINE))
 
     keeper = threading.Thread(target=keep_many)
@@ -242,7 +234,7 @@ def test_no_row_arrives_before_the_file_that_it_names(tmp_path):
         there.take_from(here)
         for path in there.read(columns=["artifact"])[0]["artifact"].to_pylist():
             assert (tmp_path / "there" / path).read_bytes() == b"{}"
-    assert there.read()[0].num_rows == 100
+    assert there.read()[0].num_rows == 30
 
 
 @pytest.mark.slow

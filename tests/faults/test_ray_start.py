@@ -18,6 +18,8 @@ from tests.faults.test_hostile_machines import assert_measured
 from tests.support.command import ROOT, write_sweep
 from tests.support.waiting import assert_nothing_left, wait_until
 
+pytestmark = pytest.mark.slow
+
 COMMAND = """
 import sys
 from lmsweep.orchestrator import cli
@@ -68,8 +70,10 @@ def when_started(process: "subprocess.Popen[str]", name: str, number: int) -> It
         thread.join()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+OF_RAY = pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+
+
+@OF_RAY
 def test_a_process_of_ray_may_take_longer_to_start_than_ray_itself_waits(tmp_path: Path, name: str) -> None:
     process = run(tmp_path)
     with when_started(process, name, signal.SIGSTOP) as found:
@@ -81,8 +85,7 @@ def test_a_process_of_ray_may_take_longer_to_start_than_ray_itself_waits(tmp_pat
     assert len(found) == 1, "there was a second attempt"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+@OF_RAY
 def test_a_ray_that_does_not_start_in_two_attempts_ends_the_run_with_a_sentence(tmp_path: Path, name: str) -> None:
     process = run(tmp_path, start_seconds=2)
     with when_started(process, name, signal.SIGSTOP) as found:
@@ -95,7 +98,6 @@ def test_a_ray_that_does_not_start_in_two_attempts_ends_the_run_with_a_sentence(
     assert_nothing_left(found)
 
 
-@pytest.mark.slow
 def test_a_ray_whose_first_attempt_fails_is_started_again(tmp_path: Path) -> None:
     process = run(tmp_path)
     with when_started(process, "raylet", signal.SIGKILL) as found:
@@ -104,8 +106,7 @@ def test_a_ray_whose_first_attempt_fails_is_started_again(tmp_path: Path) -> Non
     assert_measured(subprocess.CompletedProcess([], process.returncode, out, err), tmp_path / "store")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+@OF_RAY
 def test_ctrl_c_ends_a_run_within_five_seconds_while_ray_starts(tmp_path: Path, name: str) -> None:
     process = run(tmp_path)
     with when_started(process, name, signal.SIGSTOP) as found:
@@ -121,7 +122,6 @@ def test_ctrl_c_ends_a_run_within_five_seconds_while_ray_starts(tmp_path: Path, 
     assert_nothing_left(found)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bash", ["", "#!/bin/sh\necho no shell today >&2\nexit 1\n"])
 def test_a_run_whose_workers_cannot_start_ends_with_the_last_line_of_rays_log(tmp_path: Path, bash: str) -> None:
     programs = tmp_path / "bin"

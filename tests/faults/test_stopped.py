@@ -31,24 +31,20 @@ def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
     return wait_for_actor(process)
 
 
-def run_long(folder: Path, **fields: float) -> subprocess.Popen[str]:
+def run_long(folder: Path) -> subprocess.Popen[str]:
     """A run whose trials take minutes."""
-    axes = {"context_length": [512, 1024], "batch_size": 4, "measure_steps": 10_000} | fields
-    return start("run", write_sweep(folder, **axes), "--store", folder / "store", "--no-predict")
+    sweep = write_sweep(folder, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
+    return start("run", sweep, "--store", folder / "store", "--no-predict")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-@pytest.mark.parametrize(
-    ("how", "words", "seconds"),
-    [("suspend", "is stopped and does not answer", 60), ("kill", "has ended", 10)],
-)
-def test_a_stopped_or_killed_process_of_ray_ends_the_run_with_a_sentence_that_names_it(
-    tmp_path: Path, name: str, how: str, words: str, seconds: int
-):
+@pytest.mark.parametrize(("how", "words"), [("suspend", "is stopped and does not answer"), ("kill", "has ended")])
+def test_a_stopped_or_killed_process_of_ray_ends_the_run_with_a_sentence_that_names_it(tmp_path, name, how, words):
     process = run_long(tmp_path)
     lost = named(process, name)
     started = started_by(process)
+    seconds = {"suspend": 60, "kill": 10}[how]
     getattr(lost, how)()
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == 1, out + err

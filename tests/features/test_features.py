@@ -19,7 +19,6 @@ from tests.support.installed import install, shown
 GROUP = "lmsweep.features"
 VERB = r"^([a-z]+) *(?: [A-Z]|$)"
 """A verb in the list of help."""
-STORE = ROOT / "tests/support/stores/cpu"
 RECORD = "from lmsweep.orchestrator.feature import Feature\ndef {}(): ...\nrecord = Feature(name='mine', {})\n"
 
 
@@ -29,9 +28,10 @@ def test_a_feature_of_another_package_is_a_verb_with_help_and_a_schema(tmp_path:
     path = install(tmp_path, GROUP, "slowest", module)
     listed = lmsweep("--help", PYTHONPATH=path).stdout
     assert re.search(r"^export .*\nslowest +Print the slowest cell of a store\.$", listed, flags=re.MULTILINE)
-    assert re.fullmatch(r"\w+ \w+: \S+ s\n", lmsweep("slowest", STORE, PYTHONPATH=path).stdout)
     schema = json.loads(lmsweep("slowest", "--schema", PYTHONPATH=path).stdout)
-    printed = json.loads(lmsweep("slowest", STORE, "--format", "json", PYTHONPATH=path).stdout)
+    printed = json.loads(
+        lmsweep("slowest", ROOT / "tests/support/stores/cpu", "--format", "json", PYTHONPATH=path).stdout
+    )
     jsonschema.validate(printed, schema)
     assert printed["seconds"] > 0 and {*schema["properties"]} == {*printed}
 
@@ -84,12 +84,10 @@ def test_a_name_that_the_core_has_is_refused(tmp_path: Path) -> None:
     taken = DOUBLED.replace('"double":', '"table":').replace('"doubled":', '"plan":')
     path = install(tmp_path, GROUP, "doubled", taken)
     done = lmsweep("table", "--schema", PYTHONPATH=path)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "lmsweep: the feature doubled adds table to outputs, but there is one already\n",
-    )
-    refusal = "RequestError: the feature doubled adds plan to functions, but there is one already"
-    assert python("import lmsweep; lmsweep.doubled", path).endswith(refusal)
+    refusal = "the feature doubled adds {}, but there is one already"
+    assert (done.returncode, done.stderr) == (2, f"lmsweep: {refusal.format('table to outputs')}\n")
+    said = python("import lmsweep; lmsweep.doubled", path)
+    assert said.endswith(f"RequestError: {refusal.format('plan to functions')}")
 
 
 def test_type_checkers_know_each_function_that_a_feature_adds() -> None:
@@ -101,20 +99,16 @@ def test_type_checkers_know_each_function_that_a_feature_adds() -> None:
     assert added and added <= imported
 
 
-@pytest.mark.parametrize(
-    ("module", "reason"),
-    [
-        ("import nothing_there\n", "cannot be loaded (ModuleNotFoundError: No module named 'nothing_there')"),
-        ("record = 'mine'\n", "is a str; it must be a Feature"),
-        (RECORD.format("run", "verbs=(run,)"), "the feature mine adds a verb run, but there is one"),
-    ],
-    ids=["import", "kind", "verb"],
-)
-def test_a_record_that_cannot_be_used_is_one_sentence_that_names_it(tmp_path: Path, module: str, reason: str) -> None:
-    done = lmsweep("--help", PYTHONPATH=install(tmp_path, GROUP, "broken", module))
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("lmsweep: the feature ") and reason in line
+def test_a_record_that_cannot_be_used_is_one_sentence_that_names_it(tmp_path: Path) -> None:
+    for name, module, reason in (
+        ("kind", "record = 'mine'\n", "is a str; it must be a Feature"),
+        ("load", "import nothing_there\n", "cannot be loaded (ModuleNotFoundError: No module named 'nothing_there')"),
+        ("verb", RECORD.format("run", "verbs=(run,)"), "the feature mine adds a verb run, but there is one"),
+    ):
+        done = lmsweep("--help", PYTHONPATH=install(tmp_path / name, GROUP, "broken", module))
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("lmsweep: the feature ") and reason in line
 
 
 @pytest.fixture(scope="module")
@@ -126,21 +120,27 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+ASKED = """
+from lmsweep.analysis.presets import presets
+from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.spec.workloads import workloads
+
+ours = {"accept", "cs336-2026"} <= {*packaged_sweeps()} and "parameters" in presets()
+grids = any("precision" in one.workloads for one in load_sweep("full").trials)
+print(ours, "precision" in workloads(), "accumulation" in presets(), grids)
+"""
+
+
 def test_the_workload_the_sweep_the_tables_and_the_grids_of_a_feature_go_with_its_folder(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a script's own folder comes first on the search path
-    asked = "from lmsweep.orchestrator.feature import packaged_sweeps\n"
-    asked += "from lmsweep.trials.spec.workloads import workloads\nfrom lmsweep.analysis.presets import presets\n"
-    asked += "from lmsweep.orchestrator.sweep.sweep import load_sweep\n"
-    asked += "ours = {'accept', 'cs336-2026'} <= {*packaged_sweeps()} and 'parameters' in presets()\n"
-    asked += "grids = any('precision' in one.workloads for one in load_sweep('full').trials)\n"
-    asked += "print(ours, 'precision' in workloads(), 'accumulation' in presets(), grids)"
     folder = copy / "orchestrator/features/precision"
-    assert python(asked, str(copy)) == "True True True True"
+    assert python(ASKED, str(copy)) == "True True True True"
     folder.rename(tmp_path / "precision")
     try:
-        assert python(asked, str(copy)) == "True False False False"
+        assert python(ASKED, str(copy)) == "True False False False"
         listed = lmsweep("sweeps", PYTHONPATH=str(copy)).stdout
         assert "  quick " in listed and "  precision " not in listed
     finally:

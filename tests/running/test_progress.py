@@ -11,9 +11,8 @@ from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.running.progress.trial_words import describe, descriptions, outcome, short_values
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import format_seconds
-from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Attempt
+from lmsweep.trials.results.record import Attempt, Record
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import Precision
@@ -23,26 +22,19 @@ from tests.support.made_up_results import LAPTOP
 HERE = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (5e-4, "500 µs"),
-        (59.6, "1 min 00 s"),
-        (130.0, "2 min 10 s"),
-        (3599.7, "1 h 00 min"),
-    ],
-)
-def test_seconds_are_rounded_before_they_are_split_into_minutes(seconds, words):
-    assert format_seconds(seconds) == words
+def test_seconds_are_rounded_before_they_are_split_into_minutes():
+    words = {5e-4: "500 µs", 59.6: "1 min 00 s", 130.0: "2 min 10 s", 3599.7: "1 h 00 min"}
+    assert {seconds: format_seconds(seconds) for seconds in words} == words
+
+
+def failed(status: Status, said: str, **fields: float) -> Record:
+    attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2, **fields), workloads=("noop",), sweep="test"))
+    return attempt.failure("noop", status, said, LAPTOP)
 
 
 def test_a_timeout_shows_the_time_limit_and_not_the_stack():
-    attempt = Attempt.begin(
-        Trial(config=TrialConfig(d_model=2, timeout_seconds=90.0), workloads=("noop",), sweep="test")
-    )
     said = 'killed when its time was up\n  File "runpy", line 198 in _run_module_as_main'
-    row = attempt.failure("noop", Status.TIMEOUT, said, fingerprint("cpu"))
-    assert outcome([row]) == "timeout after 1 min 30 s"
+    assert outcome([failed(Status.TIMEOUT, said, timeout_seconds=90.0)]) == "timeout after 1 min 30 s"
 
 
 GPU_IS_FULL = (
@@ -50,7 +42,7 @@ GPU_IS_FULL = (
     "free. "
     "Process 77 has 77.90 GiB memory in use. Of the allocated memory 71.30 GiB is allocated by PyTorch, and 6.01 GiB "
     "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management"
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
 )
 HOST_IS_FULL = (
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
@@ -71,8 +63,7 @@ HOST_IS_FULL = (
     ],
 )
 def test_an_oom_line_has_requested_and_held_memory_and_the_row_the_whole_error(said, words, capsys):
-    attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
-    row = attempt.failure("noop", Status.OOM, said, LAPTOP)
+    row = failed(Status.OOM, said)
     assert outcome([row]) == words
     show_trial([row])
     assert words.removeprefix("oom: ") in capsys.readouterr().out
@@ -80,10 +71,8 @@ def test_an_oom_line_has_requested_and_held_memory_and_the_row_the_whole_error(s
 
 
 def test_the_table_of_a_trial_has_the_first_line_of_an_error_and_its_traceback_is_below(capsys) -> None:
-    attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
     trace = 'Traceback (most recent call last):\n  File "mine.py", line 3\nIndexError: out of range'
-    row = attempt.failure("noop", Status.ERROR, f"mine.py:3: IndexError: out of range\n{trace}", LAPTOP)
-    show_trial([row])
+    show_trial([failed(Status.ERROR, f"mine.py:3: IndexError: out of range\n{trace}")])
     table, _, below = capsys.readouterr().out.partition("\n\n")
     assert table.endswith("error, mine.py:3: IndexError: out of range") and below.strip() == trace
 
@@ -105,63 +94,28 @@ def test_a_trial_of_own_code_is_named_by_the_arguments_that_differ() -> None:
     assert describe(configs[0], ["model", "model_args"], short_values(configs[:1])) == "model GPT, dropout 0.1, theta 1"
 
 
+GRID = "  - {{workloads: [{}], axes: {{{}}}, fixed: {{model: tiny, device: cpu, {}}}}}\n"
 OF_ITS_PROTOCOL_ONLY_IF_NO_OTHER_FIELD_DIFFERS = (
-    """
-  - workloads: [timing]
-    axes: {context_length: [16, 32]}
-    fixed: {model: tiny, device: cpu, timeout_seconds: 900, measure_steps: 5}
-  - workloads: [timing]
-    axes: {batch_size: [2, 4]}
-    fixed: {model: tiny, device: cpu, timeout_seconds: 3600, measure_steps: 9, precision: bf16}
-  - workloads: [timing]
-    axes: {warmup_steps: [0, 1]}
-    fixed: {model: tiny, device: cpu, optimizer: sgd, measure_steps: 5}
-""",
     [
-        "context_length 16",
-        "context_length 32",
-        "batch_size 2",
-        "batch_size 4",
-        "tiny, warmup_steps 0",
-        "tiny, warmup_steps 1",
+        ("timing", "context_length: [16, 32]", "timeout_seconds: 900, measure_steps: 5"),
+        ("timing", "batch_size: [2, 4]", "timeout_seconds: 3600, measure_steps: 9, precision: bf16"),
+        ("timing", "warmup_steps: [0, 1]", "optimizer: sgd, measure_steps: 5"),
     ],
+    "context_length 16; context_length 32; batch_size 2; batch_size 4; tiny, warmup_steps 0; tiny, warmup_steps 1",
 )
 ALL_FIELDS_THAT_VARY_WHICHEVER_GRID_MEASURES_THE_OTHERS = (
-    """
-  - workloads: [timing]
-    axes: {context_length: [16, 32], mode: [train_forward, train_step]}
-    fixed: {model: tiny, device: cpu, batch_size: 4}
-  - workloads: [timing, memory]
-    axes: {mode: [train_forward, forward_backward]}
-    fixed: {model: tiny, device: cpu, batch_size: 4, context_length: 16}
-  - workloads: [memory]
-    axes: {batch_size: [4, 8]}
-    fixed: {model: tiny, device: cpu, mode: train_step, context_length: 16}
-""",
     [
-        "timing+memory: context_length 16, mode train_forward",
-        "timing+memory: context_length 16, mode train_step",
-        "timing: context_length 32, mode train_forward",
-        "timing: context_length 32, mode train_step",
-        "timing+memory: mode forward_backward",
-        "memory: batch_size 8",
+        ("timing", "context_length: [16, 32], mode: [train_forward, train_step]", "batch_size: 4"),
+        ("timing, memory", "mode: [train_forward, forward_backward]", "batch_size: 4, context_length: 16"),
+        ("memory", "batch_size: [4, 8]", "mode: train_step, context_length: 16"),
     ],
+    "timing+memory: context_length 16, mode train_forward; timing+memory: context_length 16, mode train_step; "
+    "timing: context_length 32, mode train_forward; timing: context_length 32, mode train_step; "
+    "timing+memory: mode forward_backward; memory: batch_size 8",
 )
 TWO_GRIDS_THAT_VARY_ALIKE = (
-    """
-  - workloads: [timing]
-    axes: {context_length: [16, 32]}
-    fixed: {model: tiny, device: cpu, timeout_seconds: 900}
-  - workloads: [timing]
-    axes: {context_length: [16, 64]}
-    fixed: {model: tiny, device: cpu, batch_size: 8}
-""",
-    [
-        "context_length 16, batch_size 4",
-        "context_length 32",
-        "context_length 16, batch_size 8",
-        "context_length 64",
-    ],
+    [("timing", "context_length: [16, 32]", "batch_size: 4"), ("timing", "context_length: [16, 64]", "batch_size: 8")],
+    "context_length 16, batch_size 4; context_length 32; context_length 16, batch_size 8; context_length 64",
 )
 
 
@@ -174,10 +128,10 @@ TWO_GRIDS_THAT_VARY_ALIKE = (
     ],
     ids=("protocol", "all", "alike"),
 )
-def test_a_trial_is_named_by_the_fields_that_vary_in_its_grid(tmp_path, grids: str, names: list[str]) -> None:
-    (tmp_path / "s.yaml").write_text(f"name: s\ngrids:{grids}")
+def test_a_trial_is_named_by_the_fields_that_vary_in_its_grid(tmp_path, grids, names: str) -> None:
+    (tmp_path / "s.yaml").write_text("name: s\ngrids:\n" + "".join(GRID.format(*one) for one in grids))
     trials = make_plan(load_sweep(str(tmp_path / "s.yaml")), [HERE], Store(str(tmp_path / "none"))).trials
-    assert [*descriptions(trials).values()] == names
+    assert "; ".join(descriptions(trials).values()) == names
 
 
 def test_each_trial_of_the_packaged_sweeps_has_a_name_of_its_own_without_what_does_not_vary(tmp_path) -> None:

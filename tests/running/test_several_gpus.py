@@ -41,21 +41,16 @@ def shares(present: Sequence[Gpu], cores: Sequence[Core]) -> list[tuple[int, ...
 
 
 def test_gpus_share_the_cores_of_their_numa_node():
-    cores = machine(2, physical=8, threads=1)
+    cores, few = machine(2, physical=8, threads=1), machine(1, physical=2, threads=1)
     assert shares(gpus(0, 0, 1, 1), cores) == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert shares(gpus(1, 0), cores) == [(4, 5, 6, 7), (0, 1, 2, 3)], "the near ones, whatever its number"
     assert shares(gpus(0, 0, 0, 1), cores) == [(0,), (1,), (2,), (4, 5, 6, 7)]
-
-
-def test_threads_of_one_physical_core_have_one_owner():
-    assert shares(gpus(0, 0), machine(1, physical=4, threads=2)) == [(0, 4, 1, 5), (2, 6, 3, 7)]
-
-
-def test_without_numa_information_gpus_share_all_cores():
-    cores = machine(2, physical=8, threads=1)
     assert shares(gpus(None, None), cores) == [(0, 1, 2, 3), (4, 5, 6, 7)]
     nearby = [core for core in cores if core.numa_node == 0]
     assert shares(gpus(0, 1), nearby) == [(0, 1), (2, 3)], "no core of the other node may be used"
+    assert shares(gpus(0, 0), machine(1, physical=4, threads=2)) == [(0, 4, 1, 5), (2, 6, 3, 7)], "threads of a core"
+    assert cores_of([], gpus(0, 0), few) == (0, 1), "a trial on the CPU has all"
+    assert shares(gpus(0, 0, 0), few) == [(0,), (1,), (0,)], "there are too few"
 
 
 def test_the_share_of_a_gpu_is_the_same_when_it_is_the_only_one_in_use():
@@ -63,12 +58,6 @@ def test_the_share_of_a_gpu_is_the_same_when_it_is_the_only_one_in_use():
     cores = machine(1, physical=8, threads=1)
     assert cores_of(["3"], gpus(0, 0, 0, 0), cores) == cores_of(["GPU-0003"], gpus(0, 0, 0, 0), cores) == (6, 7)
     assert cores_of(["0", "1"], gpus(0, 0, 0, 0), cores) == (0, 1, 2, 3), "several ranks have the shares of all theirs"
-
-
-def test_a_cpu_trial_has_all_cores_and_gpus_share_a_core_if_there_are_too_few():
-    cores = machine(1, physical=2, threads=1)
-    assert cores_of([], gpus(0, 0), cores) == (0, 1)
-    assert shares(gpus(0, 0, 0), cores) == [(0,), (1,), (0,)]
 
 
 def test_the_cores_found_here_are_those_this_process_may_use():

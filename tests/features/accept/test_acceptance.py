@@ -26,7 +26,7 @@ from lmsweep.orchestrator.features.accept.parts import Process, shipped
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.analytic.datasheets import Device, device_named
+from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.browser import beyond_a_screen
@@ -56,31 +56,21 @@ def measured(
     ]
 
 
-def attempts_of(gpu: str) -> set[str]:
-    """The attempts of a shipped acceptance on this GPU, and those of its links and cores."""
-    return {
-        one.attempt_id
-        for one in SHIPPED
-        if one.source == "h200-accept" and (one.gpu in ("", gpu) or one.judged.unit == "links")
-    }
+def again(rows: list[Process], times: int = 1) -> list[Process]:
+    """A history: the same measurements in earlier attempts."""
+    return [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(times)]
+
+
+def explained(found: Acceptance) -> str:
+    return " ".join(explanations(found))
 
 
 def seen(node: str = "a", *conditions: Condition, name: str = "h200") -> NodeSeen:
     return NodeSeen(node=node, gpus={f"GPU-{node}": "GPU 0"}, device_name=GPU_OF[name], conditions=conditions)
 
 
-def device(name: str) -> Device:
-    found = device_named(name)
-    assert found
-    return found
-
-
 def unit(found: Acceptance, name: str, node: str = "a") -> UnitVerdict:
     return next(one for of_node, one in found.units if (of_node.node, one.unit) == (node, name))
-
-
-def slow_parts(found: Acceptance) -> set[str]:
-    return {part.part for _, one in found.units for part in one.parts if part.verdict == "slow"}
 
 
 @pytest.mark.parametrize("name", ["H200 SXM", "A100 SXM 80GB"])
@@ -88,8 +78,8 @@ def test_only_gpus_and_links_are_compared_with_a_gpu_and_cores_only_with_their_o
     rows = measured("h200-accept")
     assert {one.judged.part for one in rows if one.judged.kind == "cpu"} == {"product", "copy", "step"}
     for sets in (SHIPPED, ()):
-        for history in ((), [replace(one, attempt_id=f"{one.attempt_id}-") for one in rows]):
-            found = accept(rows, [seen()], device(name), shipped=sets, history=history)
+        for history in ((), again(rows)):
+            found = accept(rows, [seen()], device_named(name), shipped=sets, history=history)
             for part in unit(found, "host").parts:
                 allowed = {None, "its own history", "hosts of the shipped sets"}
                 assert part.against in (allowed if part.part == "launches" else allowed - {"hosts of the shipped sets"})
@@ -101,12 +91,12 @@ def test_only_gpus_and_links_are_compared_with_a_gpu_and_cores_only_with_their_o
 
 @pytest.mark.parametrize("held_out", ["GPU-1", "GPU-2"])
 def test_a_healthy_h200_passes_by_the_sets_without_it_the_first_time_and_again(held_out: str) -> None:
-    others = [
-        one for one in SHIPPED if one.source != "h200-accept" or (one.judged.unit == "GPU" and one.gpu != held_out)
-    ]
-    rows = [one for one in measured("h200-accept") if one.attempt_id in attempts_of(held_out)]
+    of_another = [one for one in SHIPPED if one.judged.unit == "GPU" and one.gpu != held_out]
+    others = [one for one in SHIPPED if one.source != "h200-accept" or one in of_another]
+    kept = {one.attempt_id for one in SHIPPED if one.gpu in ("", held_out) or one.judged.unit == "links"}
+    rows = [one for one in measured("h200-accept") if one.attempt_id in kept]
     assert len({one.judged.part for one in rows}) == 9
-    for history in ((), [replace(one, attempt_id=f"{one.attempt_id}-") for one in rows]):
+    for history in ((), again(rows)):
         found = accept(rows, [seen()], shipped=others, history=history)
         assert found.verdict == "pass", list(explanations(found))
         assert {one.verdict for _, one in found.units} <= {"pass"}
@@ -120,7 +110,7 @@ def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200(
     against = {part.part: str(part.against) for part in unit(found, "GPU 0").parts}
     assert against["product"] == "the shipped sets of H200 SXM, the same chip" and "public rates" in against["copy"]
     assert accept(rows, [seen(name="h100")], shipped=SHIPPED).verdict == "pass"
-    as_h200 = unit(accept(rows, [seen(name="h100")], device("H200 SXM"), shipped=others), "GPU 0")
+    as_h200 = unit(accept(rows, [seen(name="h100")], device_named("H200 SXM"), shipped=others), "GPU 0")
     slow = {part.part: part.ratio for part in as_h200.parts if part.verdict == "slow"}
     assert slow.keys() == {"copy", "update", "step"} and slow["copy"] == pytest.approx(1.38, abs=0.01)
 
@@ -128,16 +118,16 @@ def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200(
 def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     kept = [one for one in SHIPPED if one.source == "h200-accept"]
     rows = [replace(one, node="a", machine="a" if one.judged.unit == "host" else one.machine) for one in kept]
+    p2p = Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True)
+    telemetry_of_gpu = {"sm_clock": 1.98e9, "power": 511.0, "temperature": 54.0}
     node = NodeSeen(
-        node="a",
-        gpus={"GPU-1": "GPU 0", "GPU-2": "GPU 1"},
-        device_name="NVIDIA H200",
-        conditions=(Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True),),
-        telemetry={f"GPU {i}": {"sm_clock": 1.98e9, "power": 511.0, "temperature": 54.0} for i in (0, 1)},
-    )
-    links = [replace(one, seconds=10 * one.seconds) if one.judged.unit == "links" else one for one in rows]
-    for measured_rows, verdict in ((rows, "pass"), (links, "cannot tell")):
-        found = accept(measured_rows, [node], shipped=SHIPPED)
+        node="a", gpus={"GPU-1": "GPU 0", "GPU-2": "GPU 1"}, device_name="NVIDIA H200", conditions=(p2p,),
+        telemetry={f"GPU {i}": telemetry_of_gpu for i in (0, 1)},
+    )  # fmt: skip
+    for slower, verdict in ((1, "pass"), (10, "cannot tell")):
+        factors = {"links": slower}
+        now = [replace(one, seconds=one.seconds * factors.get(one.judged.unit, 1)) for one in rows]
+        found = accept(now, [node], shipped=SHIPPED)
         assert found.verdict == verdict
         table = render(listing_of(found), "text").splitlines()
         sentences = [*explanations(found), *compared_with(found), *telemetry(found), advice(found)]
@@ -153,9 +143,13 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
 
 def test_a_tenth_longer_is_slow_and_is_named() -> None:
     found = accept(measured("h200-devices", slower=1.1), [seen()], shipped=SHIPPED)
-    assert unit(found, "GPU 0").verdict == "slow" and slow_parts(found) == {"step", "update"}
+    assert unit(found, "GPU 0").verdict == "slow"
+    assert {part.part for _, one in found.units for part in one.parts if part.verdict == "slow"} == {"step", "update"}
     assert "Slow: GPU 0" in advice(found)
-    assert re.search(r" takes 1[01] % \(.* also .*step of large 10 %", " ".join(explanations(found)))
+    assert re.search(r" takes 1[01] % \(.* also .*step of large 10 %", explained(found))
+    limited = Condition("GPU 0", "its power limit is 500 W of 700 W by default")
+    found = accept(measured("h200-devices", slower=1.2), [seen("a", limited)], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "slow" and "500 W" in explained(found), "a cause is no excuse"
 
 
 def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice() -> None:
@@ -163,46 +157,34 @@ def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice()
     rows = measured("h200-devices", slower=70, of="launches")
     found = accept(rows, [seen("a", condition)], shipped=SHIPPED)
     assert unit(found, "host").verdict == "cannot tell"
-    assert "launches of small takes more than twice as long as hosts of the shipped sets" in " ".join(
-        explanations(found)
-    )
+    assert "launches of small takes more than twice as long as hosts of the shipped sets" in explained(found)
     assert listing_of(found).frame.set_index("part").loc["launches of small", "time"] == "> +100 %"
     assert "Cannot tell about host: other processes use 31.0 cores. Remove the cause" in advice(found)
     printed = " ".join(render(one, "text") if isinstance(one, Listing) else one for one in paragraphs(found))
     assert not re.search(r"\d{3,} %", printed.replace("+100 %", ""))
     slow = accept(rows, [seen()], shipped=SHIPPED)
-    assert re.search(r"launches of small takes \d{4} % ", " ".join(explanations(slow))), (
-        "of an idle host it is a finding"
-    )
+    assert re.search(r"launches of small takes \d{4} % ", explained(slow)), "of an idle host it is a finding"
 
 
 def test_a_gpu_that_another_process_uses_is_named_as_such_and_not_called_slow() -> None:
-    condition = Condition("GPU 0", "another process uses this GPU (1 processes, 5 GiB, 97 % busy)", disturbs=True)
-    for rows, seen_as in (
-        (measured("h200-devices", slower=2), seen("a", condition)),
-        (measured("h200-devices", slower=2, flag=Flag.SHARED_GPU), seen()),
-    ):
+    used = Condition("GPU 0", "another process uses this GPU (1 processes, 5 GiB, 97 % busy)", disturbs=True)
+    for flag, seen_as in ((None, seen("a", used)), (Flag.SHARED_GPU, seen())):
+        rows = measured("h200-devices", slower=2, flag=flag)
         found = accept(rows, [seen_as], shipped=SHIPPED)
         assert unit(found, "GPU 0").verdict == "cannot tell"
-        assert "another process" in " ".join(explanations(found))
+        assert "another process" in explained(found)
         host = accept([*rows, *measured("h200-accept", slower=9)], [seen_as], shipped=SHIPPED)
         assert unit(host, "host").verdict == unit(host, "links").verdict == "cannot tell"
-
-
-def test_a_lower_power_limit_explains_a_slow_gpu_and_does_not_excuse_it() -> None:
-    condition = Condition("GPU 0", "its power limit is 500 W of 700 W by default")
-    found = accept(measured("h200-devices", slower=1.2), [seen("a", condition)], shipped=SHIPPED)
-    assert unit(found, "GPU 0").verdict == "slow" and "500 W" in " ".join(explanations(found))
 
 
 def test_collectives_over_pcie_are_named_and_no_gpu_is_called_slow() -> None:
     rows = measured("h200-devices") + measured("h200-x2-fsdp", slower=12)
     found = accept(rows, [seen()], shipped=SHIPPED)
     assert unit(found, "GPU 0").verdict == "pass" and unit(found, "links").verdict == "slow"
-    assert "over PCIe or the host's memory" in " ".join(explanations(found))
+    assert "over PCIe or the host's memory" in explained(found)
     setting = Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True)
     own = accept(rows, [seen("a", setting)], shipped=SHIPPED)
-    assert unit(own, "links").verdict == "cannot tell" and "NCCL_P2P_DISABLE=1" in " ".join(explanations(own))
+    assert unit(own, "links").verdict == "cannot tell" and "NCCL_P2P_DISABLE=1" in explained(own)
 
 
 def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_screen() -> None:
@@ -224,7 +206,7 @@ def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_scree
 
 
 def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
-    found = accept(measured("h200-accept"), [seen()], device("B200 SXM"), shipped=SHIPPED)
+    found = accept(measured("h200-accept"), [seen()], device_named("B200 SXM"), shipped=SHIPPED)
     parts = [part for part in unit(found, "GPU 0").parts if part.part in ("product", "copy")]
     assert len(parts) == 2
     assert all(part.against and part.against.startswith("public rates") and not part.machines for part in parts)
@@ -234,7 +216,7 @@ def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
 
 
 def test_an_h200_takes_what_public_rates_say_of_products_copies_and_collectives() -> None:
-    found = accept(measured("h200-accept"), [seen()], device("H200 SXM"), shipped=())
+    found = accept(measured("h200-accept"), [seen()], device_named("H200 SXM"), shipped=())
     parts = {part.part: part for _, one in found.units for part in one.parts if part.against}
     assert set(parts) == {"product", "copy", "all-reduce", "all-gather"}
     assert all(abs((part.ratio or 0) - 1) < 0.05 for part in parts.values())
@@ -243,7 +225,7 @@ def test_an_h200_takes_what_public_rates_say_of_products_copies_and_collectives(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "source"), [("H200 SXM", "h200-accept"), ("H100 SXM", "h100-devices")])
 def test_steps_and_attention_of_a_gpu_take_what_is_predicted_of_it(name: str, source: str) -> None:
-    found = accept(measured(source), [seen()], device(name), shipped=(), predicted=predicted_phase)
+    found = accept(measured(source), [seen()], device_named(name), shipped=(), predicted=predicted_phase)
     parts = [part for part in unit(found, "GPU 0").parts if "predicted" in str(part.against)]
     assert {"step", "update"} <= {part.part for part in parts} and unit(found, "GPU 0").verdict == "pass"
     assert all(0.9 < (part.ratio or 0) < 1.1 for part in parts)
@@ -268,7 +250,7 @@ def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
     node = NodeSeen(node="a")
     first = accept(rows, [node], shipped=SHIPPED)
     assert first.verdict == "cannot tell" and "Nothing to compare with yet" in advice(first)
-    earlier = [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(3)]
+    earlier = again(rows, 3)
     assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
     slower = [replace(one, seconds=1.5 * one.seconds) for one in rows]
     assert accept(slower, [node], shipped=SHIPPED, history=earlier).verdict == "slow"
@@ -278,41 +260,34 @@ def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
 
 def test_a_machine_on_which_the_promised_gpu_is_not_seen_does_not_pass() -> None:
     rows = [one for one in measured("h200-accept") if one.judged.kind == "cpu"]
-    earlier = [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(3)]
+    earlier = again(rows, 3)
     node = NodeSeen(node="a")
     assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
-    found = accept(rows, [node], device("H200 SXM"), shipped=SHIPPED, history=earlier)
+    found = accept(rows, [node], device_named("H200 SXM"), shipped=SHIPPED, history=earlier)
     assert found.verdict == unit(found, "GPU").verdict == "cannot tell" and unit(found, "host").verdict == "pass"
     assert advice(found) == "Cannot tell about GPU: no NVIDIA GPU is visible. Remove the cause and run it again."
-    worker = accept([], [node, seen("b")], device("H200 SXM"), shipped=SHIPPED)
+    worker = accept([], [node, seen("b")], device_named("H200 SXM"), shipped=SHIPPED)
     assert all(one.unit != "GPU" for _, one in worker.units), "a head without a GPU is none that lost it"
 
 
 def test_a_gpu_that_became_slower_is_slow_though_others_of_its_kind_are_as_slow() -> None:
-    earlier = [
-        replace(one, attempt_id=f"{one.attempt_id}{i}")
-        for one in measured("h200-accept", slower=0.92)
-        for i in range(4)
-    ]
+    earlier = again(measured("h200-accept", slower=0.92), 4)
     now = measured("h200-accept", slower=1.02)
     assert unit(accept(now, [seen()], shipped=SHIPPED), "GPU 0").verdict == "pass"
     found = accept(now, [seen()], shipped=SHIPPED, history=earlier)
-    assert unit(found, "GPU 0").verdict == "slow" and "own history" in " ".join(explanations(found))
+    assert unit(found, "GPU 0").verdict == "slow" and "own history" in explained(found)
 
 
-def test_a_node_that_was_lost_is_undecided_and_the_others_are_judged() -> None:
+def test_a_node_that_was_lost_and_a_unit_whose_trial_failed_are_undecided_and_the_others_are_judged() -> None:
     lost = NodeSeen(node="b", failures=(Condition("host", "the node was lost: it is dead"),))
     found = accept(measured("h200-devices"), [seen(), lost], shipped=SHIPPED)
     assert [node.verdict for node in found.nodes] == ["pass", "cannot tell"]
     assert advice(found).startswith("Cannot tell about b host: the node was lost: it is dead.")
     alone = accept([], [lost], shipped=SHIPPED)
     assert alone.verdict == "cannot tell" and "verdict" in render(listing_of(alone), "text")
-
-
-def test_a_trial_that_failed_leaves_the_unit_open() -> None:
-    node = replace(seen(), failures=(Condition("GPU 0", "attention ended as error: CUDA error"),))
-    found = accept(measured("h200-devices"), [node], shipped=SHIPPED)
-    assert unit(found, "GPU 0").verdict == "cannot tell" and "CUDA error" in " ".join(explanations(found))
+    failed = replace(seen(), failures=(Condition("GPU 0", "attention ended as error: CUDA error"),))
+    found = accept(measured("h200-devices"), [failed], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "cannot tell" and "CUDA error" in explained(found)
 
 
 def test_every_line_has_what_was_measured_and_what_is_expected(tmp_path: Path) -> None:
@@ -327,12 +302,10 @@ def test_every_line_has_what_was_measured_and_what_is_expected(tmp_path: Path) -
     assert {name_of(part) for _, one in found.units for part in one.parts} == set(frame.index)
 
 
-@pytest.mark.parametrize(("name", "begins"), [("h100-accept", "Pass: as fast as H100 SXM"), ("h200-accept", "Cannot")])
-def test_the_report_of_a_store_answers_whether_the_machine_is_as_fast_as_one_of_its_kind(
-    name: str, begins: str
-) -> None:
-    content = content_of(name)
-    assert content.question == "Is this machine as fast as one of its kind?" and content.headline.startswith(begins)
+def test_the_report_of_a_store_answers_whether_the_machine_is_as_fast_as_one_of_its_kind() -> None:
+    content = content_of("h100-accept")
+    assert content.question == "Is this machine as fast as one of its kind?"
+    assert content.headline.startswith("Pass: as fast as H100 SXM")
 
 
 def test_the_page_fits_a_phone(tmp_path: Path) -> None:
@@ -341,7 +314,7 @@ def test_the_page_fits_a_phone(tmp_path: Path) -> None:
 
 
 def test_simulated_machines_pass_and_a_tenth_slower_is_seldom_missed() -> None:
-    runs = 60
+    runs = 30
     for machines in (1, 3):
         as_they_are = verdicts(Case(machines=machines), runs)
         slower = verdicts(Case(machines=machines, slower=0.1), runs)
@@ -351,7 +324,7 @@ def test_simulated_machines_pass_and_a_tenth_slower_is_seldom_missed() -> None:
 
 
 def test_of_simulated_nodes_the_slow_one_is_named_and_hardly_ever_another() -> None:
-    runs = 40
+    runs = 20
     for machines, nodes, least in ((0, 2, 0.2), (0, 4, 0.9), (3, 2, 0.95), (3, 4, 0.95)):
         found = verdicts(Case(machines=machines, nodes=nodes, slower=0.1), runs)
         assert found["slow"] >= least * runs and found["other"] <= 0.1 * runs, (machines, nodes, found)
@@ -360,7 +333,7 @@ def test_of_simulated_nodes_the_slow_one_is_named_and_hardly_ever_another() -> N
 
 @pytest.mark.slow
 def test_a_step_and_attention_alone_are_expected_to_take_what_a_plan_predicts() -> None:
-    gpu = device("A100 SXM 80GB")
+    gpu = device_named("A100 SXM 80GB")
     for trial in load_sweep("accept").grids["gpu"]:
         name = trial_id(trial.config)
         phases = ("forward", "backward") if "attention" in trial.workloads else ("step",)

@@ -110,16 +110,12 @@ def test_what_is_not_stated_is_varied_and_said() -> None:
     assert any("torch.compile not stated" in text for text in found.varied)
 
 
-EIGHT_BILLION = ("--model", "llama-3.1-8b", "--context", "8192", "--tokens/s")
-
-
 def test_where_a_step_fits_by_checkpointing_alone_the_audit_assumes_it_as_fits_does() -> None:
-    asked = [*EIGHT_BILLION, "6000", "--gpus", "H100"]
+    asked = ["--model", "llama-3.1-8b", "--context", "8192", "--tokens/s", "6000", "--gpus", "H100"]
     done = answer_here("audit", *asked)
-    fit = json.loads(answer_here("fits", "llama-3.1-8b", "--context", "8192", "--for", "H100", "--method", "full",
-                                 "--format", "json").stdout)["fits"][0]  # fmt: skip
-    plain = json.loads(answer_here("fits", "llama-3.1-8b", "--context", "8192", "--for", "H100", "--method", "full",
-                                   "--set", "checkpointing=none", "--format", "json").stdout)["fits"][0]  # fmt: skip
+    fits = ("fits", "llama-3.1-8b", "--context", "8192", "--for", "H100", "--method", "full", "--format", "json")
+    fit, plain = (json.loads(answer_here(*fits, *more).stdout)["fits"][0]
+                  for more in ((), ("--set", "checkpointing=none")))  # fmt: skip
     assert (fit["checkpointing"], plain["fits"]) == ("block", False)
     verdict, _, subject, assumed, *_ = done.stdout.splitlines()
     assert verdict.startswith("possible: ")
@@ -182,12 +178,13 @@ def test_a_table_is_many_claims_and_one_that_cannot_be_closes_the_gate(tmp_path:
     path.write_text("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,7000\ntheirs,8B,8xH100,2048,70000\n")
     done = answer_here("audit", path)
     assert done.returncode == 1 and "2 claims: 1 cannot tell, 1 impossible" in done.stdout, done.stderr
-    path.write_text("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,fast\n")
-    wrong = answer_here("audit", path)
-    assert wrong.returncode == 2 and f"{path}, line 2: tokens/s/gpu fast: write a number" in wrong.stderr
-    path.write_text("model,gpus,tokens/s\n8B,H100,1\n8B,H1000,1\n")
-    wrong = answer_here("audit", path)
-    assert wrong.returncode == 2 and f"{path}, line 3: --gpus H1000: no such device" in wrong.stderr
+    for table, said in (
+        ("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,fast\n", "2: tokens/s/gpu fast: write a number"),
+        ("model,gpus,tokens/s\n8B,H100,1\n8B,H1000,1\n", "3: --gpus H1000: no such device"),
+    ):
+        path.write_text(table)
+        wrong = answer_here("audit", path)
+        assert wrong.returncode == 2 and f"{path}, line {said}" in wrong.stderr
 
 
 def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> None:
@@ -202,9 +199,9 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     assert beyond_a_screen(page, 390) == []
 
 
-@pytest.fixture(scope="module", params=[3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
 def honest(request: pytest.FixtureRequest) -> list[Case]:
-    """Every third public row, or all."""
+    """Every fourth public row, or all."""
     claims = [claim_of(row) for row in read("honest.csv")[:: request.param]]
     answers, cases = asked_of(claims), []
     for claim in claims:
@@ -220,14 +217,12 @@ def times(claim: Claim, factor: float) -> Claim:
     return replace(claim, **changed, **({"step_seconds": claim.step_seconds / factor} if claim.step_seconds else {}))
 
 
-def test_public_rows_are_possible(honest: list[Case]) -> None:
-    assert [judged(case).verdict for case in honest] == ["possible"] * len(honest)
-
-
-@pytest.mark.parametrize("factor", [4.0, 1 / 3])
-def test_public_rows_with_a_factor_are_flagged(honest: list[Case], factor: float) -> None:
-    expected = {"impossible"} if factor > 1 else {"slow"}
-    assert {judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest} == expected
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "possible"), (4.0, "impossible"), (1 / 3, "slow")])
+def test_public_rows_are_possible_and_with_a_factor_are_flagged(
+    honest: list[Case], factor: float, verdict: str
+) -> None:
+    found = [judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest]
+    assert found == [verdict] * len(honest)
 
 
 def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: list[Case]) -> None:
@@ -236,7 +231,7 @@ def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: 
         rate = (case.claim.tokens_per_second_per_gpu or 0) * case.claim.count
         found = judged(replace(case, claim=replace(case.claim, tokens_per_second_per_gpu=rate)))
         assert "per node or per GPU" in [one.cause for one in found.explanations[:3]], case.claim
-    assert len(cases) >= 3
+    assert len(cases) >= 2
 
 
 @pytest.mark.slow

@@ -14,9 +14,8 @@ from lmsweep.trials.spec.errors import RequestError
 LLAMA = {"model": "llama-3.1-8b", "gpus": "8xH100", "context": "8192", "precision": "bf16"}
 
 
-@pytest.mark.parametrize(
-    ("column", "text", "field", "value"),
-    [
+def test_a_number_is_read_in_the_units_that_tables_have() -> None:
+    for column, text, field, value in (
         ("tokens/s", "58,000", "tokens_per_second", 58_000),
         ("Tokens/s/GPU", "7.25k", "tokens_per_second_per_gpu", 7250),
         ("step time", "1.2s", "step_seconds", 1.2),
@@ -25,42 +24,34 @@ LLAMA = {"model": "llama-3.1-8b", "gpus": "8xH100", "context": "8192", "precisio
         ("mfu", "104", "mfu", 1.04),
         ("TFLOPS", "420", "tflops", 4.2e14),
         ("gradient_accumulation_steps", "8", "accumulate", 8),
-    ],
-)
-def test_a_number_is_read_in_the_units_that_tables_have(column: str, text: str, field: str, value: float) -> None:
-    assert getattr(claim_of({column: text}), field) == pytest.approx(value)
+    ):
+        assert getattr(claim_of({column: text}), field) == pytest.approx(value), column
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "count"),
-    [
+def test_gpus_are_known_by_the_names_that_people_and_drivers_have() -> None:
+    for text, name, count in (
         ("8xH100", "H100 SXM", 8),
         ("NVIDIA H100 80GB HBM3", "H100 SXM", 1),
         ("4 x A100-SXM4-80GB", "A100 SXM 80GB", 4),
         ("A100 40GB", "A100 SXM 40GB", 1),
         ("MI300X", "MI300X", 1),
-    ],
-)
-def test_gpus_are_known_by_the_names_that_people_and_drivers_have(text: str, name: str, count: int) -> None:
-    claim = claim_of({"gpus": text})
-    assert (claim.device.name, claim.count) == (name, count)
+    ):
+        claim = claim_of({"gpus": text})
+        assert (claim.device.name, claim.count) == (name, count)
 
 
-@pytest.mark.parametrize(
-    ("name", "billions"),
-    [
-        ("meta-llama/Llama-3.1-8B-Instruct", 8.03),
-        ("Llama2-70b", 68.98),
-        ("Qwen/Qwen3-0.6B", 0.596),
-        ("gpt2", 0.124),
-        ("openai/gpt-oss-20b", 20.9),
-        ("d20", 0.561),
-        ("d768-f3072-l12-h12-gelu-tied-v50257", 0.124),
-        ("13B", 13),
-    ],
-)
-def test_a_model_has_the_parameters_that_its_card_says(name: str, billions: float) -> None:
-    assert model_named(name).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+def test_a_model_has_the_parameters_that_its_card_says() -> None:
+    billions = {
+        "meta-llama/Llama-3.1-8B-Instruct": 8.03,
+        "Llama2-70b": 68.98,
+        "Qwen/Qwen3-0.6B": 0.596,
+        "gpt2": 0.124,
+        "openai/gpt-oss-20b": 20.9,
+        "d20": 0.561,
+        "d768-f3072-l12-h12-gelu-tied-v50257": 0.124,
+        "13B": 13,
+    }
+    assert {name: model_named(name).parameters / 1e9 for name in billions} == pytest.approx(billions, rel=0.01)
 
 
 def test_a_configuration_of_the_hub_is_a_model() -> None:
@@ -69,28 +60,27 @@ def test_a_configuration_of_the_hub_is_a_model() -> None:
     assert (by_file.size, by_file.vocab_size) == (by_name.size, by_name.vocab_size)
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        ({"model": "lama-3.1-8b"}, "--model lama-3.1-8b: no such model; did you mean llama-3.1-8b?"),
-        ({"gpus": "8"}, "--gpus 8: what GPU? Write 8xH100"),
-        ({"context": "8z"}, "context 8z: write the tokens of a sequence, such as 8192 or 8k"),
-        ({"tokens/s": "fast"}, "tokens/s fast: write a number, such as 58000 or 58k"),
-        ({"tokens/s": "0"}, "tokens per second is 0; it must be a number above 0"),
-        ({"batch": "0"}, "--batch is 0; it must be at least 1"),
-        ({"method": "lorra"}, "--method lorra: no such method; did you mean lora?"),
-        ({"tokens/z": "1"}, "no claim has a column tokens/z; did you mean tokens/s?"),
-        ({"step time": "soon"}, "step_time soon: write a time, such as 1.2s or 350ms"),
-    ],
-)
-def test_a_wrong_claim_is_one_sentence_with_what_to_write(texts: dict[str, str], message: str) -> None:
-    with pytest.raises(RequestError, match=f"^{re.escape(message)}"):
-        _read(texts)
+WRONG = {
+    ("model", "lama-3.1-8b"): "--model lama-3.1-8b: no such model; did you mean llama-3.1-8b?",
+    ("gpus", "8"): "--gpus 8: what GPU? Write 8xH100",
+    ("context", "8z"): "context 8z: write the tokens of a sequence, such as 8192 or 8k",
+    ("tokens/s", "fast"): "tokens/s fast: write a number, such as 58000 or 58k",
+    ("tokens/s", "0"): "tokens per second is 0; it must be a number above 0",
+    ("batch", "0"): "--batch is 0; it must be at least 1",
+    ("method", "lorra"): "--method lorra: no such method; did you mean lora?",
+    ("tokens/z", "1"): "no claim has a column tokens/z; did you mean tokens/s?",
+    ("step time", "soon"): "step_time soon: write a time, such as 1.2s or 350ms",
+}
 
 
-def _read(texts: dict[str, str]) -> object:
-    claim = claim_of(texts)
-    return claim.shape, claim.device if claim.gpus else None
+def test_a_wrong_claim_is_one_sentence_with_what_to_write() -> None:
+    def read(texts: dict[str, str]) -> object:
+        claim = claim_of(texts)
+        return claim.shape, claim.device if claim.gpus else None
+
+    for (column, text), message in WRONG.items():
+        with pytest.raises(RequestError, match=f"^{re.escape(message)}"):
+            read({column: text})
 
 
 def test_what_is_missing_is_named() -> None:
@@ -132,14 +122,11 @@ def test_adapters_leave_out_the_gradients_of_weights() -> None:
     assert 1.4 < least_seconds(full) / least_seconds(lora) < 1.5
 
 
-@pytest.mark.parametrize(
-    ("rate", "flops", "convention"),
-    [(33024, 1077, "window"), (16640, 452, "no gate"), (5630, 153, "no gate")],
-)
-def test_what_megatron_bridge_counts_for_gpt_oss_is_a_usual_count(rate: int, flops: int, convention: str) -> None:
-    claim = claim_of({"model": "openai/gpt-oss-120b", "gpus": "H100", "context": "4096", "tokens/s": str(rate)})
-    counts = {one.name: one.flops for one in conventions(claim)}
-    assert counts[convention] == pytest.approx(flops * 1e12 / rate, rel=0.015)
+def test_what_megatron_bridge_counts_for_gpt_oss_is_a_usual_count() -> None:
+    for rate, flops, convention in ((33024, 1077, "window"), (16640, 452, "no gate"), (5630, 153, "no gate")):
+        claim = claim_of({"model": "openai/gpt-oss-120b", "gpus": "H100", "context": "4096", "tokens/s": str(rate)})
+        counts = {one.name: one.flops for one in conventions(claim)}
+        assert counts[convention] == pytest.approx(flops * 1e12 / rate, rel=0.015)
 
 
 def test_a_model_stored_in_four_bits_can_be_sharded() -> None:

@@ -17,11 +17,6 @@ ROWS = {"seed0": (9, 118), "seed1": (7, 122), "seed2": (10, 344), "seed3": (11, 
 """Source -> its tables and its numbers."""
 
 
-@pytest.fixture(scope="module")
-def frame() -> pd.DataFrame:
-    return published()
-
-
 def one(frame: pd.DataFrame, **fields: Any) -> pd.Series:
     for name, value in fields.items():
         frame = frame[frame[name] == value]
@@ -29,35 +24,27 @@ def one(frame: pd.DataFrame, **fields: Any) -> pd.Series:
     return frame.iloc[0]
 
 
-def tables_of(frame: pd.DataFrame, caveat: str) -> set[tuple[str, str]]:
-    return set(zip(frame["source"][frame[caveat]], frame["table"][frame[caveat]], strict=True))
-
-
-def test_every_number_of_every_table_is_there(frame: pd.DataFrame):
+def test_every_number_of_every_table_is_there_in_si_units():
+    frame = published()
     tables, numbers = frame.groupby("source")["table"].nunique(), frame.groupby("source").size()
     assert {source: (tables[source], numbers[source]) for source in ROWS} == ROWS
     assert len(frame) == sum(count for _, count in ROWS.values()) == 1801
-
-
-@pytest.mark.parametrize(
-    ("fields", "value", "unit"),
-    [
+    logged = {"table": "run_log_small", "precision": "fp32", "phase": "forward"}
+    for fields, value, unit in (
         ({"source": "seed0", "table": "memory_full", "context_length": 512, "phase": "forward"}, 42.8e9, "B"),
         ({"table": "activation_size", "context_length": 128}, 4 * 128 * 2560 * 4, "B"),
         ({"table": "e2e_fp32", "model": "xl", "phase": "forward_backward", "metric": "time"}, 0.161069, "s"),
-        ({"table": "run_log_small", "precision": "fp32", "phase": "forward", "metric": "mem_reserved"}, 47.73e9, "B"),
-        ({"table": "run_log_small", "precision": "fp32", "phase": "forward", "metric": "tokens_per_second"},
-         139487, "tokens/s"),
+        ({**logged, "metric": "mem_reserved"}, 47.73e9, "B"),
+        ({**logged, "metric": "tokens_per_second"}, 139487, "tokens/s"),
         ({"source": "seed2", "table": "mixed_precision_accumulation", "label": "float16"}, 9.9531, "1"),
         ({"table": "transformer_compile", "phase": "step", "label": "vanilla / compiled"}, 1.13, "1"),
-    ],
-)  # fmt: skip
-def test_numbers_are_in_si_units(frame: pd.DataFrame, fields: dict[str, Any], value: float, unit: str):
-    row = one(frame, **fields)
-    assert row["value"] == pytest.approx(value, rel=1e-9) and row["unit"] == unit
+    ):
+        row = one(frame, **fields)
+        assert row["value"] == pytest.approx(value, rel=1e-9) and row["unit"] == unit
 
 
-def test_every_caveat_holds_of_as_many_numbers_of_each_source_as_its_page_says(frame: pd.DataFrame):
+def test_every_caveat_holds_of_as_many_numbers_of_each_source_as_its_page_says():
+    frame = published()
     found = {caveat: frame[frame[caveat]].groupby("source").size().to_dict() for caveat in CAVEATS}
     assert found == {
         "suspected_tf32": {"seed2": 120, "seed3": 56},
@@ -82,18 +69,20 @@ def test_every_caveat_holds_of_as_many_numbers_of_each_source_as_its_page_says(f
     assert [source for source in ROWS if f"### {source}" not in page] == []
 
 
-def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32(frame: pd.DataFrame):
+def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32():
+    frame = published()
     times = frame[(frame["metric"] == "time") & ~frame["backward_by_subtraction"] & (frame["workload"] == "timing")]
     small = one(times, table="run_log_small", precision="fp32", phase="forward")
     tokens = 64 * 256
     # Two FLOPs for each weight that a token meets (all but the embedding's), and attention's.
     needed = tokens * (2 * (128_625_408 - 768 * 10_000) + 12 * 4 * 256 * 768)
     assert needed / small["value"] > 1.7 * 19.5e12 and small["suspected_tf32"]
-    assert tables_of(frame, "suspected_tf32") == {
+    suspected = frame[frame["suspected_tf32"]]
+    assert set(zip(suspected["source"], suspected["table"], strict=True)) == {
         *(("seed2", name) for name in ("e2e_fp32", "e2e_no_warmup", "e2e_warmup1", "e2e_compiled")),
         *(("seed3", f"{kind}_{size}") for kind in ("run_log", "performance_comparison") for size in ("small", "large")),
     }
-    assert set(frame["precision"][frame["suspected_tf32"]]) == {"fp32"}
+    assert set(suspected["precision"]) == {"fp32"}
     assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
 
 

@@ -10,6 +10,8 @@ import yaml
 from tests.support.command import answer_here, lmsweep
 from tests.support.wheels import write_wheel
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
 MEASURE = """
 from lmsweep.trials.results.measurement import Measurement
 
@@ -21,13 +23,18 @@ def measure(bench):
 """
 
 
-@pytest.mark.slow
+def asked(folder: Path, workload: str = "mine:measure", *, budget: str | None = None, **fixed: object) -> list[object]:
+    """The command, without the releases, for a sweep of one trial."""
+    grid = {"workloads": [workload], "fixed": {"device": "cpu", **fixed}}
+    path = folder / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"name": "one", "grids": [grid]} | ({"budget": budget} if budget else {})))
+    words = ["bisect", path, "--package", "speedy", "--trust", "speedy", "--code", folder, "--store", folder / "store"]
+    return [*words, "--processes", "1"]
+
+
 def test_bisect_measures_nothing_if_an_end_cannot_be_installed(wheels: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MEASURE)
-    grid = {"workloads": ["mine:measure"], "fixed": {"device": "cpu"}}
-    (tmp_path / "size.yaml").write_text(yaml.safe_dump({"name": "size", "grids": [grid]}))
-    words = ["bisect", tmp_path / "size.yaml", "--package", "speedy", "--trust", "speedy", "--code", tmp_path]
-    done = answer_here(*words, "--store", tmp_path / "store", "--good", "9.9", "--bad", "1.0")
+    done = answer_here(*asked(tmp_path), "--good", "9.9", "--bad", "1.0")
     assert done.returncode == 2 and "[1/" not in done.stdout
     said = done.stderr.splitlines()[-1]
     assert said.startswith("lmsweep: speedy==9.9 is an end of the search: the environment speedy==9.9 cannot be made: ")
@@ -35,17 +42,11 @@ def test_bisect_measures_nothing_if_an_end_cannot_be_installed(wheels: Path, tmp
     assert not list((tmp_path / "store").rglob("*.parquet"))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: Path, tmp_path: Path) -> None:
     for version, size in (("1.1", 1000), ("1.2", 1500)):
         write_wheel(wheels, "speedy", version, f"SIZE = {size}\n")
     (tmp_path / "mine.py").write_text(MEASURE)
-    sweep = tmp_path / "size.yaml"
-    grid = {"workloads": ["mine:measure"], "fixed": {"device": "cpu"}}
-    sweep.write_text(yaml.safe_dump({"name": "size", "budget": "1s", "grids": [grid]}))  # of one run, not of a search
-    words = ["bisect", sweep, "--package", "speedy", "--trust", "speedy", "--code", tmp_path, "--processes", "1"]
-    words += ["--store", tmp_path / "store"]
+    words = asked(tmp_path, budget="1s")  # of one run, not of a search
     done = lmsweep(*words, "--good", "1.0", "--bad", "1.2")  # and those that the index has between: not 2.0
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The change came with speedy==1.2, after speedy==1.1: 1.5x, more." in done.stdout
@@ -82,20 +83,13 @@ class Net(nn.Module):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_bisect_explains_the_change_by_its_part_of_the_model(wheels: Path, tmp_path: Path) -> None:
     for version, size in (("3.0", 1), ("3.1", 1), ("3.2", 60)):
         write_wheel(wheels, "speedy", version, f"SIZE = {size}\n")
     (tmp_path / "net.py").write_text(NET)
     model = {"name": "net", "call": "net.py:Net", "d_model": 256, "blocks": "blocks"}
-    fixed = {"model": model, "device": "cpu", "vocab_size": 64, "context_length": 64, "batch_size": 8}
-    grids = [{"workloads": ["timing"], "fixed": fixed}]
-    (tmp_path / "net.yaml").write_text(yaml.safe_dump({"name": "net", "grids": grids}))
-    words = ["bisect", tmp_path / "net.yaml", "--package", "speedy", "--trust", "speedy", "--code", tmp_path]
-    words += ["--processes", "1", "--store", tmp_path / "store", "--releases", "3.0,3.1,3.2", "--explain"]
-    words += ["--value", "step.time"]
-    done = lmsweep(*words)
+    words = asked(tmp_path, "timing", model=model, vocab_size=64, context_length=64, batch_size=8)
+    done = lmsweep(*words, "--releases", "3.0,3.1,3.2", "--explain", "--value", "step.time")
     assert done.returncode == 0, done.stdout + done.stderr
     if "on a busy machine" in done.stdout and "The change came with" not in done.stdout:
         pytest.skip("the host is too busy to tell releases apart")

@@ -44,15 +44,6 @@ class Bias(Net):
         return functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=self.bias)[:, 0]
 
 
-class Table(Net):
-    """Positions: there may be too few."""
-    def __init__(self, vocab_size, rows):
-        super().__init__(vocab_size)
-        self.positions = nn.Embedding(rows, 16)
-    def change(self, x, tokens):
-        return x + self.positions(torch.arange(tokens.shape[1]))
-
-
 class Fixed(Net):
     """Code for one shape of the batch."""
     def __init__(self, vocab_size, batch=None, context=None, multiple=1):
@@ -84,20 +75,6 @@ class Remembers(Net):
         return x
 
 
-class NoBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-    @staticmethod
-    def backward(ctx, gradient):
-        raise NotImplementedError("not written yet")
-
-
-class OnlyForward(Net):
-    def change(self, x, tokens):
-        return NoBackward.apply(x)
-
-
 class WrongGradient(Net):
     def change(self, x, tokens):
         y = torch.exp(x)
@@ -105,26 +82,11 @@ class WrongGradient(Net):
         return y
 
 
-class Wide(Net):
-    """A tensor in float32, which products with bfloat16 refuse."""
-    def change(self, x, tokens):
-        return x @ torch.eye(16, dtype=torch.float32)
-
-
-class Pooled(Net):
-    def forward(self, tokens):
-        return super().forward(tokens).mean(1)
-
-
 def loss_of_any(logits, targets):
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 def loss_of_context(logits, targets):
     return functional.cross_entropy(logits.view(-1, 24, 50).flatten(0, 1), targets.view(-1, 24).flatten())
-
-def loss_of_each(logits, targets):
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-
 
 class Plain(torch.optim.Optimizer):
     def __init__(self, params, lr):
@@ -181,8 +143,6 @@ class Both:
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("Bias", {"context_length": 144, "model_args": '{"learned": false}'}),
-    ("Table", {"context_length": 144, "model_args": '{"rows": 144}'}),
-    ("Table", {"context_length": 144, "model_args": '{"rows": 136}'}),
     ("Fixed", {"model_args": '{"batch": 3}'}),
     ("Fixed", {"model_args": '{"batch": 2}'}),
     ("Fixed", {"context_length": 144, "model_args": '{"context": 144}'}),
@@ -195,30 +155,13 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("Remembers", {"model_args": '{"detached": true}'}),
     ("Remembers", {"model_args": '{"detached": false}'}),
     ("Remembers", {"model_args": '{"detached": false}', "mode": "train_forward"}),
-    ("OnlyForward", {}),
-    ("OnlyForward", {"mode": "train_forward"}),
     ("WrongGradient", {}),
-    ("Wide", {}),
-    ("Wide", {"precision": "bf16"}),
-    ("Wide", {"precision": "bf16_pure"}),
-    ("Pooled", {}),
     ("Net", {"precision": "fp16"}),
-    ("Net", {"zero_grad": "before_backward", "optimizer": "sgd"}),
 ]
-PARTS: list[tuple[str, str, dict[str, Any]]] = [
-    ("loss", "loss_of_any", {}),
-    ("loss", "loss_of_context", {}),
-    ("loss", "loss_of_context", {"context_length": 16}),
-    ("loss", "loss_of_each", {}),
-    ("optimizer", "Plain", {}),
-    ("optimizer", "Scheduled", {}),
-    ("optimizer", "Closure", {}),
-    ("optimizer", "Matrices", {}),
-    ("optimizer", "RefusesVectors", {}),
-    ("optimizer", "Ranks", {}),
-    ("optimizer", "split", {}),
-]
-CASES = [("model_code", name, fields) for name, fields in MODELS] + PARTS
+LOSSES = [("loss_of_any", {}), ("loss_of_context", {}), ("loss_of_context", {"context_length": 16})]
+OPTIMIZERS = [(name, {}) for name in ["Plain", "Scheduled", "Closure", "Matrices", "RefusesVectors", "Ranks", "split"]]
+KINDS = {"model_code": MODELS, "loss": LOSSES, "optimizer": OPTIMIZERS}
+CASES = [(kind, *case) for kind, cases in KINDS.items() for case in cases]
 FEW = ("Bias", "Norm", "Remembers", "Scheduled", "loss_of_context")
 
 
@@ -231,6 +174,16 @@ def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:
     return wrong, [row.error for row in rows if row.status != Status.OK]
 
 
+def trial_of(folder: Path, field: str, name: str, **fields: Any) -> Trial:
+    """A trial of a part of the user's code: of a model, or of ours with a loss or an optimizer."""
+    (folder / "mine.py").write_text(CODE)
+    usual = {"vocab_size": 50, "context_length": 24, "batch_size": 3, "warmup_steps": 1, "measure_steps": 2}
+    ours = {"d_model": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+    size = {"model": "own", "loss": "cross_entropy"} if field == "model_code" else ours
+    config = TrialConfig(**(usual | size | {field: f"mine:{name}"} | fields))
+    return Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(folder))
+
+
 @pytest.mark.parametrize(
     ("field", "name", "fields"),
     [
@@ -241,13 +194,7 @@ def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:
 def test_check_calls_wrong_what_fails_in_a_trial_and_nothing_else(
     field: str, name: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:
-    (tmp_path / "mine.py").write_text(CODE)
-    usual = {"vocab_size": 50, "context_length": 24, "batch_size": 3, "warmup_steps": 1, "measure_steps": 2}
-    size = {"model": "own"} if field == "model_code" else {"d_model": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    loss = {"loss": "cross_entropy"} if field == "model_code" else {}
-    config = TrialConfig(**(usual | size | loss | {field: f"mine:{name}"} | fields))
-    trial = Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(tmp_path))
-    wrong, errors = in_clean_process(check_and_run, trial)
+    wrong, errors = in_clean_process(check_and_run, trial_of(tmp_path, field, name, **fields))
     assert bool(wrong) == bool(errors), (wrong, errors)
 
 
@@ -263,10 +210,6 @@ MATRICES = "it takes only matrices, and is given other weights too: name a funct
     ],
 )
 def test_an_optimizer_that_one_process_cannot_call_says_what_to_write(name: str, words: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(CODE)
-    size: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2, "context_length": 8}
-    config = TrialConfig(**size, vocab_size=50, optimizer=f"mine:{name}", warmup_steps=1, measure_steps=2)
-    trial = Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(tmp_path))
-    (wrong,), (error,) = in_clean_process(check_and_run, trial)
+    (wrong,), (error,) = in_clean_process(check_and_run, trial_of(tmp_path, "optimizer", name))
     assert wrong.startswith("mine.py:") and words in wrong
     assert error is not None and error.splitlines()[0] == wrong

@@ -18,15 +18,13 @@ from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import Attempts, samples
 
 SWEEP = str(Path(__file__).with_name("references.yaml"))
-SETS = ("h200-end-to-end", "h200-attention", "h200-memory", "h200-x2-ddp", "h200-profile")
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One store with the results of several reference sets."""
     store = tmp_path_factory.mktemp("references")
-    for name in SETS:
+    for name in ("h200-end-to-end", "h200-attention", "h200-memory", "h200-x2-ddp", "h200-profile"):
         for table in (ROOT / "analysis/reference" / name).iterdir():
             (store / table.name).mkdir(exist_ok=True)
             shutil.copy(table / f"{table.name}.parquet", store / table.name / f"{name}.parquet")
@@ -45,26 +43,24 @@ def folder(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_problem_has_its_grids_in_the_packaged_sweeps_and_no_grid_is_of_no_problem() -> None:
-    for name in ("cs336-2026", "cs336-2026-tiny"):
-        assert list(PROBLEMS) == list(load_sweep(name).grids)
-
-
-def test_a_problem_is_written_in_three_languages_with_its_conditions_and_flags(folder: Path) -> None:
+def test_a_problem_is_written_in_three_languages_with_its_conditions_its_flags_and_its_figures(folder: Path) -> None:
     for suffix in ("md", "tex", "typ"):
         text = (folder / f"benchmarking_mixed_precision.{suffix}").read_text("utf-8")
         plain = text.replace("\\", "")
         assert "Full vs reduced precision" in text and "NVIDIA H200" in text, suffix
         assert "device_name" in plain and "host_bound: The CPU launched work too slowly" in plain, suffix
         assert "figures/benchmarking_mixed_precision-precisions." in text, suffix
-
-
-def test_every_figure_that_a_document_includes_is_there_as_png_and_svg(folder: Path) -> None:
+    assert len(list((folder / "figures").iterdir())) == 4
     for path in folder.glob("*_*.md"):
         for name in re.findall(r"\]\((figures/[^)]+)\)", path.read_text("utf-8")):
-            assert (folder / name).read_bytes().startswith(PNG)
+            assert (folder / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
             assert "<svg" in (folder / name).with_suffix(".svg").read_text("utf-8")
-    assert len(list((folder / "figures").iterdir())) == 4
+    for path in folder.glob("*.tex"):
+        text = re.sub(r"(?<!\\)%.*", "", path.read_text("utf-8"))
+        opened, closed = (re.findall(rf"\\{word}\{{(\w+)\}}", text) for word in ("begin", "end"))
+        assert sorted(opened) == sorted(closed) and text.count("{") == text.count("}"), path.name
+        without_paths = re.sub(r"\\(includegraphics(\[[^]]*\])?|input)\{[^}]*\}", "", text)
+        assert not re.search(r"(?<!\\)[_#]", without_paths), path.name
 
 
 def test_the_index_names_what_is_missing_and_the_command_that_measures_it(folder: Path) -> None:
@@ -73,16 +69,6 @@ def test_the_index_names_what_is_missing_and_the_command_that_measures_it(folder
     assert "| 0 | 0 | 0 of 1 measured, 1 missing |" in index
     assert re.findall(r"^    lmsweep run .*$", index, flags=re.MULTILINE)[0].endswith(" --grid leaderboard")
     assert "benchmarking_mixed_precision: no table dtypes-toy: the store has no such results" in index
-
-
-def test_latex_closes_what_it_opens_and_escapes_what_is_special(folder: Path) -> None:
-    for path in folder.glob("*.tex"):
-        text = re.sub(r"(?<!\\)%.*", "", path.read_text("utf-8"))
-        opened, closed = (re.findall(rf"\\{word}\{{(\w+)\}}", text) for word in ("begin", "end"))
-        assert sorted(opened) == sorted(closed), path.name
-        assert text.count("{") == text.count("}"), path.name
-        without_paths = re.sub(r"\\(includegraphics(\[[^]]*\])?|input)\{[^}]*\}", "", text)
-        assert not re.search(r"(?<!\\)[_#]", without_paths), path.name
 
 
 def test_the_readers_own_document_is_written_once_and_includes_every_problem(folder: Path, store: Path) -> None:
@@ -94,8 +80,7 @@ def test_the_readers_own_document_is_written_once_and_includes_every_problem(fol
     assert (folder / "writeup.typ").read_text("utf-8") == "my answers"
 
 
-def test_the_users_code_appears_beside_what_it_stands_in_for(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_the_users_code_appears_beside_what_it_stands_in_for(attempts: Attempts) -> None:
     trials = load_sweep(SWEEP).grids["pytorch_attention"]
     ours = trials[0].config
     mine = replace(ours, attention="mine.flash:Flash", attention_args='{"tile":64}')
@@ -110,8 +95,7 @@ def test_the_users_code_appears_beside_what_it_stands_in_for(tmp_path: Path) -> 
     assert len(found.lacking) == 19 and "attention: d_model 16, context_length 1024: missing" in found.lacking
 
 
-def test_a_model_of_the_users_stands_in_for_any_size(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_a_model_of_the_users_stands_in_for_any_size(attempts: Attempts) -> None:
     trials = load_sweep(SWEEP).grids["benchmarking_mixed_precision"]
     mine = replace(trials[0].config, model="GPT", model_code="mine.model:GPT", d_model=96, num_layers=3, vocab_size=50)
     for measured in (mine, replace(mine, precision="fp16")):
@@ -119,17 +103,14 @@ def test_a_model_of_the_users_stands_in_for_any_size(tmp_path: Path) -> None:
     assert list(rows_of_trials(load(attempts.store), trials)["precision"]) == ["tf32"]
 
 
-def test_a_failure_is_counted_by_its_status_and_not_as_missing(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_a_failure_is_counted_by_its_status_and_not_as_missing(attempts: Attempts) -> None:
     trials = load_sweep(SWEEP).grids["leaderboard"]
     attempts.failed(trials[0].config, "oom", workload="ddp")
     found = found_in(load(attempts.store), trials)
-    assert (found.ok, found.failed, found.missing) == (0, {"oom": 1}, 0)
-    assert found.lacking == ("ddp: the trial: oom",)
+    assert (found.ok, found.failed, found.missing, found.lacking) == (0, {"oom": 1}, 0, ("ddp: the trial: oom",))
 
 
-def test_what_no_device_supports_has_its_reason_and_is_not_missing(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_what_no_device_supports_has_its_reason_and_is_not_missing(attempts: Attempts, tmp_path: Path) -> None:
     trials = load_sweep("cs336-2026").grids["distributed_communication_single_node"]
     six = [trial.config for trial in trials if trial.config.world_size == 6]
     attempts.ok(trials[0].config, {"collective.time": samples(0.01, 1e-4)}, workload="collectives")
@@ -144,7 +125,11 @@ def test_what_no_device_supports_has_its_reason_and_is_not_missing(tmp_path: Pat
     assert page.count(": unsupported (world_size 6 needs 6 GPUs)") == 4
 
 
-def test_a_sweep_without_problems_is_refused_with_their_names(store: Path, tmp_path: Path) -> None:
+def test_every_problem_has_its_grids_in_the_packaged_sweeps_and_another_sweep_is_refused_with_their_names(
+    store: Path, tmp_path: Path
+) -> None:
+    for name in ("cs336-2026", "cs336-2026-tiny"):
+        assert list(PROBLEMS) == list(load_sweep(name).grids)
     request = Request(store=str(store), folder=tmp_path / "new", grids={"mine": ()}, command=str)
     with pytest.raises(RequestError, match=r"give `name: PROBLEM` to a grid, one of: benchmarking_script"):
         write(request)
@@ -165,8 +150,9 @@ def test_every_problem_of_the_tiny_sweep_is_measured_and_written_and_typst_takes
     assert typst.compile(str(folder / "writeup.typ")).startswith(b"%PDF")
 
 
-def test_export_replaces_only_what_it_has_written_and_follows_no_link(store: Path, tmp_path: Path) -> None:
-    words = ("export", SWEEP, store, "--grid", "leaderboard", "-o")
+def test_export_replaces_only_what_it_has_written_and_follows_no_link(attempts: Attempts, tmp_path: Path) -> None:
+    attempts.ok(load_sweep(SWEEP).grids["leaderboard"][0].config, {"step.time": samples(0.01, 1e-4)}, workload="ddp")
+    words = ("export", SWEEP, attempts.store.location, "--grid", "leaderboard", "-o")
     documents, linked, figures, late = (tmp_path / name for name in ("documents", "linked", "figures", "late"))
     for folder in (documents, linked, figures):
         folder.mkdir()

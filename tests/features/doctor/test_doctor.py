@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -24,21 +23,10 @@ from lmsweep.trials.machine import cgroups
 from tests.support.command import answer_here, lmsweep, lmsweep_here
 
 HEALTHY = GpuState(
-    name="NVIDIA H200",
-    driver_version="580.1",
-    memory=150_000_000_000,
-    memory_used=600_000_000,
-    processes=0,
-    utilization=0,
-    temperature=35,
-    slowdown_temperature=87,
-    power_limit=700.0,
-    default_power_limit=700.0,
-    persistent=True,
-    partitioned=False,
-    ecc=True,
-    uncorrected_errors=0,
-)
+    name="NVIDIA H200", driver_version="580.1", memory=150_000_000_000, memory_used=600_000_000, processes=0,
+    utilization=0, temperature=35, slowdown_temperature=87, power_limit=700.0, default_power_limit=700.0,
+    persistent=True, partitioned=False, ecc=True, uncorrected_errors=0,
+)  # fmt: skip
 
 
 def by_check(findings: Iterator[Found]) -> dict[str, Found]:
@@ -68,9 +56,9 @@ def test_a_machine_without_nvidias_driver_says_so_and_a_gpu_that_it_hides_is_a_w
     assert only.advice and only.advice.startswith("The machine has 1: install or repair NVIDIA's driver")
 
 
-@pytest.mark.parametrize(
-    ("change", "check"),
-    [
+def test_each_wrong_state_of_a_gpu_gets_its_own_advice():
+    assert [one.check for one in machine_checks.gpu_findings(HEALTHY) if one.advice] == []
+    for change, check in (
         ({"processes": 2}, "other processes"),
         ({"utilization": 80}, "other processes"),
         ({"partitioned": True}, "MIG"),
@@ -79,11 +67,9 @@ def test_a_machine_without_nvidias_driver_says_so_and_a_gpu_that_it_hides_is_a_w
         ({"power_limit": 500.0}, "power limit"),
         ({"ecc": False}, "ECC"),
         ({"uncorrected_errors": 3}, "ECC"),
-    ],
-)
-def test_each_wrong_state_of_a_gpu_gets_its_own_advice(change, check):
-    assert [one.check for one in machine_checks.gpu_findings(HEALTHY) if one.advice] == []
-    assert [one.check for one in machine_checks.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
+    ):
+        found = machine_checks.gpu_findings(replace(HEALTHY, **change))
+        assert [one.check for one in found if one.advice] == [check]
 
 
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
@@ -107,22 +93,18 @@ def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
 
 
 def test_variable_clocks_are_found(tmp_path, monkeypatch):
-    def governor(word: str) -> Found:
-        for core in ("cpu0", "cpu1"):
-            folder = tmp_path / core / "cpufreq"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "scaling_governor").write_text(f"{word}\n")
-        return by_check(examination.clocks())["frequency governor"]
+    def advice(check: str, file: str, content: str) -> str | None:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"{content}\n")
+        return by_check(examination.clocks())[check].advice
 
     monkeypatch.setattr(examination, "SYSTEM", tmp_path)
     assert by_check(examination.clocks())["frequency governor"].finding.startswith("unknown")
-    assert governor("powersave").advice
-    assert governor("performance").advice is None
-    (tmp_path / "intel_pstate").mkdir()
-    (tmp_path / "intel_pstate" / "no_turbo").write_text("0\n")
-    assert by_check(examination.clocks())["turbo"].advice
-    (tmp_path / "intel_pstate" / "no_turbo").write_text("1\n")
-    assert by_check(examination.clocks())["turbo"].advice is None
+    for check, file, wrong, right in (
+        ("frequency governor", "cpu0/cpufreq/scaling_governor", "powersave", "performance"),
+        ("turbo", "intel_pstate/no_turbo", "0", "1"),
+    ):
+        assert advice(check, file, wrong) and advice(check, file, right) is None
 
 
 def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
@@ -153,18 +135,15 @@ def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
     assert "RAY_AUTH_MODE=token" in (token.advice or "")
 
 
-@pytest.mark.parametrize(
-    ("counts", "found", "advice"),
-    [
+def test_gpus_that_ray_counts_and_no_trial_can_use_are_a_failure() -> None:
+    for counts, found, advice in (
         ((2, 0, 0, "NVML: no driver"), "Ray counts 2, NVIDIA's driver 0 (NVML: no driver), torch", "--num-gpus=0"),
         ((2, 1, 1, None), "Ray counts 2, NVIDIA's driver 1, torch can use 1", "--num-gpus=1"),
         ((2, 2, 0, None), "Ray counts 2, NVIDIA's driver 2, torch can use 0", "Install a torch with CUDA"),
         ((2, 4, 1, None), "Ray counts 2, NVIDIA's driver 4, torch can use 1", "CUDA_VISIBLE_DEVICES of `ray start`"),
-    ],
-)
-def test_gpus_that_ray_counts_and_no_trial_can_use_are_a_failure(counts: Any, found: str, advice: str) -> None:
-    finding = examination.missing_gpus(*counts)
-    assert finding.state == "fails" and finding.finding.startswith(found) and advice in (finding.advice or "")
+    ):
+        finding = examination.missing_gpus(*counts)
+        assert finding.state == "fails" and finding.finding.startswith(found) and advice in (finding.advice or "")
 
 
 @pytest.mark.slow
@@ -192,6 +171,7 @@ def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatc
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])])
 def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
     """Nothing that answers, a web server, and one that speaks gRPC's protocol without being Ray."""
+    connections: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -202,7 +182,6 @@ def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
                     if greeting:
                         connections[-1].close()
 
-        connections: list[socket.socket] = []
         threading.Thread(target=answer, daemon=True).start()
         began = time.monotonic()
         done = lmsweep("doctor", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")

@@ -4,6 +4,7 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,44 +86,21 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     least, most = first["hours_between"]
     assert f"{first['hours']:,.3g} ({least:,.3g} to {most:,.3g})" in said
     assert "\nno price for RTX 4090: --price 'RTX 4090=DOLLARS' an hour\n" in said
-    alone = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--method", "full", "--price", "H100=2.5",
-                        "--set", "checkpointing=none")  # fmt: skip
+    alone = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--method", "full", "--price", "H100=2.5")
     assert "--price without --tokens" in alone.stderr
 
 
+FAST = Fit(
+    device_name="H100 SXM", gpus=2, method="lora", recipe="bf16; adapters, their state fp32", checkpointing="none",
+    batch=3, peak_bytes=2**30, budget_bytes=2**33, tokens_per_second=9000.0,
+    tokens_per_second_between=(8000.0, 10000.0), hours=31.25,
+)  # fmt: skip
+LARGE = Fit(
+    device_name="T4", gpus=1, method="full", recipe="bf16", checkpointing="block", batch=0, peak_bytes=2**34,
+    budget_bytes=2**33, remedy="H100 SXM",
+)  # fmt: skip
 ANSWER = json_values(
-    FitsOutput(
-        model="<tiny>",
-        context=64,
-        tokens=1e9,
-        assumed=["weights are in bfloat16"],
-        fits=[
-            Fit(
-                device_name="H100 SXM",
-                gpus=2,
-                method="lora",
-                recipe="bf16; adapters, their state fp32",
-                checkpointing="none",
-                batch=3,
-                peak_bytes=2**30,
-                budget_bytes=2**33,
-                tokens_per_second=9000.0,
-                tokens_per_second_between=(8000.0, 10000.0),
-                hours=31.25,
-            ),
-            Fit(
-                device_name="T4",
-                gpus=1,
-                method="full",
-                recipe="bf16",
-                checkpointing="block",
-                batch=0,
-                peak_bytes=2**34,
-                budget_bytes=2**33,
-                remedy="H100 SXM",
-            ),
-        ],
-    )
+    FitsOutput(model="<tiny>", context=64, tokens=1e9, assumed=["weights are in bfloat16"], fits=[FAST, LARGE])
 )
 
 
@@ -138,29 +116,29 @@ def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(tmp_path, 
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
 
 
+def page_of(folder: Path, **changes: Any) -> Path:
+    """The page of the answer, with other values in it."""
+    (folder / "fits.json").write_text(json.dumps({**ANSWER, **changes}))
+    done = answer_here("report", str(folder / "fits.json"), "-o", str(folder / "fits.html"))
+    assert done.returncode == 0, done.stderr
+    return folder / "fits.html"
+
+
 def test_with_prices_the_page_names_the_cheapest_and_the_fastest(tmp_path):
     """The buyer's question. Its table has the number of tokens and each price below it."""
     first = ANSWER["fits"][0] | {"dollars": 100.0, "dollars_between": (90.0, 113.0)}
     fast = first | {"device_name": "H200 SXM", "tokens_per_second": 18000.0, "hours": 15.6, "dollars": 156.0}
     fast |= {"tokens_per_second_between": (16000.0, 20000.0), "dollars_between": (140.0, 175.0)}
-    page = tmp_path / "fits.html"
-    for lines, words in (
-        ([first, fast], ("Cheapest: 2 × H100 SXM by lora", "$100. Fastest: 2 × H200 SXM by lora", "$156.")),
-        (
-            [first],
-            ("$100. It is the fastest, too.", "of training on 1,000,000,000 tokens; $1.60 an hour of one H100 SXM"),
-        ),
-    ):
-        (tmp_path / "fits.json").write_text(json.dumps(ANSWER | {"fits": lines}))
-        assert answer_here("report", str(tmp_path / "fits.json"), "-o", str(page)).returncode == 0
-        assert [one for one in words if one not in page.read_text()] == []
+    page = page_of(tmp_path, fits=[first, fast]).read_text()
+    assert "Cheapest: 2 × H100 SXM by lora" in page and "$100. Fastest: 2 × H200 SXM by lora" in page
+    page = page_of(tmp_path, fits=[first])
+    assert "$100. It is the fastest, too." in page.read_text()
+    assert "of training on 1,000,000,000 tokens; $1.60 an hour of one H100 SXM" in page.read_text()
     assert beyond_a_screen(page, 1168) == []
 
 
 def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
-    page = tmp_path / "fits.html"
-    (tmp_path / "fits.json").write_text(json.dumps(ANSWER))
-    assert answer_here("report", str(tmp_path / "fits.json"), "-o", str(page)).returncode == 0
+    page = page_of(tmp_path)
     assert beyond_a_screen(page, 390) == []
     assert {"weights" in one or "checkpointing" in one for one in beyond_a_screen(page, 1168)} <= {True}
 
@@ -170,29 +148,20 @@ def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     nothing = {"fits": None, "batch": None, "peak_bytes": None, "reason": reason, "missing_bytes": 0}
     nothing |= {"tokens_per_second": None, "tokens_per_second_between": None, "hours": None}
     lines = [one | nothing if one["method"] == "lora" else one for one in ANSWER["fits"]]
-    (tmp_path / "fits.json").write_text(json.dumps(ANSWER | {"fits": lines}))
-    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "fits.html").read_text()
+    page = page_of(tmp_path, fits=lines).read_text()
     assert page.count("needs the package peft") == 1 and "nearest is full on T4" in page
 
 
-def altered(**changes: object) -> str:
-    """The answer with other values in its first line."""
-    return json.dumps({**ANSWER, "fits": [{**ANSWER["fits"][0], **changes}]})
-
-
-OTHERS = ["[" * 100_000, '{"fits": [1]}', altered(peak_bytes=10**400), altered(tokens_per_second="fast")]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"), [*((one, "--format json > FILE") for one in OTHERS), (None, "cannot be read")]
-)
-def test_a_file_without_an_answer_is_one_sentence(tmp_path, text, words):
-    if text:
-        (tmp_path / "fits.json").write_text(text)
-    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
-    assert done.returncode == 2 and words in done.stderr and not (tmp_path / "fits.html").exists()
+def test_a_file_without_an_answer_is_one_sentence(tmp_path):
+    first, *others = ANSWER["fits"]
+    wrong = [json.dumps({**ANSWER, "fits": [first | change, *others]})
+             for change in ({"peak_bytes": 10**400}, {"tokens_per_second": "fast"})]  # fmt: skip
+    for text in (None, "[" * 100_000, '{"fits": [1]}', *wrong):
+        if text:
+            (tmp_path / "fits.json").write_text(text)
+        done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
+        words = "--format json > FILE" if text else "cannot be read"
+        assert done.returncode == 2 and words in done.stderr and not (tmp_path / "fits.html").exists()
 
 
 @pytest.fixture(scope="module")
@@ -240,20 +209,18 @@ def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_pa
     assert measured.tokens_per_second < shipped.tokens_per_second
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "recipe"),
-    [
-        ("full", (), "bf16"),
-        ("full", ("precision=bf16",), "fp32, products bf16"),
-        ("full", ("precision=fp32",), "fp32"),
-        ("lora", (), "bf16; adapters, their state fp32"),
-        ("lora", ("precision=bf16_pure",), "bf16; adapters, their state bf16"),
-        ("qlora", (), "4 bits; adapters, their state fp32"),
-    ],
-)
-def test_each_line_states_the_types_of_weights_and_state(method, settings, recipe):
-    request = FitRequest("tiny", methods=[method], settings=settings)
-    assert recipe_of(request.by(method, request.trial().config)) == recipe
+def test_each_line_states_the_types_of_weights_and_state():
+    for method, precision, recipe in (
+        ("full", "", "bf16"),
+        ("full", "bf16", "fp32, products bf16"),
+        ("full", "fp32", "fp32"),
+        ("lora", "", "bf16; adapters, their state fp32"),
+        ("lora", "bf16_pure", "bf16; adapters, their state bf16"),
+        ("qlora", "", "4 bits; adapters, their state fp32"),
+    ):
+        settings = (f"precision={precision}",) if precision else ()
+        request = FitRequest("tiny", methods=[method], settings=settings)
+        assert recipe_of(request.by(method, request.trial().config)) == recipe
 
 
 def test_a_size_that_transformers_has_too_says_why_they_differ():
@@ -293,10 +260,10 @@ def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", shipped_names())
-def test_a_shipped_configuration_states_every_dimension(name):
-    config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
-    assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size))
+def test_a_shipped_configuration_states_every_dimension():
+    for name in shipped_names():
+        config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
+        assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size)), name
 
 
 @pytest.mark.skipif(find_spec("transformers") is not None, reason="transformers is installed")

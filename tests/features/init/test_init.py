@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.features.init.discover import discover
-from lmsweep.orchestrator.features.init.first_sweep import first_sweep
+from lmsweep.orchestrator.features.init.first_sweep import FirstSweep, first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import Trial
@@ -56,14 +56,22 @@ class DDP(nn.Module):
 """
 
 
-def trials_of(folder: Path, device: str = "cpu") -> tuple[Trial, ...]:
-    """The trials of the first sweep for a folder, written to it and read."""
-    sweep = first_sweep(folder.name, discover(code_folder(folder)), device=device, gpus=2, code=".")
-    if sweep.model.adapter:
-        (folder / "lmsweep_model.py").write_text(sweep.model.adapter)
-    path = folder / "lmsweep.yaml"
-    path.write_text(sweep.text)
-    return load_sweep(str(path)).trials
+def swept(folder: Path, device: str = "cpu", gpus: int = 0, **files: str) -> FirstSweep:
+    """The first sweep for a folder, into which these files are written before."""
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/', 1)}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return first_sweep("x", discover(code_folder(folder)), device=device, gpus=gpus, code=".")
+
+
+def trials_of(folder: Path, device: str = "cpu", gpus: int = 0, **files: str) -> tuple[Trial, ...]:
+    """The trials of that sweep, written to the folder and read."""
+    written = swept(folder, device, gpus, **files)
+    if written.model.adapter:
+        (folder / written.model.adapter_file).write_text(written.model.adapter)
+    (folder / "lmsweep.yaml").write_text(written.text)
+    return load_sweep(str(folder / "lmsweep.yaml")).trials
 
 
 def test_models_attention_optimizers_and_wrappers_are_found_without_importing(tmp_path: Path) -> None:
@@ -89,8 +97,7 @@ def test_models_attention_optimizers_and_wrappers_are_found_without_importing(tm
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_model_gets_values_for_parameters_whose_names_say_what_they_are(tmp_path: Path, device: str) -> None:
-    (tmp_path / "mine.py").write_text(MODEL)
-    trials = trials_of(tmp_path, device)
+    trials = trials_of(tmp_path, device, gpus=2, mine=MODEL)
     assert {trial.config.device for trial in trials} == {device}
     (first, *_) = trials
     assert first.config.model_code == "mine:LM"
@@ -105,8 +112,8 @@ def test_a_model_gets_values_for_parameters_whose_names_say_what_they_are(tmp_pa
 
 def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
     sharded = "\n\nclass Sharded(torch.optim.Optimizer):\n    def __init__(self, params, optimizer_cls, **more): ...\n"
-    (tmp_path / "mine.py").write_text(f"{MODEL}{sharded}    def step(self): ...\n")
-    (config,) = [one.config for one in trials_of(tmp_path) if one.config.optimizer == "mine:Sharded"]
+    trials = trials_of(tmp_path, gpus=2, mine=f"{MODEL}{sharded}    def step(self): ...\n")
+    (config,) = [one.config for one in trials if one.config.optimizer == "mine:Sharded"]
     assert (config.world_size, config.ddp) == (2, "torch")
     assert config.model_code == "mine:LM"
 
@@ -129,15 +136,14 @@ def test_the_command_says_where_it_looked_what_it_found_and_what_comes_next_and_
     assert "found, and not in the sweep:\n  mine:Pair (mine.py:26): its forward also requires target" in said
 
 
-@pytest.mark.parametrize(
-    ("project", "source"), [("cs336-basics", "cs336_basics"), ("packages/net", "src/cs336_basics")]
-)
-def test_a_project_in_the_folder_is_named_as_it_imports_itself(tmp_path: Path, project: str, source: str) -> None:
-    package = tmp_path / project / source
-    package.mkdir(parents=True)
-    (tmp_path / project / "pyproject.toml").touch()
-    (package / "model.py").write_text(MODEL)
-    assert trials_of(tmp_path)[0].config.model_code == "cs336_basics.model:LM"
+def test_a_project_in_the_folder_is_named_as_it_imports_itself(tmp_path: Path) -> None:
+    for project, source in (("cs336-basics", "basics"), ("packages/net", "src/basics")):
+        package = tmp_path / project.replace("/", "-") / project / source
+        package.mkdir(parents=True)
+        folder = tmp_path / project.replace("/", "-")
+        (folder / project / "pyproject.toml").touch()
+        (package / "model.py").write_text(MODEL)
+        assert trials_of(folder)[0].config.model_code == "basics.model:LM"
 
 
 SETTINGS = "from torch import nn\nclass Settings:\n    def __init__(self, {}): ...\n"
@@ -151,15 +157,9 @@ class GPT(nn.Module):
 
 
 def test_settings_are_those_that_the_file_of_the_model_imports(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    for name, text in (
-        ("__init__", ""),
-        ("adapter", SETTINGS.format("rank")),
-        ("config", SETTINGS.format("vocab_size, block_size")),
-        ("model", GPT),
-    ):
-        (tmp_path / "package" / f"{name}.py").write_text(text)
-    written = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
+    settings = {"adapter": SETTINGS.format("rank"), "config": SETTINGS.format("vocab_size, block_size")}
+    files = {"__init__": "", **settings, "model": GPT}
+    written = swept(tmp_path, **{f"package__{name}": text for name, text in files.items()})
     assert "from package.config import Settings" in str(written.model.adapter)
 
 
@@ -168,25 +168,17 @@ def test_models_of_transformers_and_settings_of_pydantic_are_taken_by_name(tmp_p
     written = GPT.replace("(nn.Module)", "(PreTrainedModel)").replace("config: Settings", "config: Settings = None")
     settings = "class Settings(PretrainedConfig):\n    def __init__(self, **kwargs): kwargs.get('vocab_size', 6400)\n"
     fields = "class Settings(BaseModel):\n    vocab_size: int\n    block_size: int = 8\n"
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "model.py").write_text(written)
     for text, given in ((settings, "vocab_size=vocab_size"), (fields, "block_size=context_length")):
-        (tmp_path / "package" / "config.py").write_text(text)
-        found = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
-        assert given in str(found.model.adapter)
+        assert given in str(swept(tmp_path, package__model=written, package__config=text).model.adapter)
 
 
 def test_an_embedding_of_the_users_own_makes_a_model_and_is_none(tmp_path: Path) -> None:
-    lines = [
-        "from torch import nn",
-        "class {}(nn.Module):",
-        "    def __init__(self): {}(2, 2)",
-        "    def forward(self, x): ...",
-    ]
-    own = "\n".join(lines)
+    own = (
+        "from torch import nn\nclass {}(nn.Module):\n    def __init__(self): {}(2, 2)\n    def forward(self, x): ...\n"
+    )
     (tmp_path / "mine.py").write_text(own.format("MyLM", "MyEmbedding"))
     parts = [("Attention", "RotaryEmbedding"), ("BertEmbeddings", "nn.Embedding"), ("rosa_emb_layer", "nn.Embedding")]
-    (tmp_path / "other.py").write_text("\n".join(own.format(*part) for part in parts))
+    (tmp_path / "other.py").write_text("".join(own.format(*part) for part in parts))
     assert [one.reference for one in discover(code_folder(tmp_path)).of("model")] == ["mine:MyLM"]
 
 
@@ -224,11 +216,8 @@ def test_a_function_with_a_grid_is_found_and_what_is_not_called_as_attention_say
 
 def test_what_the_sweep_leaves_out_is_named_with_its_line_and_what_to_write(tmp_path: Path) -> None:
     attention = "".join(f"def attend{number}(q, k, v, is_causal=True): ...\n" for number in range(5))
-    optimizer = (
-        "class Other(torch.optim.Optimizer):\n    def __init__(self, params, rank): ...\n    def step(self): ...\n"
-    )
-    (tmp_path / "mine.py").write_text(f"import torch\n{attention}{optimizer}")
-    written = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
+    step = "    def __init__(self, params, rank): ...\n    def step(self): ...\n"
+    written = swept(tmp_path, mine=f"import torch\n{attention}class Other(torch.optim.Optimizer):\n{step}")
     assert written.not_measured == (
         'mine:attend3 (mine.py:5): the sweep has 3 of its kind: add to attention: "mine:attend3"',
         'mine:attend4 (mine.py:6): the sweep has 3 of its kind: add to attention: "mine:attend4"',

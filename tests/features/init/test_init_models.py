@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from lmsweep.orchestrator.features.init.discover import discover
-from lmsweep.orchestrator.features.init.first_sweep import FirstSweep, first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.spec.config import Trial
+from tests.features.init.test_init import swept, trials_of
 from tests.support.command import answer_here, lmsweep_here
 
 HEAD = "from torch import nn\nimport torch\nRouter = object\n"
@@ -30,57 +29,30 @@ def lm(parameters: str, *, rows: str = "10000", others: str = "") -> str:
     return HEAD + LM.format(parameters=parameters, rows=rows, others=others)
 
 
-def swept(folder: Path, **files: str) -> FirstSweep:
-    for name, text in files.items():
-        path = folder / f"{name.replace('__', '/')}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return first_sweep("x", discover(code_folder(folder)), device="cpu", gpus=0, code=".")
-
-
-def trials_of(folder: Path, **files: str) -> tuple[Trial, ...]:
-    written = swept(folder, **files)
-    if written.model.adapter:
-        (folder / written.model.adapter_file).write_text(written.model.adapter)
-    (folder / "lmsweep.yaml").write_text(written.text)
-    return load_sweep(str(folder / "lmsweep.yaml")).trials
-
-
 def test_the_defaults_that_a_first_sweep_replaces_are_named(tmp_path: Path) -> None:
     written = swept(tmp_path, mine=lm("num_tokens=50, depth=12, width=8", rows="num_tokens"))
     assert written.model.replaced == ("num_tokens", "depth")
     assert "# In place of your defaults, for a first look: num_tokens, depth." in written.text
 
 
-@pytest.mark.parametrize(
-    ("parameters", "args"),
-    [
-        ("vocab_size, context_len, d_model, n_layers, n_heads, d_ff", '"context_len":128'),
-        ("num_tokens, segment_len, dim, depth", '"segment_len":128'),
-        ("vocab_size, model_dim, num_blocks, nhead, max_len, drop_prob", '"max_len":128,"model_dim":128,"nhead":'),
-        ("vocab_size, dim, hidden_dim, n_layers", '"dim":128,"hidden_dim":512'),
-        ("vocab_size, hidden_dim, n_layers", '"hidden_dim":128'),
-    ],
-)
-def test_a_size_is_recognised_under_the_names_that_models_give_it(tmp_path: Path, parameters: str, args: str) -> None:
-    config = trials_of(tmp_path, mine=lm(parameters))[0].config
-    assert config.model_code == "mine:LM" and args in str(config.model_args)
+def test_a_size_is_recognised_under_the_names_that_models_give_it(tmp_path: Path) -> None:
+    for parameters, args in {
+        "vocab_size, context_len, d_model, n_layers, n_heads, d_ff": '"context_len":128',
+        "num_tokens, segment_len, dim, depth": '"segment_len":128',
+        "vocab_size, model_dim, num_blocks, nhead, max_len, drop_prob": '"max_len":128,"model_dim":128,"nhead":',
+        "vocab_size, dim, hidden_dim, n_layers": '"dim":128,"hidden_dim":512',
+        "vocab_size, hidden_dim, n_layers": '"hidden_dim":128',
+    }.items():
+        config = trials_of(tmp_path, mine=lm(parameters))[0].config
+        assert config.model_code == "mine:LM" and args in str(config.model_args)
 
 
-@pytest.mark.parametrize(
-    "signature",
-    [
-        "q, k, v, mask",
-        "q, k, v, *, mask",
-        "q, k, v, attn_mask, dropout=0.0",
-        "q, k, v, is_causal",
-    ],
-)
-def test_an_attention_whose_mask_is_given_by_lmsweep_is_measured(tmp_path: Path, signature: str) -> None:
+def test_an_attention_whose_mask_is_given_by_lmsweep_is_measured(tmp_path: Path) -> None:
     """As `run` calls it: a mask and is_causal are given by name, required or not."""
-    trials = trials_of(tmp_path, att=f"{HEAD}def attend({signature}):\n    return v\n")
-    assert "att:attend" in {trial.config.attention for trial in trials}
-    assert all(trial.config.causal for trial in trials)
+    for signature in ("q, k, v, mask", "q, k, v, *, mask", "q, k, v, attn_mask, dropout=0.0", "q, k, v, is_causal"):
+        trials = trials_of(tmp_path, att=f"{HEAD}def attend({signature}):\n    return v\n")
+        assert "att:attend" in {trial.config.attention for trial in trials}, signature
+        assert all(trial.config.causal for trial in trials)
 
 
 def test_copies_in_an_archive_do_not_come_before_the_code_in_use(tmp_path: Path) -> None:
@@ -92,8 +64,7 @@ def test_copies_in_an_archive_do_not_come_before_the_code_in_use(tmp_path: Path)
     )
     assert trials[0].config.model_code == "zoo:LM"
     (tmp_path / "zoo.py").unlink()
-    only = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
-    assert "model:LM" in only.text, "what is only in an archive is found there"
+    assert "model:LM" in swept(tmp_path).text, "what is only in an archive is found there"
 
 
 CONFIG = """
@@ -136,14 +107,7 @@ class LMConfig:
     def build(self, *, init_device: str = "cpu") -> "LM":
         return LM(*self.sizes, None)
 """
-PARTS = """
-class LM(nn.Module):
-    def __init__(self, rows, width, depth, router: Router):
-        super().__init__()
-        self.embed, self.head = nn.Embedding(rows, width), nn.Linear(width, rows)
-    def forward(self, tokens):
-        return self.head(self.embed(tokens))
-"""
+PARTS = LM.format(parameters="rows, width, depth, router: Router", rows="rows", others="")
 NAMED = """
     @classmethod
     def from_sizes(cls, vocab_size, n_layers=12): return cls(Config((vocab_size, 8, n_layers)))

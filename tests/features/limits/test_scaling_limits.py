@@ -33,30 +33,19 @@ def test_data_parallelism_is_bound_by_communication_above_its_limit():
         assert (gathers > computes) == bound, "FSDP's forward"
 
 
-@pytest.mark.parametrize(("limit", "passes"), [(LIMITS.tensor_parallel, 1), (LIMITS.tensor_parallel_backward, 2)])
-def test_tensor_parallelism_is_bound_by_communication_above_its_limit(limit: float, passes: int):
+def test_tensor_parallelism_is_bound_by_communication_above_its_limit():
     """Backward computes twice as much and sends as much."""
-    for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
-        computes, _, reductions = seconds(1, ranks)
-        assert (reductions > passes * computes) == bound
+    for limit, passes in ((LIMITS.tensor_parallel, 1), (LIMITS.tensor_parallel_backward, 2)):
+        for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
+            computes, _, reductions = seconds(1, ranks)
+            assert (reductions > passes * computes) == bound
+    assert limits_of(tokens=64.0, **KNOWN).serial_mesh == pytest.approx(LIMITS.tensor_parallel), "no batch to divide"
+    assert [name for name in LINKS if device_named(name) is None] == []
 
 
 def test_no_mesh_is_larger_than_its_limit():
-    grid = [(data, layers) for data in range(1, 60) for layers in range(1, 60)]
-    fits = [
-        (data * layers, all(one <= seconds(data, layers)[0] for one in seconds(data, layers)[1:]))
-        for data, layers in grid
-    ]
-    limit = LIMITS.mesh
-    assert 0.7 * limit < max(count for count, fitting in fits if fitting) <= limit
-    serial = [data * layers for data, layers in grid if sum(seconds(data, layers)[1:]) <= seconds(data, layers)[0]]
-    limit = LIMITS.serial_mesh
-    assert 0.9 * limit < max(serial) <= limit < LIMITS.mesh
-
-
-def test_a_batch_too_small_to_be_divided_leaves_the_layers_alone():
-    assert limits_of(tokens=64.0, **KNOWN).serial_mesh == pytest.approx(LIMITS.tensor_parallel)
-
-
-def test_every_link_is_that_of_a_known_device():
-    assert [name for name in LINKS if device_named(name) is None] == []
+    meshes = {(data, layers): seconds(data, layers) for data in range(1, 60) for layers in range(1, 60)}
+    fitting = [data * layers for (data, layers), (computes, *sent) in meshes.items() if max(sent) <= computes]
+    serial = [data * layers for (data, layers), (computes, *sent) in meshes.items() if sum(sent) <= computes]
+    assert 0.7 * LIMITS.mesh < max(fitting) <= LIMITS.mesh
+    assert 0.9 * LIMITS.serial_mesh < max(serial) <= LIMITS.serial_mesh < LIMITS.mesh

@@ -1,6 +1,7 @@
 """The workload `operators`: times of single operators, with the bytes and FLOPs that their rates are made of."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -56,30 +57,28 @@ def test_products_attention_bytes_and_optimizers_are_timed_with_their_work() -> 
     assert ("launch_plain", "time") not in rows, "on a CPU the host is the device"
 
 
-@pytest.mark.parametrize(("dtype", "alignments"), [(torch.bfloat16, {2, 4, 8, 16}), (torch.float32, {4, 8, 16})])
-def test_products_are_measured_in_each_alignment_of_rows(dtype: torch.dtype, alignments: set[int]) -> None:
-    tf32 = dtype == torch.float32
-    extent = Extent(device="cuda", dtype=dtype, width=8192, tokens=32768, tf32=tf32)
-    found: dict[tuple[str, int], int] = {}
-    for case in product_cases(extent):
-        layout = LAYOUT_OF[case.form]
-        product = product_of(case.name, case.shapes, bytes=case.bytes, dtype=case.dtype, layouts=(layout,))
-        place = layout, product.alignment(layout)
-        found[place] = found.get(place, 0) + (case.name == "mm")
-    assert found.keys() == {(layout, bytes) for layout in ("nt", "nn", "tn") for bytes in alignments}
-    assert all(count >= 6 for count in found.values()), found
-    narrow = product_cases(replace(extent, recipe="tensorwise"))
-    assert all(size % 16 == 0 for case in narrow for shape in case.shapes for size in shape), "float8 has no others"
+def test_products_are_measured_in_each_alignment_of_rows() -> None:
+    for dtype, alignments in ((torch.bfloat16, {2, 4, 8, 16}), (torch.float32, {4, 8, 16})):
+        extent = Extent(device="cuda", dtype=dtype, width=8192, tokens=32768, tf32=dtype == torch.float32)
+        found: Counter[tuple[str, int]] = Counter()
+        for case in product_cases(extent):
+            layout = LAYOUT_OF[case.form]
+            product = product_of(case.name, case.shapes, bytes=case.bytes, dtype=case.dtype, layouts=(layout,))
+            found[layout, product.alignment(layout)] += case.name == "mm"
+        assert found.keys() == {(layout, bytes) for layout in ("nt", "nn", "tn") for bytes in alignments}
+        assert all(count >= 6 for count in found.values()), found
+        narrow = product_cases(replace(extent, recipe="tensorwise"))
+        assert all(size % 16 == 0 for case in narrow for shape in case.shapes for size in shape), "float8 has no others"
 
 
-@pytest.mark.parametrize("form", ["forward", "input_gradient", "weight_gradient"])
-def test_the_products_of_experts_are_timed_in_each_layout(form: str) -> None:
+def test_the_products_of_experts_are_timed_in_each_layout() -> None:
     extent = Extent(device="cpu", dtype=torch.bfloat16, width=64, tokens=256)
-    cases = [case for case in product_cases(extent) if case.name == "_grouped_mm" and case.form == form]
-    assert len(cases) == 2
+    cases = [case for case in product_cases(extent) if case.name == "_grouped_mm"]
+    assert Counter(case.form for case in cases) == {"forward": 2, "input_gradient": 2, "weight_gradient": 2}
     for case in cases:
-        product = product_of(case.name, case.shapes, bytes=case.bytes, dtype=case.dtype, layouts=(LAYOUT_OF[form],))
-        assert product.groups == 8 and product.divides_inner == (form == "weight_gradient")
+        layouts = (LAYOUT_OF[case.form],)
+        product = product_of(case.name, case.shapes, bytes=case.bytes, dtype=case.dtype, layouts=layouts)
+        assert product.groups == 8 and product.divides_inner == (case.form == "weight_gradient")
         result = case.make()()
         assert isinstance(result, torch.Tensor)
         sizes = [math.prod(shape) for shape in (*case.shapes[:2], result.shape)]
@@ -115,14 +114,8 @@ def test_a_trial_in_float8_times_both_sums_and_both_scales_of_products_and_what_
     extent = Extent(device="cpu", dtype=torch.bfloat16, width=64, tokens=256, recipe="tensorwise")
     cases = [*product_cases(extent), *byte_cases(extent)]
     assert {case.form for case in cases if case.kind == "product"} == {"fast", "rows", "exact"}
-    assert {case.name for case in cases if case.kind == "bytes"} == {
-        "abs",
-        "max_all",
-        "amax",
-        "amax_columns",
-        "_to_copy",
-        "clone",
-    }
+    names = {case.name for case in cases if case.kind == "bytes"}
+    assert names == {"abs", "max_all", "amax", "amax_columns", "_to_copy", "clone"}
     scales_rows = Version(torch.__version__) >= Version("2.13")  # on a CPU; 2.11 has one scale for each operand
     for case in (one for one in cases if scales_rows or one.form != "rows"):
         result = case.make()()

@@ -5,13 +5,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.features.trial.one_trial import running_words
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from tests.support.clean_process import program_in_clean_process
-from tests.support.command import start
+from tests.support.command import answer_here, start
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -26,30 +22,22 @@ def statuses(store: Path) -> dict[str, str]:
 
 def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    words = ("trial", "model=small", "context_length=256", "batch_size=100000", "--store", str(tmp_path / "store"))
-    done = CliRunner().invoke(app, words)
-    assert isinstance(done.exception, RequestError), done.output  # main() says it, with exit code 2
-    assert re.fullmatch(
-        r"trial: its predicted peak, \d{4,} GiB in backward, exceeds the [\d.]+ GiB of this host \(.*\); "
-        "--no-predict runs it anyway",
-        str(done.exception),
+    done = answer_here(
+        "trial", "model=tiny", "context_length=256", "batch_size=10000000", "--store", tmp_path / "store"
     )
+    exceeds = r"trial: its predicted peak, \d{4,} GiB in backward, exceeds the [\d.]+ GiB of this host \(.*\); "
+    assert done.returncode == 2 and re.search(f"{exceeds}--no-predict runs it anyway", done.stderr), done.stderr
     assert not (tmp_path / "store" / "measurements").exists()
 
 
 def test_a_trial_ends_at_its_timeout(tmp_path: Path) -> None:
-    hanging = start("trial", *ENDLESS, "workloads=noop,timing", "timeout_seconds=4", "--store", tmp_path / "late")
+    words = (*ENDLESS, "workloads=noop,timing", "timeout_seconds=3", "--no-predict", "--store", tmp_path / "late")
+    hanging = start("trial", *words)
     out, err = hanging.communicate(timeout=120)
     assert hanging.returncode == 1, out + err
     assert "trials/workloads/timing.py" in err, "the stack says where it was"
-    assert "ended when its time was up: timeout_seconds is 4" in out
+    assert "ended when its time was up: timeout_seconds is 3" in out
     assert statuses(tmp_path / "late") == {"noop": "ok", "timing": "timeout"}
-
-
-def test_a_trial_that_runs_says_how_long_it_may_take_and_what_memory_it_holds() -> None:
-    trial = Trial(config=TrialConfig(d_model=2), workloads=("timing", "memory"), sweep="trial")
-    said = running_words(trial, 3.0, 2**31)
-    assert said == "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of memory"
 
 
 @pytest.mark.slow  # a running trial says so after ten seconds
