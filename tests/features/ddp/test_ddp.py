@@ -39,25 +39,13 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
-from tests.features.ddp.test_sharding import in_ranks
+from tests.features.ddp.test_sharding import SMALL as SHARDED
+from tests.features.ddp.test_sharding import in_ranks, led_by_rank_0
 from tests.support.clean_process import in_clean_process
 
 # hsdp needs more ranks than two: test_sharding.py
 VARIANTS = tuple(word for word in DDP_VARIANTS if word not in ("none", "hsdp"))
-SMALL = TrialConfig(
-    d_model=32,
-    d_ff=64,
-    num_layers=2,
-    num_heads=2,
-    vocab_size=50,
-    context_length=8,
-    batch_size=2,
-    warmup_steps=1,
-    measure_steps=4,
-    world_size=2,
-    ddp="naive",
-    timeout_seconds=100.0,
-)
+SMALL = replace(SHARDED, ddp="naive", measure_steps=4)
 PARAMETERS = 9 * 2 + 3
 """Matrices and norms of its two layers, both embeddings, the last norm."""
 BUCKET_BYTES = 20_000
@@ -91,6 +79,10 @@ def measured(runner, environment) -> dict[str, dict[str, Record]]:
 def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, *workloads: str) -> list[Record]:
     rows = runner.run(Trial(config=config, workloads=workloads or ("ddp",), sweep="test"), fallback=environment)
     return [row for row in rows if isinstance(row, Record)]
+
+
+def begun() -> Attempt:
+    return Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
 
 
 def by_name(rows: list[Record]) -> dict[str, Record]:
@@ -157,6 +149,7 @@ def _depth(process: psutil.Process) -> int:
 
 def collectives_begun_in_backward(parallel: TimedRank) -> int:
     """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
+    parallel.build()
     with profile(activities=[ProfilerActivity.CPU]) as trace:
         parallel.training.forward()
         with record_function("backward"):
@@ -168,18 +161,13 @@ def collectives_begun_in_backward(parallel: TimedRank) -> int:
     return sum(event.name().startswith("c10d::") and event.start_ns() < backward.end_ns() for event in events)
 
 
-def all_begun_in_backward(bench: Workbench, config: TrialConfig) -> list[int]:
-    found = []
-    for kind in VARIANTS:
-        parallel = TimedRank(with_buckets(kind), bench.math_mode)
-        parallel.build()
-        found.append(collectives_begun_in_backward(parallel))
-    return found
+def all_begun_in_backward(bench: Workbench, config: TrialConfig) -> dict[str, int]:
+    return {kind: collectives_begun_in_backward(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS}
 
 
 @pytest.fixture(scope="module")
 def begun_in_backward() -> dict[str, int]:
-    return dict(zip(VARIANTS, in_ranks(all_begun_in_backward, SMALL), strict=True))
+    return in_ranks(all_begun_in_backward, SMALL)
 
 
 # Six ways
@@ -297,21 +285,19 @@ def test_a_difference_that_may_be_nothing_says_so():
 DELAY = 0.06
 
 
-def pairs_with_a_slow_rank(bench: Workbench, config: TrialConfig) -> list[Any]:
+def pairs_with_a_slow_rank(bench: Workbench, config: TrialConfig) -> Any:
     assert bench.rank
     parallel = TimedRank(replace(SMALL, ddp="flat"), bench.math_mode)
     parallel.build()
     if bench.rank.index:
         forward = parallel.training.forward
         parallel.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
-    team = Team(parallel, bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return []
-    pairs = StepPairs(team)
-    found = [[pairs.run() for _ in range(4)], team.all(TimedRank.step), team.all(local_step)]
-    team.release()
-    return found
+
+    def steps(team: Team) -> list[Any]:
+        pairs = StepPairs(team)
+        return [[pairs.run() for _ in range(4)], team.all(TimedRank.step), team.all(local_step)]
+
+    return led_by_rank_0(parallel, bench.rank, steps)
 
 
 @pytest.mark.slow  # as above
@@ -337,18 +323,13 @@ class Drifting(TimedRank):
         return iteration
 
 
-def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> list[str]:
-    assert bench.rank
-    team = Team(Drifting(SMALL, bench.math_mode), bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return []
-    try:
-        list(lead(bench, team))
-    except RanksDisagreeError as error:
-        team.release()
-        return [str(error)]
-    return ["they agree"]
+def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> Any:
+    def words(team: Team) -> str:
+        with pytest.raises(RanksDisagreeError) as found:
+            list(lead(bench, team))
+        return str(found.value)
+
+    return led_by_rank_0(Drifting(SMALL, bench.math_mode), bench.rank, words)
 
 
 class Forgetful(Naive):
@@ -360,9 +341,8 @@ class Forgetful(Naive):
 
 def rows_with_a_forgetful_rank(environment: Fingerprint) -> list[Row]:
     DataParallelStep.synchronizers = {**SYNCHRONIZERS, "naive": Forgetful}
-    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
     rows: list[Row] = []
-    assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())
+    assert not run_trial(begun(), environment, rows.extend, requested_at=time.monotonic())
     return rows
 
 
@@ -375,7 +355,7 @@ def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(environment):
 
 
 def test_ranks_whose_weights_drift_apart_are_an_error():
-    (found,) = in_ranks(words_of_drifting_ranks, SMALL)
+    found = in_ranks(words_of_drifting_ranks, SMALL)
     assert "the ranks have different weights" in found
     assert status_of(RanksDisagreeError(found)) == Status.ERROR
 
@@ -397,15 +377,11 @@ class Crowded(TimedRank):
         return super().end_watch(since_ago=time.monotonic(), until_ago=until_ago)
 
 
-def flags_of_a_crowded_step(bench: Workbench, config: TrialConfig) -> list[tuple[Flag, ...]]:
-    assert bench.rank
-    team = Team(Crowded(SMALL, bench.math_mode), bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return []
-    found = [row.flags for row in lead(bench, team) if (row.phase, row.metric) == ("step", "time")]
-    team.release()
-    return found
+def flags_of_a_crowded_step(bench: Workbench, config: TrialConfig) -> Any:
+    def flags(team: Team) -> list[tuple[Flag, ...]]:
+        return [row.flags for row in lead(bench, team) if (row.phase, row.metric) == ("step", "time")]
+
+    return led_by_rank_0(Crowded(SMALL, bench.math_mode), bench.rank, flags)
 
 
 def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(measured):
@@ -436,8 +412,7 @@ def test_ranks_die_with_the_process_that_started_them(runner, environment):
 def fail_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
     if rank.index == 0:
         time.sleep(600)
-    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
-    emit([attempt.failure("ddp", Status.OOM, "no memory in rank 1", environment)])
+    emit([begun().failure("ddp", Status.OOM, "no memory in rank 1", environment)])
     return False
 
 
@@ -467,8 +442,7 @@ def die_after_closing(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
         connection, _ = listener.accept()
         with connection:
             assert connection.recv(1) == b""
-    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
-    emit([attempt.failure("ddp", Status.ERROR, "connection closed by rank 1", environment)])
+    emit([begun().failure("ddp", Status.ERROR, "connection closed by rank 1", environment)])
     return False
 
 
