@@ -12,6 +12,7 @@ from lmsweep.analysis import load
 from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.terminal_table import terminal_text
 from tests.support.command import ROOT
 
@@ -63,13 +64,16 @@ def test_a_table_of_few_rows_is_transposed_where_that_fits() -> None:
     assert all(any(line.startswith(name) for line in text.plain.splitlines()) for name in names)
 
 
-def test_json_has_what_csv_has_with_null_for_what_is_unknown() -> None:
+def test_csv_and_json_give_back_every_number_and_status_exactly_with_null_for_what_is_unknown() -> None:
     table = make_preset("end-to-end", str(REFERENCE / "h200-end-to-end"))
+    assert isinstance(table, Table)
     lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
     found = json.loads(analysis.render(table, "json"))
-    assert [float(line["median"]) if line["median"] else None for line in lines] == [
-        one["median"] for one in found["results"]
-    ]
+    medians = [None if pd.isna(one) else one for one in table.cells["median"]]
+    assert sorted(map(str, medians)) == sorted(str(one["median"]) for one in found["results"])
+    for line, one in zip(lines, found["results"], strict=True):
+        assert (float(line["median"]) if line["median"] else None) == one["median"]
+        assert (line["status"], line["flags"]) == (one["status"], " ".join(one["flags"]))
     assert found["conditions"]["device_name"] == "NVIDIA H200" and {one["unit"] for one in found["results"]} == {"s"}
     listed = json.loads(analysis.render(comparison().listing(), "json"))
     assert len(listed["results"]) == 24 and {one["verdict"] for one in listed["results"]} == {"faster"}

@@ -58,10 +58,9 @@ def with_buckets(kind: str) -> TrialConfig:
 
 
 @pytest.fixture(scope="module")
-def runner(no_servers):
-    with IsolatedRunner() as runner:
-        yield runner
-    assert not processes()
+def runner(no_servers, runner):
+    """The only server of this process."""
+    return runner
 
 
 @pytest.fixture(scope="module")
@@ -161,13 +160,13 @@ def collectives_begun_in_backward(parallel: TimedRank) -> int:
     return sum(event.name().startswith("c10d::") and event.start_ns() < backward.end_ns() for event in events)
 
 
-def all_begun_in_backward(bench: Workbench, config: TrialConfig) -> dict[str, int]:
-    return {kind: collectives_begun_in_backward(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS}
+def all_begun_in_backward(bench: Workbench, config: TrialConfig) -> list[int]:
+    return [collectives_begun_in_backward(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS]
 
 
 @pytest.fixture(scope="module")
 def begun_in_backward() -> dict[str, int]:
-    return in_ranks(all_begun_in_backward, SMALL)
+    return dict(zip(VARIANTS, in_ranks(all_begun_in_backward, SMALL), strict=True))
 
 
 # Six ways

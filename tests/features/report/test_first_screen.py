@@ -13,7 +13,6 @@ from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.browser import (
-    open_in_scheme,
     open_page,
     print_view,
     wait_until,
@@ -149,22 +148,6 @@ def test_what_fits_is_answered_from_trials_that_ran_out_of_memory(glance: Page) 
     text = glance.text_content("#fits") or ""
     assert "1 of 6 trials of the workload memory did not fit into 74.5" in text
     assert "512" in text and "1024" in text and "smallest_oom" in text
-
-
-def test_lines_have_a_contrast_of_3_to_1_on_light_and_on_dark_paper(browser: Browser, report: Path) -> None:
-    for scheme in ("light", "dark"):
-        with open_in_scheme(browser, report, scheme) as page:
-            paper = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-            assert (paper > 0.5) == (scheme == "light")
-            for colour in page.evaluate("colours()"):
-                light, dark = sorted((luminance(colour), paper), reverse=True)
-                assert (light + 0.05) / (dark + 0.05) >= 3, (scheme, colour)
-
-
-def luminance(colour: str) -> float:
-    parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_the_axis_of_differences_holds_zero_and_every_interval(glance: Page) -> None:
