@@ -118,12 +118,6 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
     page.wait_for_url(lambda url: "result=" not in url)  # the dialog's close event comes later
 
 
-def test_a_point_of_the_chart_opens_its_result(page: Page) -> None:
-    page.locator("#chart").scroll_into_view_if_needed()
-    page.evaluate("chart.emit('plotly_click', { points: [{ curveNumber: 1, pointIndex: 0 }] })")
-    assert page.locator("#drill[open]").count() == 1
-
-
 def test_cells_are_walked_with_the_arrow_keys_and_opened_with_enter(page: Page) -> None:
     page.focus("#matrix td.opens")
     page.keyboard.press("ArrowDown")
@@ -142,18 +136,6 @@ def test_each_workload_has_a_view_with_the_table_of_the_command(page: Page) -> N
     assert oom["y"] == [pytest.approx(80e9 / 2**30, rel=1e-4)] and oom["x"] == [1024]
     page.reload()
     assert page.input_value("#view") == str(len(names) - 1)
-
-
-def test_what_fits_is_answered_from_trials_that_ran_out_of_memory(glance: Page) -> None:
-    text = glance.text_content("#fits") or ""
-    assert "1 of 6 trials of the workload memory did not fit into 74.5" in text
-    assert "512" in text and "1024" in text and "smallest_oom" in text
-
-
-def test_the_axis_of_differences_holds_zero_and_every_interval(glance: Page) -> None:
-    for values, ends in (([-24, 7], (-24, 7)), ([3, 9], (0, 9)), ([-5, -2], (-5, 0))):
-        low, high = glance.evaluate("values => yAxisOf(values, false, true).range", values)
-        assert low <= ends[0] and ends[1] <= high and (0 in (low, high) or low < 0 < high)
 
 
 def test_the_address_keeps_view_filter_and_axis(page: Page, report: Path) -> None:
