@@ -1,7 +1,6 @@
 """The answer from results alone: what is best, what it beats and how surely, the front, and what mattered."""
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.orchestrator.features.limits.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import lmsweep_here
 from tests.support.made_up_results import H100, H200, Attempts, config, gpu, samples
 
 TOKENS = 256
@@ -186,19 +185,6 @@ def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attem
         got = found(attempts)
         assert got.can_tell == (process > 0), (process, got.wrong)
         assert got.cost.interval[0] < 0.04 / (4 * TOKENS) < got.cost.interval[1]
-
-
-def test_the_stores_of_two_devices_are_one_question(attempts: Attempts, tmp_path: Path) -> None:
-    other = Attempts(tmp_path / "other")
-    attempts.ok(gpu(), {"step.time": samples(0.02, 1e-6)})
-    other.ok(gpu(), {"step.time": samples(0.03, 1e-6)}, fingerprint=H100)
-    stores, prices = [attempts.store.location, other.store.location], ["--price", "H100=1", "--price", "H200=4"]
-    text = lmsweep_here("best", *stores, "--goal", "$/Mtoken", *prices, "--no-predict")
-    assert "Best for $/Mtoken: device NVIDIA H100 80GB HBM3\n" in text
-    assert "better than the only other measured: with device NVIDIA H200 it is 2.67x" in text
-    done = answer_here("best", attempts.store.location, "no-such-sweep")
-    assert done.returncode == 2
-    assert "there is no store at no-such-sweep" in done.stderr
 
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:
