@@ -99,8 +99,7 @@ def test_tables_show_the_latest_state_and_say_what_they_leave_out(attempts: Atte
         shown = latest_code(frame)
     assert set(shown["code_digest"].dropna()) == {THIRD} and "sdpa" in set(shown["attention"])
     location = attempts.store.location
-    with pytest.warns(UserWarning, match="earlier state"):
-        latest = lmsweep_here("table", location, "--preset", "attention")
+    latest = lmsweep_here("table", location, "--preset", "attention")
     assert "error.output" in latest and "error.gradient" in latest and "code_digest" not in latest
     lines = lmsweep_here("table", location, "--rows", "attention,code").splitlines()
     states = [line.split()[1] for line in lines if line.startswith("attend")]

@@ -7,24 +7,17 @@ from typing import Any
 import pytest
 
 from lmsweep.orchestrator.commands.run_summary import show_summary
-from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.identity import trial_id
-from tests.support.made_up_results import H200, Attempts, config, samples
+from lmsweep.trials.spec.config import TrialConfig
+from tests.support.made_up_results import H200, Attempts, config, planned, samples
 
 
 def end_of_run(attempts: Attempts, action: Any, *configs: TrialConfig) -> None:
     """What a run of these trials prints at its end."""
-    trials = [Trial(config=one, workloads=("timing",), sweep="made-up") for one in configs or (config(),)]
-    planned = tuple(
-        PlannedTrial(
-            index=i, trial=trial, trial_id=trial_id(trial.config), action=action, reason=None, environment=H200
-        )
-        for i, trial in enumerate(trials)
-    )
-    account = Account(began=0.0, slots=1)
-    show_summary(Plan(sweep="made-up", trials=planned), attempts.store, account, trial_command=None)
+    fields: dict[str, Any] = {"workload": "timing", "action": action, "environment": H200}
+    trials = tuple(planned(one, place, **fields) for place, one in enumerate(configs or (config(),)))
+    show_summary(Plan(sweep="made-up", trials=trials), attempts.store, Account(began=0.0, slots=1), trial_command=None)
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom"])
