@@ -26,14 +26,14 @@ LEFT_OVER = ("unexplained", "the device waits, or unexplained")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_part_that_changes_is_named_first_and_the_causes_explain_the_difference(change: str) -> None:
     random, steps = np.random.default_rng(1), profiled_steps()
-    found = [draw(step, CHANGES[change], 0.002, random) for step in steps[::4]]
+    found = [draw(step, CHANGES[change], 0.002, random) for step in steps[::6]]
     assert all(first for _, first, _ in found)
     assert all(is_explained for _, _, is_explained in found)
 
 
 def test_two_processes_of_one_program_have_no_cause_even_at_three_times_the_measured_variation() -> None:
     random, steps = np.random.default_rng(2), profiled_steps()
-    named = [draw(step, None, 3 * MEASURED["device"], random)[0] for step in steps * 4]
+    named = [draw(step, None, 3 * MEASURED["device"], random)[0] for step in steps * 2]
     assert np.count_nonzero(named) <= 0.05 * len(named)
 
 

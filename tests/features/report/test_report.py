@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +21,11 @@ from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import open_in_scheme, open_page, saved, wait_until
 from tests.support.command import COMMAND, PYTHONPATH, answer_here
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, kernel, samples
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, gpu, kernel, samples
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-BF16 = replace(H200, autocast_dtype="bfloat16")
 HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""
 
 
@@ -38,17 +37,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
         return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
 
-    for i, context_length in enumerate((128, 256, 512, 1024)):
-        gpu: dict[str, Any] = {"device": "cuda", "context_length": context_length}
-        attempts.ok(
-            config("small", **gpu), both(0.0123 * (i + 1), 0.0456789 * (i + 1), 0.0004), flags=(Flag.HOST_BOUND,)
-        )
-        attempts.ok(config("small", compile="block", **gpu), both(0.004 * (i + 1), 0.0131 * (i + 1), 0.00015))
-        attempts.ok(config("small", precision="bf16", **gpu), both(0.015, 0.05, 0.02), fingerprint=BF16)
-        attempts.ok(config("small", context_length=context_length), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
-    attempts.failed(config("2.7b", device="cuda", context_length=1024), "oom")
-    attempts.failed(config("2.7b", device="cuda", context_length=512), "timeout")
-    attempts.ok(config("2.7b", device="cuda"), {"forward.time": (0.15,), "step.time": (0.45,)})
+    in_bf16 = replace(H200, autocast_dtype="bfloat16")
+    for times, length in enumerate((128, 256, 512), start=1):
+        host_bound = both(0.0123 * times, 0.0456789 * times, 0.0004)
+        attempts.ok(gpu(context_length=length), host_bound, flags=(Flag.HOST_BOUND,))
+        attempts.ok(gpu(compile="block", context_length=length), both(0.004 * times, 0.0131 * times, 0.00015))
+        attempts.ok(gpu(precision="bf16", context_length=length), both(0.015, 0.05, 0.02), fingerprint=in_bf16)
+        attempts.ok(config("small", context_length=length), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
+    attempts.failed(gpu("2.7b", context_length=1024), "oom")
+    attempts.failed(gpu("2.7b", context_length=512), "timeout")
+    attempts.ok(gpu("2.7b"), {"forward.time": (0.15,), "step.time": (0.45,)})
     attempts.ok(config("medium"), {"step.time": None}, fingerprint=LAPTOP, reason='its clock stood, "twice", they say')
     hostile = replace(config("tiny"), model=HOSTILE)
     attempts.ok(hostile, both(1e-7, 2.5e-7, 1e-9), fingerprint=replace(LAPTOP, device_name=HOSTILE))
@@ -105,13 +103,6 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
     name, content = saved(glance, "button[data-table=end-to-end]")
     assert name == "end-to-end.csv"
     assert content.decode("utf-8") == analysis.render(make_preset("end-to-end", store), "csv")
-
-
-def test_steps_are_drawn_under_the_limits_of_their_device(glance: Page) -> None:
-    glance.click("header a[href='#roofline']")
-    glance.wait_for_selector("[data-figures=roofline] .main-svg")
-    legend = glance.text_content("[data-figures=roofline] .legend") or ""
-    assert legend.startswith("precision") and "fp32: limit" in legend
 
 
 def test_a_chart_has_log_axes_a_legend_that_hides_lines_and_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
