@@ -125,9 +125,16 @@ def test_each_workload_has_a_view_with_the_table_of_the_command(page: Page) -> N
     assert page.inner_text("#matrix .command").endswith("--value step.peak_allocated --where workload=memory")
     assert page.inner_text("#chart-note").startswith("1 result ran out of memory, drawn as crosses at the memory of")
     oom = page.evaluate("chart.data.find((trace) => trace.name.startsWith('oom'))")
+    assert "1 of 6 trials of the workload memory did not fit into 74.5" in (page.text_content("#fits") or "")
     assert oom["y"] == [pytest.approx(80e9 / 2**30, rel=1e-4)] and oom["x"] == [1024]
     page.reload()
     assert page.input_value("#view") == str(len(names) - 1)
+
+
+def test_the_axis_of_differences_holds_zero_and_every_interval(glance: Page) -> None:
+    for values, ends in (([-24, 7], (-24, 7)), ([3, 9], (0, 9)), ([-5, -2], (-5, 0))):
+        low, high = glance.evaluate("values => yAxisOf(values, false, true).range", values)
+        assert low <= ends[0] and ends[1] <= high and (0 in (low, high) or low < 0 < high)
 
 
 def test_the_address_keeps_view_filter_and_axis(page: Page, report: Path) -> None:

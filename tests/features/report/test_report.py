@@ -105,6 +105,15 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
     assert content.decode("utf-8") == analysis.render(make_preset("end-to-end", store), "csv")
 
 
+def test_published_times_stand_beside_the_readers_and_steps_under_the_limits_of_their_device(glance: Page) -> None:
+    text = glance.text_content("#beside") or ""
+    assert "A100" in text and "not stated" in text and "suspected_tf32" in text
+    glance.click("header a[href='#roofline']")
+    glance.wait_for_selector("[data-figures=roofline] .main-svg")
+    legend = glance.text_content("[data-figures=roofline] .legend") or ""
+    assert legend.startswith("precision") and "fp32: limit" in legend
+
+
 def test_a_chart_has_log_axes_a_legend_that_hides_lines_and_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
     buttons = page.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
     assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
