@@ -63,13 +63,6 @@ def test_speed_is_the_work_of_the_phase_divided_by_the_median(attempts: Attempts
     assert others[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
 
 
-def test_mfu_is_null_where_the_peak_is_not_known(attempts: Attempts) -> None:
-    attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
-    attempts.ok(config(device="cuda"), {"step.time": (1.0,)}, fingerprint=replace(H200, device_name="NVIDIA Z9"))
-    frame = analysis.load(attempts.store)
-    assert frame["mfu"].isna().all() and frame["tflops"].notna().all()
-
-
 @pytest.mark.parametrize(
     ("arithmetic", "precision", "peak"),
     [

@@ -77,19 +77,21 @@ def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(at
     assert known_cost(got.winner, got.aim).median == got.winner.dollars(got.aim)
 
 
-def test_the_limit_excludes_what_exceeds_it_and_what_is_not_known_to_keep_it(attempts: Attempts) -> None:
+def test_the_effects_are_those_of_the_grid_and_a_limit_excludes_what_exceeds_it_or_may(attempts: Attempts) -> None:
     grid(attempts)
+    effects = {one.axis: one for one in found(attempts).effects}
+    assert list(effects) == ["compile", "attention", "batch_size"]
+    for name, ratio in (("compile", 1 / 0.6), ("attention", 1 / 0.8), ("batch_size", 1.0)):
+        assert effects[name].low <= ratio * 1.001 and ratio <= effects[name].high * 1.001
+        assert effects[name].ratio == pytest.approx(ratio, rel=0.02)
+    assert (effects["compile"].best, effects["compile"].worst) == ("block", "none")
+    larger = found(attempts, limits=["peak < 10GB"]).larger
+    assert larger is not None and larger.is_measured and larger.ratio == pytest.approx(1.0)
+    assert (larger.cell.config.batch_size, larger.others) == (8, 5)
     attempts.ok(gpu(batch_size=16, attention="sdpa"), {"step.time": samples(0.001, 1e-7)})  # its memory is unknown
     got = found(attempts, limits=["peak < 10GB"])
     assert (got.winner.config.batch_size, got.winner.config.attention) == (4, "sdpa")
     assert got.over_limit == 7
-
-
-def test_a_cell_beyond_the_limit_is_compared_as_it_was_measured(attempts: Attempts) -> None:
-    grid(attempts)
-    larger = found(attempts, limits=["peak < 10GB"]).larger
-    assert larger is not None and larger.is_measured and larger.ratio == pytest.approx(1.0)
-    assert (larger.cell.config.batch_size, larger.others) == (8, 5)
 
 
 def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attempts) -> None:
@@ -106,16 +108,6 @@ def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attem
     )
     front = pareto_front(cells, parse_aim("tokens/s", [], []))
     assert [(one.config.attention, one.config.checkpointing) for one in front] == [("sdpa", "none"), ("sdpa", "block")]
-
-
-def test_the_effects_are_those_of_the_grid(attempts: Attempts) -> None:
-    grid(attempts)
-    effects = {one.axis: one for one in found(attempts).effects}
-    assert list(effects) == ["compile", "attention", "batch_size"]
-    for name, ratio in (("compile", 1 / 0.6), ("attention", 1 / 0.8), ("batch_size", 1.0)):
-        assert effects[name].low <= ratio * 1.001 and ratio <= effects[name].high * 1.001
-        assert effects[name].ratio == pytest.approx(ratio, rel=0.02)
-    assert (effects["compile"].best, effects["compile"].worst) == ("block", "none")
 
 
 def test_the_best_cell_with_more_memory_is_predicted_from_the_cells_that_fit(attempts: Attempts) -> None:
