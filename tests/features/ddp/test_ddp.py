@@ -42,6 +42,7 @@ from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from tests.features.ddp.test_sharding import SMALL as SHARDED
 from tests.features.ddp.test_sharding import in_ranks, led_by_rank_0
 from tests.support.clean_process import in_clean_process
+from tests.support.waiting import wait_until
 
 # hsdp needs more ranks than two: test_sharding.py
 VARIANTS = tuple(word for word in DDP_VARIANTS if word not in ("none", "hsdp"))
@@ -105,33 +106,32 @@ def processes() -> list[psutil.Process]:
 
 
 def no_process_left() -> bool:
-    """Whether all have gone but the server and the spare child that it has for the next trial."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
-        with suppress(psutil.NoSuchProcess):
-            if len(alive) <= 2 and all(
-                "lmsweep.trials.isolation.server" in one.cmdline() and _depth(one) < 3 for one in alive
-            ):
-                return True
-        time.sleep(0.05)
+    """All have gone but the server and the spare child that it has for the next trial."""
+    wait_until(_only_servers, seconds=5)
+    return True
+
+
+def _only_servers() -> bool:
+    alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
+    with suppress(psutil.NoSuchProcess):
+        servers = ["lmsweep.trials.isolation.server" in one.cmdline() and _depth(one) < 3 for one in alive]
+        return all(servers) and len(servers) <= 2
     return False
 
 
 def signal_later(sign: int, generation: str) -> threading.Thread:
     """Signals a rank, or the child that started it, once both have begun to work."""
 
+    def ranks() -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            return [one for one in processes() if _depth(one) == 3]
+        return []
+
     def send() -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            ours = {one.pid: one for one in processes()}
-            with suppress(psutil.NoSuchProcess):
-                ranks = [one for one in ours.values() if _depth(one) == 3]
-                if len(ranks) == 2:
-                    time.sleep(1.5)
-                    (ranks[1] if generation == "rank" else psutil.Process(ranks[1].ppid())).send_signal(sign)
-                    return
-            time.sleep(0.02)
+        wait_until(lambda: len(ranks()) == 2)
+        time.sleep(1.5)
+        rank = ranks()[1]
+        (rank if generation == "rank" else psutil.Process(rank.ppid())).send_signal(sign)
 
     thread = threading.Thread(target=send)
     thread.start()
