@@ -75,7 +75,7 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
         (["quick", "--format", "json"], "--format json is about a store: lmsweep best quick, then lmsweep best re"),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
         ([STORE, "--price", "H2000=3"], "--price H2000: no such device here; did you mean H200? the devices are"),
-        ([STORE, "--for", "H200 SXM", "--goal", "memory"], "--for predicts time and money, not memory"),
+        ([STORE, "--no-predict", "--for", "H200 SXM", "--goal", "memory"], "--for predicts time and money, not memory"),
         ([STORE, "--for", "H2000"], "--for H2000: no such device"),
         ([STORE, "--with", "other"], "--for H200 names the device to predict"),
         ([STORE, "--goal", "token/s"], "--goal token/s: no such goal; did you mean tokens/s?"),

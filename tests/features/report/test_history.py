@@ -73,9 +73,9 @@ def test_one_day_is_no_history(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def days(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    """A process for each of two cells on each of 9 days; a test multiplies what they measured."""
+    """A process for each of two cells on each of 13 days; a test multiplies what they measured."""
     attempts = Attempts(tmp_path_factory.mktemp("days"))
-    for day in range(9):
+    for day in range(13):
         measured(attempts, 1.0, day)
     return joined(attempts.store.location, history=True).attempts
 
@@ -105,7 +105,7 @@ def test_at_most_one_history_of_twenty_without_a_change_names_one(days: pd.DataF
 
 
 def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(days: pd.DataFrame) -> None:
-    """On every other of 9 days the GPU waited, which made steps 10 % longer; days of one kind repeat."""
+    """On every other of 13 days the GPU waited, which made steps 10 % longer; days of one kind repeat."""
     frame = days
     day = frame["started_at"].dt.day
     waited = day.mod(2).eq(1) & frame["metric"].eq("time")
