@@ -68,12 +68,12 @@ def test_a_cell_that_failed_on_both_sides_has_no_result_beside_cells_with_device
 
 
 def test_device_times_that_are_asked_for_are_judged_as_by_default(attempts: Attempts) -> None:
-    for context_length, count in ((64, 2), (128, 2), (256, 5)):
+    for context_length, count in ((64, 2), (256, 5)):
         attempts.ok(gpu(context_length=context_length), times(0.0138, 0.046, count), fingerprint=H100)
         attempts.ok(gpu(context_length=context_length), times(0.0100, 0.020, count), fingerprint=H200)
-    devices = ("device_name", H100.device_name, H200.device_name)
+    devices = ("device_name", "H100", "H200")
     default, asked = of(attempts, *devices), of(attempts, *devices, values=["step.device_time"])
-    assert list(asked.frame["verdict"]) == list(default.frame["verdict"]) == ["faster"] * 3
+    assert list(asked.frame["verdict"]) == list(default.frame["verdict"]) == ["faster"] * 2
     shown = ["value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high"]
     assert asked.frame[[*shown, "p"]].equals(default.frame[[*shown, "p"]])
     assert asked.warnings == default.warnings
@@ -90,12 +90,7 @@ def test_on_one_host_wall_time_decides_unless_it_was_busy(attempts, flag, verdic
     attempts.ok(gpu(batch_size=2), times(0.012, 0.04), flags=(flag,) if flag else ())
     found = of(attempts, "batch_size", 1, 2)
     assert list(found.frame["verdict"]) == [verdict] and list(found.frame["value"]) == ["step.time"]
-
-
-def test_wall_times_that_are_asked_for_are_judged_as_they_are(attempts: Attempts) -> None:
-    attempts.ok(gpu(batch_size=1), times(0.012, 0.02))
-    attempts.ok(gpu(batch_size=2), times(0.012, 0.04))
-    assert list(of(attempts, "batch_size", 1, 2, values=["step.time"]).frame["verdict"]) == ["slower"]
+    assert flag or list(of(attempts, "batch_size", 1, 2, values=["step.time"]).frame["verdict"]) == ["slower"]
 
 
 def test_on_a_cpu_device_time_is_wall_time(attempts: Attempts) -> None:
@@ -109,7 +104,7 @@ def test_on_a_cpu_device_time_is_wall_time(attempts: Attempts) -> None:
 def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts: Attempts) -> None:
     """Idle and busy stretches of 30 iterations on average; a busy host makes a step up to three times as long."""
     random = np.random.default_rng(0)
-    cells = 40
+    cells = 20
     for width in range(2, 2 + cells):
         for batch_size in (1, 2):
             busy, wall = bool(random.integers(2)), []
@@ -125,10 +120,8 @@ def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts
     assert verdicts["same"] >= 0.9 * cells, "by device time they are; wall times that the host decides tell nothing"
 
 
-def test_a_device_may_be_named_by_a_word_of_its_name(attempts: Attempts) -> None:
-    for fingerprint in (H100, H200):
-        attempts.ok(gpu(), times(0.01, 0.02), fingerprint=fingerprint)
-    assert set(of(attempts, "device_name", "H100", "H200").frame["verdict"]) == {"same"}
+def test_a_word_of_no_device_is_refused(attempts: Attempts) -> None:
+    attempts.ok(gpu(), times(0.01, 0.02), fingerprint=H100)
     with pytest.raises(RequestError, match="device_name=A100: the store has no such result"):
         of(attempts, "device_name", "A100", "H200")
 
@@ -172,9 +165,8 @@ def test_beside_another_store_device_time_comes_first_with_both_intervals_and_th
     attempts.ok(gpu(context_length=1024), times(0.1, 0.1), fingerprint=H100)
     (listing,) = beside(analysis.load(str(tmp_path / "one"), pooled=False), str(tmp_path / "other")).brief()
     line = listing.frame.iloc[0]
-    assert (
-        line["verdict"] == "slower" and line["mine"] == pytest.approx(0.01) and line["theirs"] == pytest.approx(0.012)
-    )
+    assert line["verdict"] == "slower"
+    assert (line["mine"], line["theirs"]) == pytest.approx((0.01, 0.012))
     assert line["ratio_low"] < line["ratio"] < line["ratio_high"] and line["ratio"] == pytest.approx(1.2)
     assert line["mine_low"] < line["mine"] < line["mine_high"] and line["theirs_low"] < line["theirs"]
     assert line["wall_ratio"] == pytest.approx(2)

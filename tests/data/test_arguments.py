@@ -1,7 +1,7 @@
 """Arguments of the user's code as rows, columns, conditions and sides: `attention_args.tile`."""
 
-import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -14,48 +14,29 @@ from tests.support.made_up_results import LAPTOP, Attempts, samples
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Attention with two tiles, each with one and two stages, and PyTorch's."""
     attempts = Attempts(tmp_path_factory.mktemp("arguments") / "results")
-    trials: list[tuple[str, dict[str, object], float]] = [
-        ("sdpa", {}, 1.0),
-        *(
-            ("flash.py:attend", {"tile": tile, "stages": stages}, tile / 16 + stages)
-            for tile in (32, 64)
-            for stages in (1, 2)
-        ),
-    ]
-    for attention, arguments, seconds in trials:
-        given = json.dumps(arguments, sort_keys=True, separators=(",", ":")) if arguments else None
-        trial = TrialConfig(d_model=16, attention=attention, attention_args=given)
-        digest = "1111aaaa00000000" if arguments else None
-        attempts.ok(
-            trial,
-            {"forward.time": samples(seconds, 0.01)},
-            fingerprint=replace(LAPTOP, code_digest=digest),
-            workload="attention",
-        )
+    theirs = TrialConfig(d_model=16, attention="sdpa")
+    attempts.ok(theirs, {"forward.time": samples(1.0, 0.01)}, fingerprint=LAPTOP, workload="attention")
+    edited = replace(LAPTOP, code_digest="1111aaaa00000000")
+    for tile, stages in product((32, 64), (1, 2)):
+        mine = replace(theirs, attention="flash.py:attend", attention_args=f'{{"stages":{stages},"tile":{tile}}}')
+        times = {"forward.time": samples(tile / 16 + stages, 0.01)}
+        attempts.ok(mine, times, fingerprint=edited, workload="attention")
     return attempts.store.location
 
 
 def test_an_argument_is_a_key_of_a_table_and_the_others_stay_together(store: str) -> None:
-    both = {"attention": "flash.py:attend"}
-    found = lmsweep.table(
-        store,
-        rows=["attention_args.tile"],
-        cols=["attention_args.stages"],
-        values=["forward.time"],
-        where=both,
-    )
+    both, tile, stages = {"attention": "flash.py:attend"}, ["attention_args.tile"], ["attention_args.stages"]
+    found = lmsweep.table(store, rows=tile, cols=stages, values=["forward.time"], where=both)
     assert found.wide("median").to_numpy().tolist() == [[3.0, 4.0], [5.0, 6.0]]
     with pytest.raises(RequestError, match=r'differ in attention_args \({"stages":1}, {"stages":2}\)'):
-        lmsweep.table(store, rows=["attention_args.tile"], cols=[], values=["forward.time"], where=both)
+        lmsweep.table(store, rows=tile, cols=[], values=["forward.time"], where=both)
 
 
 def test_an_argument_is_a_condition_and_rows_that_do_not_give_it_are_null(store: str) -> None:
     where = {"attention_args.tile": "64", "attention_args.stages": "2"}
     found = lmsweep.table(store, rows=["attention"], cols=[], values=["forward.time"], where=where)
     assert found.wide("median").to_numpy().tolist() == [[6.0]]
-    every = lmsweep.table(
-        store, rows=["attention_args.tile", "attention_args.stages"], cols=[], values=["forward.time"]
-    )
+    every = lmsweep.table(store, rows=[*where], cols=[], values=["forward.time"])
     assert every.cells["median"].to_list() == [1.0, 3.0, 4.0, 5.0, 6.0], "sdpa, which has none, comes first"
 
 

@@ -65,7 +65,7 @@ def check(store: str, **on: Any) -> str:
 
 @pytest.fixture
 def crossing(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Three grids of steps that share cells, one of memory, one of attention, in two sweeps on two devices."""
+    """Two grids of steps that share cells, and one of memory, in two sweeps on two devices."""
 
     def timed(model: str, **fields: Any) -> None:
         for fingerprint in (H200, LAPTOP):
@@ -77,8 +77,6 @@ def crossing(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> str:
         timed(model, precision=precision, compile=compiled)
     for model, context in product(("small", "medium"), (128, 512, 1024)):
         timed(model, context_length=context)
-    for model, warmup in product(("small", "medium", "large"), (0, 1)):
-        timed(model, warmup_steps=warmup)
     for context, precision in product((128, 256, 512), ("fp32", "bf16")):
         trial = config("2.7b", context_length=context, precision=precision)
         if context == 512 and precision == "fp32":
@@ -97,7 +95,6 @@ def test_a_large_store_is_listed_by_the_grids_that_its_results_fill(crossing: st
     for words in (
         "timing over device_name (2), model (3), precision (2), compile (2): 24 ok",
         "timing over device_name (2), model (2), context_length (4): 16 ok",
-        "timing over device_name (2), model (3), warmup_steps (3): 18 ok",
         "memory over context_length (3), precision (2): 5 ok, 1 oom",
     ):
         assert words in said, shown

@@ -1,6 +1,7 @@
-"""The colours of words on pages can be read: a contrast of 4.5 to 1, which WCAG asks for, on every paper."""
+"""Words and lines on pages are seen: with contrasts of 4.5 and 3 to 1, which WCAG asks for, on every paper."""
 
 import re
+from itertools import product
 
 import pytest
 
@@ -16,8 +17,18 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize("paper", ["paper", "wash"])
-@pytest.mark.parametrize("ink", ["ink", "muted", "accent", "failed", "better", "worse"])
-def test_words_have_a_contrast_of_4_5_to_1(ink: str, paper: str, scheme: int) -> None:
-    darker, lighter = sorted(luminance(COLOURS[name].split(", ")[scheme]) for name in (ink, paper))
-    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+@pytest.mark.parametrize(
+    ("inks", "papers", "least"),
+    [
+        (["ink", "muted", "accent", "failed", "better", "worse"], ["paper", "wash"], 4.5),
+        ([name for name in COLOURS if name.startswith("line-")], ["paper"], 3.0),
+    ],
+    ids=["words", "lines"],
+)
+def test_words_have_a_contrast_of_4_5_to_1_and_lines_of_3(
+    inks: list[str], papers: list[str], least: float, scheme: int
+) -> None:
+    assert inks
+    for ink, paper in product(inks, papers):
+        darker, lighter = sorted(luminance(COLOURS[name].split(", ")[scheme]) for name in (ink, paper))
+        assert (lighter + 0.05) / (darker + 0.05) >= least, (ink, paper)

@@ -25,7 +25,7 @@ from tests.support.made_up_results import H200, LAPTOP, Attempts, config, gpu, s
 GOLDEN = Path(__file__).parents[1] / "support" / "golden"
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind in ("host", "wall_waits"))
+WALL = stdtrit(PRIORS["wall_waits"].freedom, 0.975) * PRIORS["wall_waits"].scale
 """How far, of 1, other processes are taken to lie: on a logarithmic scale."""
 
 
@@ -88,18 +88,6 @@ def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> N
     assert table.rows == ["model", "context_length"] and table.wide("status").shape == (4, 3)
 
 
-def test_the_cells_hold_medians_and_intervals_in_si_units(hardware: pd.DataFrame) -> None:
-    table = pivot(hardware, "model context_length", "precision compile device_name", "step.time")
-    cell = (("small", 256), ("fp32", "none", "NVIDIA H200", "step.time"))
-    assert table.wide("median").loc[cell] == pytest.approx(0.045678)
-    ends = (table.wide("low").loc[cell], table.wide("high").loc[cell])
-    half = np.hypot(np.log(0.046078 / 0.045678), HOST)
-    assert ends == pytest.approx((0.045678 * np.exp(-half), 0.045678 * np.exp(half)), rel=1e-3)
-    assert table.wide("status").loc[cell] == "ok" and table.wide("flags").loc[cell] == ("host_bound",)
-    assert table.units == {"step.time": "s"}
-    assert table.conditions["mode"] == "train_step" and "precision" not in table.conditions
-
-
 def test_the_low_end_of_a_speed_is_the_high_end_of_its_time(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model", "device_name", "step.tokens_per_second step.tflops", context_length="256",
                   precision="fp32", compile="none")  # fmt: skip
@@ -109,13 +97,6 @@ def test_the_low_end_of_a_speed_is_the_high_end_of_its_time(hardware: pd.DataFra
     ends = (table.wide("low").loc[cell], table.wide("high").loc[cell])
     assert ends == pytest.approx((1024 / 0.45 * np.exp(-half), 1024 / 0.45 * np.exp(half)), rel=1e-4)
     assert table.units == {"step.tokens_per_second": "tokens/s", "step.tflops": "TFLOP/s"}
-
-
-def test_a_failed_trial_shows_its_status_and_what_was_not_tried_a_dash(hardware: pd.DataFrame) -> None:
-    status = pivot(hardware, "context_length", "precision compile", "forward.time", model="2.7b").wide("status", "-")
-    assert status.loc[(1024,), ("fp32", "none", "forward.time")] == "oom"
-    assert status.loc[(256,), ("fp32", "block", "forward.time")] == "timeout"
-    assert status.loc[(1024,), ("fp32", "block", "forward.time")] == "-"
 
 
 def test_a_failure_of_another_workload_is_not_shown_as_one_of_this_value(attempts: Attempts) -> None:
@@ -190,10 +171,7 @@ def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables(attemp
     assert "no cuda device" in lmsweep_here("table", where, "--where", "device_name=no cuda device")
 
 
-def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
-    table = pivot(hardware, "model", "precision", "step.time", device_name=LAPTOP.device_name)
-    text = analysis.render(table, "text")
-    assert "n/a (a)" in text and "(a) its clock stood" in text
+def test_an_unknown_rate_says_why(hardware: pd.DataFrame) -> None:
     text = analysis.render(pivot(hardware, "model", "precision", "step.mfu", device_name=LAPTOP.device_name), "text")
     assert "mfu: the peak of this device in this arithmetic is unknown" in text
 
@@ -206,14 +184,9 @@ def test_two_results_in_one_cell_are_refused_with_the_columns_in_which_they_diff
     assert "differ in context_length (256, 1024), compile (none, block)" in message
     assert "Add context_length and compile to --rows or --cols" in message
     assert "--where 'context_length=256' --where 'compile=none'" in message
-
-
-def test_models_are_distinguished_by_name_and_devices_by_full_name(hardware: pd.DataFrame) -> None:
-    with pytest.raises(RequestError) as refusal:
+    named = r"differ in model \(small, 2.7b\), device \(cpu, cuda\), device_name(?!.*d_model).*Add model and dev"
+    with pytest.raises(RequestError, match=named):
         pivot(hardware, "precision", "context_length", "step.time", compile="none")
-    message = str(refusal.value)
-    assert "differ in model (small, 2.7b), device (cpu, cuda), device_name" in message and "d_model" not in message
-    assert "Add model and device_name to --rows or --cols" in message
 
 
 def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
@@ -224,7 +197,7 @@ def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> N
     assert analysis.pivot(frame).rows == ["model", "context_length", "device_name"]
     table = pivot(frame, "model", "precision", "step.time")
     assert table.differing == {"device_name": "NVIDIA H200, NVIDIA L4"}
-    for output_format in ("text", "markdown", "latex", "typst", "html"):
+    for output_format in ("text", "latex"):
         said = analysis.render(table, output_format)
         assert "cells differ in device" in said and "H200, NVIDIA L4)" in said
     assert "cells differ" not in analysis.render(pivot(frame, "device_name", "", "step.time", model="small"), "text")
@@ -292,10 +265,8 @@ def test_attempts_of_one_measurement_are_not_averaged(attempts: Attempts) -> Non
 
 def test_rows_and_columns_are_in_natural_order(attempts: Attempts) -> None:
     for model in ("10b-2026", "medium", "tiny", "small"):
-        for context_length in (1024, 128, 65536):
-            for precision in ("bf16", "fp32", "tf32"):
-                trial = config(model, context_length=context_length, precision=precision)
-                attempts.ok(trial, {"step.time": (1.0,)})
+        for context_length, precision in ((1024, "bf16"), (128, "fp32"), (65536, "tf32")):
+            attempts.ok(config(model, context_length=context_length, precision=precision), {"step.time": (1.0,)})
     for version in ("2.9.1", "2.11.0", "2.13.0+cpu"):
         attempts.ok(config(), {"forward.time": (1.0,)}, fingerprint=replace(LAPTOP, torch_version=version))
     frame = analysis.load(attempts.store)
@@ -331,19 +302,6 @@ def test_a_wrong_request_is_refused_with_what_is_right(
 ) -> None:
     with pytest.raises(RequestError, match=message):
         pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
-
-
-def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) -> None:
-    table = pivot(hardware, "model context_length device_name", "precision compile", "forward.time step.time")
-    lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
-    assert len(lines) == 23  # the laptop's result without samples has no row for forward.time
-    for line in lines:
-        cell = (line["model"], int(line["context_length"]), line["device_name"])
-        column = (line["precision"], line["compile"], line["value"])
-        assert line["status"] == table.wide("status").loc[cell, column] and line["unit"] == "s"
-        median = table.wide("median").loc[cell, column]
-        assert (float(line["median"]) == median) if line["median"] else pd.isna(median)
-        assert line["flags"] == " ".join(table.wide("flags").loc[cell, column])
 
 
 def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> None:

@@ -3,10 +3,12 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lmsweep.orchestrator.running.progress.trial_words import descriptions
+from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.reference import short_names
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.made_up_results import planned
@@ -14,15 +16,14 @@ from tests.support.results_of_init import made_up_run, student_after_init
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The student's repository, with results of every trial in `results`."""
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Trial, ...]]:
+    """Results of every trial of the student's repository, and the trials."""
     student = student_after_init(tmp_path_factory.mktemp("init") / "student")
-    made_up_run(student / "lmsweep.yaml", student / "results")
-    return student
+    return student / "results", made_up_run(student / "lmsweep.yaml", student / "results")
 
 
-def test_each_workload_has_a_table_that_fits_80_columns(folder: Path) -> None:
-    words = ("--no-pager", "table", folder / "results", "--where")
+def test_each_workload_has_a_table_that_fits_80_columns(run: Any) -> None:
+    words = ("--no-pager", "table", run[0], "--where")
     shown = [
         answer_here(*words, f"workload={workload}", terminal=True, COLUMNS="80").stdout
         for workload in ("timing", "attention", "ddp")
@@ -34,19 +35,15 @@ def test_each_workload_has_a_table_that_fits_80_columns(folder: Path) -> None:
     assert " FlashAttention " in plain and "cs336_systems" not in plain
 
 
-def test_piped_tables_show_the_last_part_of_a_reference_and_csv_the_whole(folder: Path) -> None:
-    text, latex = (lmsweep_here("table", folder / "results", "--format", name) for name in ("text", "latex"))
+def test_piped_tables_show_the_last_part_of_a_reference_and_csv_the_whole(run: Any) -> None:
+    text, latex, csv = (lmsweep_here("table", run[0], "--format", name) for name in ("text", "latex", "csv"))
     assert max(map(len, text.split("\n[", maxsplit=1)[0].splitlines())) < 180, text
     assert "cs336" not in text and latex.count(r"\begin{table}") == 3
-    assert "cs336_systems.flash_attention:FlashAttention" in lmsweep_here(
-        "table", folder / "results", "--format", "csv"
-    )
+    assert "cs336_systems.flash_attention:FlashAttention" in csv
 
 
-def test_progress_names_trials_by_the_fields_that_differ_within_their_workload(tmp_path: Path) -> None:
-    student = student_after_init(tmp_path / "student")
-    trials = made_up_run(student / "lmsweep.yaml", tmp_path / "results")
-    found = descriptions([replace(planned(one.config, index), trial=one) for index, one in enumerate(trials)])
+def test_progress_names_trials_by_the_fields_that_differ_within_their_workload(run: Any) -> None:
+    found = descriptions([replace(planned(one.config, index), trial=one) for index, one in enumerate(run[1])])
     assert max(map(len, found.values())) <= 72, found
     assert "attention: context_length 128, attention FlashAttention" in found.values()
     assert "ddp: optimizer adamw_fused, ddp DDPBucketed" in found.values()

@@ -1,4 +1,4 @@
-"""Tables on a terminal: they fit its width whatever they hold, and lose nothing."""
+"""Tables on a terminal: they fit its width whatever they hold, and lose nothing; their bars are the numbers."""
 
 import csv
 import io
@@ -8,12 +8,15 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis import load
+from lmsweep.analysis import load, pivot
 from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.presets import make_preset
+from lmsweep.analysis.tables.bar_chart import bar_charts
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.terminal_table import terminal_text
-from tests.support.command import ROOT
+from tests.support.command import ROOT, answer_here, lmsweep_here
+from tests.support.made_up_results import Attempts, config, samples
 
 REFERENCE = ROOT / "analysis/reference"
 
@@ -63,14 +66,36 @@ def test_a_table_of_few_rows_is_transposed_where_that_fits() -> None:
     assert all(any(line.startswith(name) for line in text.plain.splitlines()) for name in names)
 
 
-def test_json_has_what_csv_has_with_null_for_what_is_unknown() -> None:
+def test_csv_and_json_give_back_every_number_and_status_exactly_with_null_for_what_is_unknown() -> None:
     table = make_preset("end-to-end", str(REFERENCE / "h200-end-to-end"))
+    assert isinstance(table, Table)
     lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
     found = json.loads(analysis.render(table, "json"))
-    assert [float(line["median"]) if line["median"] else None for line in lines] == [
-        one["median"] for one in found["results"]
-    ]
+    medians = [None if pd.isna(one) else one for one in table.cells["median"]]
+    assert sorted(map(str, medians)) == sorted(str(one["median"]) for one in found["results"])
+    for line, one in zip(lines, found["results"], strict=True):
+        assert (float(line["median"]) if line["median"] else None) == one["median"]
+        assert (line["status"], line["flags"]) == (one["status"], " ".join(one["flags"]))
     assert found["conditions"]["device_name"] == "NVIDIA H200" and {one["unit"] for one in found["results"]} == {"s"}
     listed = json.loads(analysis.render(comparison().listing(), "json"))
     assert len(listed["results"]) == 24 and {one["verdict"] for one in listed["results"]} == {"faster"}
     assert isinstance(listed["results"][0]["flags"], list)
+
+
+def test_a_bar_is_as_long_as_its_number_and_a_failure_says_its_status(attempts: Attempts) -> None:
+    for context, seconds in ((256, 0.010), (512, 0.020), (1024, 0.040)):
+        attempts.ok(config(context_length=context), {"step.time": samples(seconds, seconds / 100)})
+    attempts.failed(config(context_length=2048), "oom")
+    table = pivot(load(attempts.store), rows=["context_length"], cols=[], values=["step.time"], where={})
+    (chart,) = bar_charts(table)
+    text = terminal_text(chart, width=60).plain
+    assert text.startswith("step.time, bars from 0\n") and "device_name NVIDIA H200" in " ".join(text.split())
+    lines = text.splitlines()[-4:]
+    assert [line.split()[:2] for line in lines] == [["256", "10"], ["512", "20"], ["1024", "40"], ["2048", "oom"]]
+    lengths = [line.count("█") for line in lines]
+    assert lengths[:2] == [lengths[2] // 4, lengths[2] // 2] and lengths[2] == 28 and lengths[3] == 0
+    assert max(map(len, text.splitlines())) <= 60
+
+    assert "█" in lmsweep_here("table", attempts.store.location, "--plot")
+    done = answer_here("table", attempts.store.location, "--plot", "--format", "csv")
+    assert done.returncode == 2 and "--plot is for" in done.stderr

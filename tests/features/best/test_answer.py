@@ -1,7 +1,6 @@
 """The answer from results alone: what is best, what it beats and how surely, the front, and what mattered."""
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from lmsweep.orchestrator.features.best.cells.front import pareto_front
 from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.orchestrator.features.limits.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
-from lmsweep.trials.spec.config import RequestError
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import lmsweep_here
 from tests.support.made_up_results import H100, H200, Attempts, config, gpu, samples
 
 TOKENS = 256
@@ -79,19 +77,21 @@ def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(at
     assert known_cost(got.winner, got.aim).median == got.winner.dollars(got.aim)
 
 
-def test_the_limit_excludes_what_exceeds_it_and_what_is_not_known_to_keep_it(attempts: Attempts) -> None:
+def test_the_effects_are_those_of_the_grid_and_a_limit_excludes_what_exceeds_it_or_may(attempts: Attempts) -> None:
     grid(attempts)
+    effects = {one.axis: one for one in found(attempts).effects}
+    assert list(effects) == ["compile", "attention", "batch_size"]
+    for name, ratio in (("compile", 1 / 0.6), ("attention", 1 / 0.8), ("batch_size", 1.0)):
+        assert effects[name].low <= ratio * 1.001 and ratio <= effects[name].high * 1.001
+        assert effects[name].ratio == pytest.approx(ratio, rel=0.02)
+    assert (effects["compile"].best, effects["compile"].worst) == ("block", "none")
+    larger = found(attempts, limits=["peak < 10GB"]).larger
+    assert larger is not None and larger.is_measured and larger.ratio == pytest.approx(1.0)
+    assert (larger.cell.config.batch_size, larger.others) == (8, 5)
     attempts.ok(gpu(batch_size=16, attention="sdpa"), {"step.time": samples(0.001, 1e-7)})  # its memory is unknown
     got = found(attempts, limits=["peak < 10GB"])
     assert (got.winner.config.batch_size, got.winner.config.attention) == (4, "sdpa")
     assert got.over_limit == 7
-
-
-def test_a_cell_beyond_the_limit_is_compared_as_it_was_measured(attempts: Attempts) -> None:
-    grid(attempts)
-    larger = found(attempts, limits=["peak < 10GB"]).larger
-    assert larger is not None and larger.is_measured and larger.ratio == pytest.approx(1.0)
-    assert (larger.cell.config.batch_size, larger.others) == (8, 5)
 
 
 def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attempts) -> None:
@@ -108,16 +108,6 @@ def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attem
     )
     front = pareto_front(cells, parse_aim("tokens/s", [], []))
     assert [(one.config.attention, one.config.checkpointing) for one in front] == [("sdpa", "none"), ("sdpa", "block")]
-
-
-def test_the_effects_are_those_of_the_grid(attempts: Attempts) -> None:
-    grid(attempts)
-    effects = {one.axis: one for one in found(attempts).effects}
-    assert list(effects) == ["compile", "attention", "batch_size"]
-    for name, ratio in (("compile", 1 / 0.6), ("attention", 1 / 0.8), ("batch_size", 1.0)):
-        assert effects[name].low <= ratio * 1.001 and ratio <= effects[name].high * 1.001
-        assert effects[name].ratio == pytest.approx(ratio, rel=0.02)
-    assert (effects["compile"].best, effects["compile"].worst) == ("block", "none")
 
 
 def test_the_best_cell_with_more_memory_is_predicted_from_the_cells_that_fit(attempts: Attempts) -> None:
@@ -148,21 +138,6 @@ def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> N
     assert isinstance(got, NoAnswer) and "none of 1 measured combinations is known to meet the limit" in got.reason
 
 
-@pytest.mark.parametrize(
-    ("goal", "limits", "message"),
-    [
-        ("token/s", [], "--goal token/s: no such goal; did you mean tokens/s?"),
-        ("$/Mtoken", [], "--goal $/Mtoken needs the price of a device"),
-        ("memory", ["peak < 70"], "--subject-to 'peak < 70': write 'peak < 70GB'"),
-        ("memory", ["peak < 70GB", "peak < 60GB"], "given twice"),
-    ],
-)
-def test_a_wrong_goal_or_limit_is_answered_with_the_right_one(goal: str, limits: list[str], message: str) -> None:
-    with pytest.raises(RequestError) as error:
-        parse_aim(goal, limits, [])
-    assert message in str(error.value)
-
-
 def test_best_of_a_store_answers_for_each_job_and_for_one_in_full(attempts: Attempts) -> None:
     grid(attempts)
     attempts.ok(config("medium", device="cuda"), {"step.time": samples(0.2, 1e-4)})
@@ -186,19 +161,6 @@ def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attem
         got = found(attempts)
         assert got.can_tell == (process > 0), (process, got.wrong)
         assert got.cost.interval[0] < 0.04 / (4 * TOKENS) < got.cost.interval[1]
-
-
-def test_the_stores_of_two_devices_are_one_question(attempts: Attempts, tmp_path: Path) -> None:
-    other = Attempts(tmp_path / "other")
-    attempts.ok(gpu(), {"step.time": samples(0.02, 1e-6)})
-    other.ok(gpu(), {"step.time": samples(0.03, 1e-6)}, fingerprint=H100)
-    stores, prices = [attempts.store.location, other.store.location], ["--price", "H100=1", "--price", "H200=4"]
-    text = lmsweep_here("best", *stores, "--goal", "$/Mtoken", *prices, "--no-predict")
-    assert "Best for $/Mtoken: device NVIDIA H100 80GB HBM3\n" in text
-    assert "better than the only other measured: with device NVIDIA H200 it is 2.67x" in text
-    done = answer_here("best", attempts.store.location, "no-such-sweep")
-    assert done.returncode == 2
-    assert "there is no store at no-such-sweep" in done.stderr
 
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:

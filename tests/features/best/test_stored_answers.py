@@ -72,17 +72,18 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
         (["h100-devices", "--max-batch"], "--max-batch is about one job; choose one by --where FIELD=VALUE"),
         ([STORE, "--budget", "1m"], "is a store, in which nothing runs"),
         ([STORE, "--for", "H100", "--format", "json"], "--format json are about what was"),
-        (
-            ["quick", "--format", "json"],
-            "--format json is about a store: lmsweep best quick, then lmsweep best results",
-        ),
+        (["quick", "--format", "json"], "--format json is about a store: lmsweep best quick, then lmsweep best re"),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
-        (
-            [STORE, "--price", "H2000=3"],
-            "--price H2000: no such device here; did you mean H200? the devices are NVIDIA",
-        ),
+        ([STORE, "--price", "H2000=3"], "--price H2000: no such device here; did you mean H200? the devices are"),
+        ([STORE, "--no-predict", "--for", "H200 SXM", "--goal", "memory"], "--for predicts time and money, not memory"),
+        ([STORE, "--for", "H2000"], "--for H2000: no such device"),
+        ([STORE, "--with", "other"], "--for H200 names the device to predict"),
+        ([STORE, "--goal", "token/s"], "--goal token/s: no such goal; did you mean tokens/s?"),
+        ([STORE, "--goal", "$/Mtoken"], "--goal $/Mtoken needs the price of a device"),
+        ([STORE, "--subject-to", "peak < 70"], "--subject-to 'peak < 70': write 'peak < 70GB'"),
+        ([STORE, "--subject-to", "peak < 70GB", "--subject-to", "peak < 60GB"], "given twice"),
     ],
-    ids=["jobs", "budget", "for", "sweep", "price", "near"],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(words: list[str], message: str) -> None:
     done = answer_here("best", *words)

@@ -12,7 +12,7 @@ from lmsweep.orchestrator.features.best.cell_costs import key_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.transfer import Transfer, is_on, transfers
 from lmsweep.trials.analytic.datasheets import device_named
-from tests.support.command import ROOT, answer_here, lmsweep_here
+from tests.support.command import ROOT, lmsweep_here
 from tests.support.made_up_results import H100, H200, Attempts, config, samples
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -100,20 +100,6 @@ def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(att
     assert "Best for $/Mtoken by device time: " in text
     assert "from 3 combinations measured on both" in text
     assert "1 of 5 combinations are left out" in text  # 30 GB do not fit on an A10
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--for", "H200 SXM", "--goal", "memory"], "--for predicts time and money, not memory"),
-        (["--for", "H2000"], "--for H2000: no such device"),
-        (["--with", "other"], "--for H200 names the device to predict"),
-    ],
-)
-def test_what_cannot_be_predicted_is_refused(attempts: Attempts, options: list[str], message: str) -> None:
-    stored(attempts, factor=None)
-    done = answer_here("best", attempts.store.location, "--no-predict", *options)
-    assert done.returncode == 2 and message in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -39,25 +39,14 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
-from tests.features.ddp.test_sharding import in_ranks
+from tests.features.ddp.test_sharding import SMALL as SHARDED
+from tests.features.ddp.test_sharding import in_ranks, led_by_rank_0
 from tests.support.clean_process import in_clean_process
+from tests.support.waiting import wait_until
 
 # hsdp needs more ranks than two: test_sharding.py
 VARIANTS = tuple(word for word in DDP_VARIANTS if word not in ("none", "hsdp"))
-SMALL = TrialConfig(
-    d_model=32,
-    d_ff=64,
-    num_layers=2,
-    num_heads=2,
-    vocab_size=50,
-    context_length=8,
-    batch_size=2,
-    warmup_steps=1,
-    measure_steps=4,
-    world_size=2,
-    ddp="naive",
-    timeout_seconds=100.0,
-)
+SMALL = replace(SHARDED, ddp="naive", measure_steps=4)
 PARAMETERS = 9 * 2 + 3
 """Matrices and norms of its two layers, both embeddings, the last norm."""
 BUCKET_BYTES = 20_000
@@ -70,10 +59,9 @@ def with_buckets(kind: str) -> TrialConfig:
 
 
 @pytest.fixture(scope="module")
-def runner(no_servers):
-    with IsolatedRunner() as runner:
-        yield runner
-    assert not processes()
+def runner(no_servers, runner):
+    """The only server of this process."""
+    return runner
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +79,10 @@ def measured(runner, environment) -> dict[str, dict[str, Record]]:
 def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, *workloads: str) -> list[Record]:
     rows = runner.run(Trial(config=config, workloads=workloads or ("ddp",), sweep="test"), fallback=environment)
     return [row for row in rows if isinstance(row, Record)]
+
+
+def begun() -> Attempt:
+    return Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
 
 
 def by_name(rows: list[Record]) -> dict[str, Record]:
@@ -114,33 +106,32 @@ def processes() -> list[psutil.Process]:
 
 
 def no_process_left() -> bool:
-    """Whether all have gone but the server and the spare child that it has for the next trial."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
-        with suppress(psutil.NoSuchProcess):
-            if len(alive) <= 2 and all(
-                "lmsweep.trials.isolation.server" in one.cmdline() and _depth(one) < 3 for one in alive
-            ):
-                return True
-        time.sleep(0.05)
+    """All have gone but the server and the spare child that it has for the next trial."""
+    wait_until(_only_servers, seconds=5)
+    return True
+
+
+def _only_servers() -> bool:
+    alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
+    with suppress(psutil.NoSuchProcess):
+        servers = ["lmsweep.trials.isolation.server" in one.cmdline() and _depth(one) < 3 for one in alive]
+        return all(servers) and len(servers) <= 2
     return False
 
 
 def signal_later(sign: int, generation: str) -> threading.Thread:
     """Signals a rank, or the child that started it, once both have begun to work."""
 
+    def ranks() -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            return [one for one in processes() if _depth(one) == 3]
+        return []
+
     def send() -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            ours = {one.pid: one for one in processes()}
-            with suppress(psutil.NoSuchProcess):
-                ranks = [one for one in ours.values() if _depth(one) == 3]
-                if len(ranks) == 2:
-                    time.sleep(1.5)
-                    (ranks[1] if generation == "rank" else psutil.Process(ranks[1].ppid())).send_signal(sign)
-                    return
-            time.sleep(0.02)
+        wait_until(lambda: len(ranks()) == 2)
+        time.sleep(1.5)
+        rank = ranks()[1]
+        (rank if generation == "rank" else psutil.Process(rank.ppid())).send_signal(sign)
 
     thread = threading.Thread(target=send)
     thread.start()
@@ -157,6 +148,7 @@ def _depth(process: psutil.Process) -> int:
 
 def collectives_begun_in_backward(parallel: TimedRank) -> int:
     """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
+    parallel.build()
     with profile(activities=[ProfilerActivity.CPU]) as trace:
         parallel.training.forward()
         with record_function("backward"):
@@ -169,12 +161,7 @@ def collectives_begun_in_backward(parallel: TimedRank) -> int:
 
 
 def all_begun_in_backward(bench: Workbench, config: TrialConfig) -> list[int]:
-    found = []
-    for kind in VARIANTS:
-        parallel = TimedRank(with_buckets(kind), bench.math_mode)
-        parallel.build()
-        found.append(collectives_begun_in_backward(parallel))
-    return found
+    return [collectives_begun_in_backward(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS]
 
 
 @pytest.fixture(scope="module")
@@ -311,21 +298,19 @@ def test_a_difference_that_may_be_nothing_says_so():
 DELAY = 0.06
 
 
-def pairs_with_a_slow_rank(bench: Workbench, config: TrialConfig) -> list[Any]:
+def pairs_with_a_slow_rank(bench: Workbench, config: TrialConfig) -> Any:
     assert bench.rank
     parallel = TimedRank(replace(SMALL, ddp="flat"), bench.math_mode)
     parallel.build()
     if bench.rank.index:
         forward = parallel.training.forward
         parallel.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
-    team = Team(parallel, bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return []
-    pairs = StepPairs(team)
-    found = [[pairs.run() for _ in range(4)], team.all(TimedRank.step), team.all(local_step)]
-    team.release()
-    return found
+
+    def steps(team: Team) -> list[Any]:
+        pairs = StepPairs(team)
+        return [[pairs.run() for _ in range(4)], team.all(TimedRank.step), team.all(local_step)]
+
+    return led_by_rank_0(parallel, bench.rank, steps)
 
 
 @pytest.mark.slow  # as above
@@ -351,18 +336,13 @@ class Drifting(TimedRank):
         return iteration
 
 
-def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> list[str]:
-    assert bench.rank
-    team = Team(Drifting(SMALL, bench.math_mode), bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return []
-    try:
-        list(lead(bench, team))
-    except RanksDisagreeError as error:
-        team.release()
-        return [str(error)]
-    return ["they agree"]
+def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> Any:
+    def words(team: Team) -> str:
+        with pytest.raises(RanksDisagreeError) as found:
+            list(lead(bench, team))
+        return str(found.value)
+
+    return led_by_rank_0(Drifting(SMALL, bench.math_mode), bench.rank, words)
 
 
 class Forgetful(Naive):
@@ -374,9 +354,8 @@ class Forgetful(Naive):
 
 def rows_with_a_forgetful_rank(environment: Fingerprint) -> list[Row]:
     DataParallelStep.synchronizers = {**SYNCHRONIZERS, "naive": Forgetful}
-    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
     rows: list[Row] = []
-    assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())
+    assert not run_trial(begun(), environment, rows.extend, requested_at=time.monotonic())
     return rows
 
 
@@ -389,7 +368,7 @@ def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(environment):
 
 
 def test_ranks_whose_weights_drift_apart_are_an_error():
-    (found,) = in_ranks(words_of_drifting_ranks, SMALL)
+    found = in_ranks(words_of_drifting_ranks, SMALL)
     assert "the ranks have different weights" in found
     assert status_of(RanksDisagreeError(found)) == Status.ERROR
 
@@ -411,15 +390,11 @@ class Crowded(TimedRank):
         return super().end_watch(since_ago=time.monotonic(), until_ago=until_ago)
 
 
-def flags_of_a_crowded_step(bench: Workbench, config: TrialConfig) -> list[tuple[Flag, ...]]:
-    assert bench.rank
-    team = Team(Crowded(SMALL, bench.math_mode), bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return []
-    found = [row.flags for row in lead(bench, team) if (row.phase, row.metric) == ("step", "time")]
-    team.release()
-    return found
+def flags_of_a_crowded_step(bench: Workbench, config: TrialConfig) -> Any:
+    def flags(team: Team) -> list[tuple[Flag, ...]]:
+        return [row.flags for row in lead(bench, team) if (row.phase, row.metric) == ("step", "time")]
+
+    return led_by_rank_0(Crowded(SMALL, bench.math_mode), bench.rank, flags)
 
 
 def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(measured):
@@ -450,8 +425,7 @@ def test_ranks_die_with_the_process_that_started_them(runner, environment):
 def fail_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
     if rank.index == 0:
         time.sleep(600)
-    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
-    emit([attempt.failure("ddp", Status.OOM, "no memory in rank 1", environment)])
+    emit([begun().failure("ddp", Status.OOM, "no memory in rank 1", environment)])
     return False
 
 
@@ -481,8 +455,7 @@ def die_after_closing(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
         connection, _ = listener.accept()
         with connection:
             assert connection.recv(1) == b""
-    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
-    emit([attempt.failure("ddp", Status.ERROR, "connection closed by rank 1", environment)])
+    emit([begun().failure("ddp", Status.ERROR, "connection closed by rank 1", environment)])
     return False
 
 

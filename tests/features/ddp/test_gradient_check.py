@@ -1,6 +1,7 @@
 """The check of gradients of divided weights: what it finds, whom it names and what it holds, with gloo."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.spec.config import TrialConfig
-from tests.features.ddp.test_sharding import SMALL, in_ranks
+from tests.features.ddp.test_sharding import SMALL, in_ranks, led_by_rank_0
 
 FOUR = replace(SMALL, world_size=4)
 HSDP = replace(FOUR, ddp="hsdp", shards=2)
@@ -44,22 +45,17 @@ class WrongNorm(Wrong):
     weight = NORM
 
 
-def complaint(bench: Workbench, config: TrialConfig, of_last: type[Wrong] = Wrong) -> str:
+def complaint(bench: Workbench, config: TrialConfig, of_last: type[Wrong] = Wrong) -> Any:
     """What the workload says if the last rank's gradients are wrong."""
     assert bench.rank
     kind = of_last if bench.rank.index == config.world_size - 1 else TimedRank
-    team = Team(kind(config, bench.math_mode), bench.rank)
-    if bench.rank.index:
-        team.follow()
-        return ""
-    with pytest.raises(RanksDisagreeError) as found:
-        list(lead(bench, team))
-    team.release()
-    return str(found.value)
 
+    def words(team: Team) -> str:
+        with pytest.raises(RanksDisagreeError) as found:
+            list(lead(bench, team))
+        return str(found.value)
 
-def complaint_of_norm(bench: Workbench, config: TrialConfig) -> str:
-    return complaint(bench, config, WrongNorm)
+    return led_by_rank_0(kind(config, bench.math_mode), bench.rank, words)
 
 
 @pytest.mark.slow  # four ranks on two cores
@@ -71,7 +67,7 @@ def test_one_wrong_shard_makes_its_replica_wrong_and_no_other():
 def test_ranks_that_share_a_weight_with_a_wrong_one_are_named():
     assert in_ranks(complaint, replace(FOUR, tp=2)).startswith("gradients are off by 0."), "all ranks share the matrix"
     assert in_ranks(complaint, replace(FOUR, tp=2, ddp="naive")).startswith("gradients of ranks 2, 3 are off by 0.")
-    of_norm = in_ranks(complaint_of_norm, replace(FOUR, tp=2))
+    of_norm = in_ranks(partial(complaint, of_last=WrongNorm), replace(FOUR, tp=2))
     assert of_norm.startswith("gradients of ranks 1, 3 are off by 0."), "each rank of a layer has the whole norm"
 
 

@@ -10,16 +10,17 @@ from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from lmsweep.orchestrator.features.ddp.checked.coordinator import ADDRESS, Team
+from lmsweep.orchestrator.features.ddp.checked.coordinator import ADDRESS
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.ranks.process_group import StrangerError, refuse_others
 from lmsweep.trials.machine.torch_private import default_store
 from lmsweep.trials.spec.config import TrialConfig
-from tests.features.ddp.test_sharding import SMALL, in_ranks
+from tests.features.ddp.test_sharding import SMALL, in_ranks, led_by_rank_0
 
 CONNECT = """
 import socket, sys
@@ -39,7 +40,7 @@ class Opened:
         return open, (self.path, "w")
 
 
-def answers_after_a_stranger(bench: Workbench, config: TrialConfig, *, made: str) -> list[int]:
+def answers_after_a_stranger(bench: Workbench, config: TrialConfig, *, made: str) -> Any:
     """Rank 1 first connects to rank 0 as who does not know the key."""
     assert bench.rank
     if bench.rank.index == 1:
@@ -50,13 +51,7 @@ def answers_after_a_stranger(bench: Workbench, config: TrialConfig, *, made: str
         for sent in (payload, len(payload).to_bytes(4, "big") + payload):
             with socket.create_connection(address) as stranger:
                 stranger.sendall(sent)
-    team = Team(bench.rank.index, bench.rank)
-    if bench.rank.index == 1:
-        team.follow()
-        return []
-    answers = team.all(int.__add__, 10)
-    team.release()
-    return answers
+    return led_by_rank_0(bench.rank.index, bench.rank, lambda team: team.all(int.__add__, 10))
 
 
 def test_who_does_not_know_the_key_of_a_trial_is_refused_and_what_it_sends_is_not_unpickled(tmp_path: Path) -> None:

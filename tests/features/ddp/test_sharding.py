@@ -86,6 +86,18 @@ def in_ranks(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig)
     return in_clean_process(run_ranks, parts_of(config)[0], run, cores=cores, start="fork")
 
 
+def led_by_rank_0(parallel: Any, rank: Rank | None, ask: Callable[[Team], Any]) -> Any:
+    """What rank 0 returns from `ask`, while the others follow."""
+    assert rank
+    team = Team(parallel, rank)
+    if rank.index:
+        team.follow()
+        return []
+    found = ask(team)
+    team.release()
+    return found
+
+
 def _run_body(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig, rank: Rank, emit: Emit) -> bool:
     result = body(Workbench(config, requested_at=0.0, rank=rank), config)
     if rank.index == 0:
@@ -177,7 +189,7 @@ if find_spec("peft"):
 
 
 def test_after_three_steps_ranks_that_share_layers_have_the_weights_of_one_process():
-    check(SMALL, TENSOR)
+    check(SMALL, TENSOR | {"tied": {"tp": 2, "ddp": "naive", "tied_head": True}})
 
 
 @pytest.mark.slow  # four ranks on two cores
@@ -311,12 +323,7 @@ def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepRepo
         parallel = TimedRank(replace(config, **fields), bench.math_mode)
         parallel.build()
         parallel.step(synchronized=True)
-        team = Team(parallel, bench.rank)
-        if torch.distributed.get_rank() > 0:
-            team.follow()
-            continue
-        found.append(team.all(report_step))
-        team.release()
+        found.append(led_by_rank_0(parallel, bench.rank, lambda team: team.all(report_step)))
     return found
 
 
@@ -340,27 +347,17 @@ def test_what_each_of_four_ranks_holds_adds_up_on_every_mesh():
 
 def test_hsdp_shards_over_the_ranks_of_a_node():
     cluster = replace(SMALL, world_size=16, nodes=2, ddp="hsdp")
-    assert (cluster.shard_ranks, replace(cluster, tp=2).shard_ranks, replace(cluster, shards=4).shard_ranks) == (
-        8,
-        4,
-        4,
-    )
+    assert [replace(cluster, **more).shard_ranks for more in ({}, {"tp": 2}, {"shards": 4})] == [8, 4, 4]
 
 
 # The trace of all ranks
 
 
-def traced(bench: Workbench, config: TrialConfig) -> list[bytes]:
+def traced(bench: Workbench, config: TrialConfig) -> Any:
     parallel = TimedRank(config, bench.math_mode)
     parallel.build()
     parallel.step(synchronized=True)
-    team = Team(parallel, bench.rank)
-    if torch.distributed.get_rank() > 0:
-        team.follow()
-        return []
-    merged = merge_traces(team.all(trace_step), one_host=True)
-    team.release()
-    return [merged]
+    return led_by_rank_0(parallel, bench.rank, lambda team: [merge_traces(team.all(trace_step), one_host=True)])
 
 
 def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
@@ -378,14 +375,11 @@ def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
     assert any("FSDP::all_gather" in str(event.get("name")) for event in events)
 
 
-def led(bench: Workbench, config: TrialConfig) -> list[bytes]:
-    team = Team(TimedRank(config, bench.math_mode), bench.rank)
-    if torch.distributed.get_rank() > 0:
-        team.follow()
-        return []
-    traces = [one.content for one in lead(bench, team) if isinstance(one, Artifact)]
-    team.release()
-    return traces
+def led(bench: Workbench, config: TrialConfig) -> Any:
+    def traces(team: Team) -> list[bytes]:
+        return [one.content for one in lead(bench, team) if isinstance(one, Artifact)]
+
+    return led_by_rank_0(TimedRank(config, bench.math_mode), bench.rank, traces)
 
 
 @pytest.mark.slow  # it compiles

@@ -162,9 +162,3 @@ def test_operators_times_are_those_of_pytorch_s_own_table():
         assert ours[name].self_device is None
     assert ours["aten::mm"].calls == theirs["aten::mm"].count
     assert ours["aten::mm"].total_cpu == pytest.approx(theirs["aten::mm"].cpu_time_total / 1e6)
-
-
-# Ranges
-
-
-# In a store

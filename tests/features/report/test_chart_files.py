@@ -7,8 +7,8 @@ import pytest
 
 import lmsweep
 from lmsweep.analysis.reference import stores
+from tests.features.report.grids import grid
 from tests.support.command import answer_here
-from tests.support.made_up_results import Attempts, config, samples
 
 
 def texts(path: Path) -> str:
@@ -16,19 +16,15 @@ def texts(path: Path) -> str:
 
 
 def test_every_chart_is_a_file(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for precision, seconds in (("fp32", 0.012), ("bf16", 0.010)):
-        for length in (128, 256):
-            time = samples(seconds * length, seconds / 1e3)
-            attempts.ok(config(device="cuda", context_length=length, precision=precision), {"step.time": time})
-    run = answer_here("report", attempts.store.location, "--charts", tmp_path / "charts")
+    store = grid(tmp_path, {"fp32": [1200, 2400], "bf16": [1000, 2000]})
+    run = answer_here("report", store, "--charts", tmp_path / "charts")
     assert run.stdout.endswith("charts: 3 charts as SVG\n")
     first, second, _ = sorted((tmp_path / "charts").iterdir())
     assert all(word in texts(first) for word in ("% faster than fp32", "context_length", "128", "256"))
-    assert "step.time (s)" in texts(second) and "bf16" in texts(second)
-    again = lmsweep.charts(attempts.store.location, tmp_path / "again")
+    assert "step.device_time (s)" in texts(second) and "bf16" in texts(second)
+    again = lmsweep.charts(store, tmp_path / "again")
     assert [one.read_bytes() for one in again] == [one.read_bytes() for one in sorted((tmp_path / "charts").iterdir())]
-    refused = answer_here("report", attempts.store.location, "--charts", tmp_path, "--format", "gif")
+    refused = answer_here("report", store, "--charts", tmp_path, "--format", "gif")
     assert (refused.returncode, refused.stderr) == (2, "lmsweep: --format gif: no such format (one of: svg, png)\n")
 
 

@@ -1,86 +1,20 @@
 """Terminal, JSON, page, badge, shared folder and a run's last lines say the same of the same two selections."""
 
-import hashlib
 import json
 import re
 from html import unescape
 from pathlib import Path
-from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.selection import select
-from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.answers.headline import headline_of
 from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
-from lmsweep.trials.store.parquet_file import encode
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
 
 AMOUNT = r"(-?[\d.,]+(?:x| % faster| % slower| % longer| % less| % more| times as fast| times as long))(?!\.?\d)"
 INTERVAL = r"(?: time)?(?: (?:than|as) [^()\[\]]*)?(?: ?[\[(](-?[\d.]+)(?:,| to) (-?[\d.]+)[\])])?"
-
-DEVICE, H100, H200 = "device_name", "NVIDIA H100 80GB HBM3", "NVIDIA H200"
-BOTH = ("h100-devices", "h200-devices")
-
-
-class Pair(NamedTuple):
-    """Two selections of shipped sets."""
-
-    sets: tuple[str, ...]
-    where: dict[str, str]
-    baseline: dict[str, str]
-    contrast: dict[str, str]
-
-    def sides(self) -> list[str]:
-        pairs = (("--baseline", self.baseline), ("--contrast", self.contrast))
-        return [word for option, side in pairs for name, value in side.items() for word in (option, f"{name}={value}")]
-
-    def conditions(self) -> list[str]:
-        return [word for name, value in self.where.items() for word in ("--where", f"{name}={value}")]
-
-
-def of_devices(**where: str) -> Pair:
-    return Pair(BOTH, where, {DEVICE: H100}, {DEVICE: H200})
-
-
-def of_precisions(name: str, **where: str) -> Pair:
-    return Pair((name,), where, {"precision": "tf32"}, {"precision": "bf16"})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "pair",
-    [
-        of_devices(),
-        of_devices(precision="bf16"),
-        of_devices(model="small", compile="none"),
-        of_devices(model="large", context_length="1024", precision="bf16", compile="block"),
-        of_precisions("h100-devices", compile="none"),
-        of_precisions("h200-devices", compile="block", model="small,medium"),
-        of_precisions("h200-end-to-end", compile="block", model="2.7b"),
-        Pair(BOTH[:1], {}, {"precision": "tf32", "compile": "none"}, {"precision": "bf16", "compile": "block"}),
-    ],
-    ids=lambda pair: "-".join([*pair.sets, *pair.where.values(), *pair.contrast.values()]).replace(" ", "-"),
-)
-def test_two_selections_of_shipped_sets_have_one_number_one_interval_and_one_direction(
-    pair: Pair, tmp_path: Path
-) -> None:
-    store = selected(pair, tmp_path / "selected")
-    said = sentences(store, pair, tmp_path)
-    if len(pair.sets) > 1:
-        # The whole sets repeat more cells, so that they know the variation between processes more exactly.
-        one, other = (selected(pair._replace(sets=(name,)), tmp_path / name) for name in pair.sets)
-        found = lmsweep_here("compare", one, other, "--across", "device_name,driver_version")
-        said["two stores"] = summary_of(found)
-        said["beside"] = lmsweep_here("compare", one, "--with", other).split("\n")[1]
-        lmsweep_here("report", one, "--with", other, "-o", tmp_path / "two.html")
-        said["page of two stores"] = headline_on((tmp_path / "two.html").read_text())
-    check(said)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +42,7 @@ def test_two_precisions_of_a_store_have_one_number_one_interval_and_one_directio
             if device := device_seconds.get(precision, ())[place : place + 1]:
                 values["step.device_time"] = samples(device[0], device[0] / 1000)
             attempts.ok(config(device="cuda", context_length=128 * 2**place, precision=precision), values)
-    pair = Pair((), {}, {"precision": "fp32"}, {"precision": "bf16"})
-    said = sentences(attempts.store.location, pair, tmp_path)
+    said = sentences(attempts.store.location, tmp_path)
     if verdict == "gain":
         check(said)
     else:
@@ -126,8 +59,7 @@ def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_large
             values = {"step.device_time": samples(time / 1e3, time / 1e6), "step.time": samples(time / 970, time / 1e6)}
             for _ in range(2):  # a lone process would be as uncertain as its table scatters
                 attempts.ok(trial, values)
-    pair = Pair((), {"context_length": "1024"}, {"precision": "fp32"}, {"precision": "bf16"})
-    check(sentences(attempts.store.location, pair, tmp_path))
+    check(sentences(attempts.store.location, tmp_path, "--where", "context_length=1024"))
 
 
 def check(said: dict[str, str]) -> None:
@@ -142,36 +74,20 @@ def check(said: dict[str, str]) -> None:
     assert "gain" in clocks["run"] <= clocks["terminal"] and set() < clocks["badge"] <= clocks["run"], whole
 
 
-def sentences(store: str, pair: Pair, folder: Path) -> dict[str, str]:
-    """What each place says of two selections, which are all that the store has."""
+def sentences(store: str, folder: Path, *conditions: str) -> dict[str, str]:
+    """What each place says of two precisions."""
     lmsweep_here("report", store, "--badge", folder / "badge.svg")
     lmsweep_here("report", store, "--share", folder / "shared")
-    across = ("--across", "driver_version") if DEVICE in pair.baseline else ()
-    compared = {
-        name: lmsweep_here("compare", store, *pair.sides(), *across, *pair.conditions(), *options)
-        for name, options in (("terminal", ()), ("json", ("--format", "json")))
-    }
+    words = ("compare", store, "--baseline", "precision=fp32", "--contrast", "precision=bf16", *conditions)
     badge = re.findall(r'<title>.*?</title>|aria-label="[^"]*"', (folder / "badge.svg").read_text())
     return {
-        "terminal": summary_of(compared["terminal"]),
-        "json": json.loads(compared["json"])["title"],
+        "terminal": summary_of(lmsweep_here(*words)),
+        "json": json.loads(lmsweep_here(*words, "--format", "json"))["title"],
         "page": headline_on((folder / "shared" / "report.html").read_text()),
         "share": (folder / "shared" / "README.md").read_text().split("**", 1)[1].split("\n")[0],
         "badge": unescape(" ".join(badge)),
         "run": headline_of(next(answers_of(analysis.load(store, pooled=False))))[0],
     }
-
-
-def selected(pair: Pair, folder: Path) -> str:
-    """Return a store with only the rows that the conditions select."""
-    for name in pair.sets:
-        chosen = select(analysis.load(stores()[name], pooled=False), pair.where)["attempt_id"].unique()
-        table = open_store(stores()[name]).read()[0]
-        encoded = encode(table.filter(pc.is_in(table["attempt_id"], pa.array(chosen))), compression="zstd")
-        path = folder / "measurements" / f"shared-{hashlib.sha256(encoded).hexdigest()[:16]}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded)
-    return str(folder)
 
 
 def summary_of(printed: str) -> str:

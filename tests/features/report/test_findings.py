@@ -6,45 +6,18 @@ from typing import Any
 
 import pytest
 
-from lmsweep import analysis
 from lmsweep.orchestrator.commands.run_summary import show_summary
-from lmsweep.orchestrator.features.report.answers.headline import headline_of
-from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
-from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.identity import trial_id
-from tests.support.made_up_results import H200, Attempts, config, samples
-
-
-def found(attempts: Attempts) -> list[str]:
-    return [headline_of(one)[0] for one in answers_of(analysis.load(attempts.store, pooled=False))]
-
-
-def test_each_workload_has_a_sentence_about_the_mean_of_its_cells(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for workload, factors in (("timing", (1.3, 1.4, 1.5, 1.6, 13.0)), ("attention", (3.0, 3.0, 3.0, 3.0, 3.0))):
-        for place, factor in enumerate(factors):
-            for precision, seconds in (("fp32", 0.1), ("bf16", 0.1 / factor)):
-                trial = config(precision=precision, context_length=128 * 2**place)
-                phase = "step" if workload == "timing" else "forward"
-                attempts.ok(trial, {f"{phase}.time": samples(seconds, seconds / 1e3)}, workload=workload)
-    step, attention = found(attempts)
-    assert step.startswith("Training step: bf16 is 2.24 times as fast as fp32 [")
-    assert attention.startswith("Attention: bf16 is 3 times as fast as fp32 [")
+from lmsweep.trials.spec.config import TrialConfig
+from tests.support.made_up_results import H200, Attempts, config, planned, samples
 
 
 def end_of_run(attempts: Attempts, action: Any, *configs: TrialConfig) -> None:
     """What a run of these trials prints at its end."""
-    trials = [Trial(config=one, workloads=("timing",), sweep="made-up") for one in configs or (config(),)]
-    planned = tuple(
-        PlannedTrial(
-            index=i, trial=trial, trial_id=trial_id(trial.config), action=action, reason=None, environment=H200
-        )
-        for i, trial in enumerate(trials)
-    )
-    account = Account(began=0.0, slots=1)
-    show_summary(Plan(sweep="made-up", trials=planned), attempts.store, account, trial_command=None)
+    fields: dict[str, Any] = {"workload": "timing", "action": action, "environment": H200}
+    trials = tuple(planned(one, place, **fields) for place, one in enumerate(configs or (config(),)))
+    show_summary(Plan(sweep="made-up", trials=trials), attempts.store, Account(began=0.0, slots=1), trial_command=None)
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom"])

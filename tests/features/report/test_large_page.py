@@ -2,15 +2,17 @@
 
 import statistics
 from dataclasses import replace
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
 
 from lmsweep.orchestrator.features.report.page import write_report
 from tests.support.browser import BROWSERS, launch, open_page
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, gpu, samples
 
 MOST_BYTES = 6 * 2**20
+LENGTHS = (128, 256, 512, 1024, 2048)
 DEVICES = [replace(H200, device_name=f"NVIDIA {name}") for name in ("A100", "H100", "H200")]
 
 
@@ -19,24 +21,17 @@ def report_of(tmp_path: Path, trials: int) -> Path:
     attempts = Attempts(tmp_path / f"results-{trials}")
     rows = []
     attempts.store.append = rows.extend  # type: ignore[method-assign]  # all in one file, written below
-    shapes = [
-        (model, precision, compile_, batch_size, context_length)
-        for model in ("small", "medium", "large", "xl")
-        for precision in ("fp32", "tf32", "bf16")
-        for compile_ in ("none", "block", "model")
-        for batch_size in (1, 2, 4, 8)
-        for context_length in (128, 256, 512, 1024, 2048)
-    ]
-    for count, (model, precision, compile_, batch_size, context_length) in enumerate(shapes[: trials // len(DEVICES)]):
+    names = ("model", "precision", "compile", "batch_size", "context_length")
+    shapes = product(
+        ("small", "medium", "large", "xl"), ("fp32", "tf32", "bf16"), ("none", "block", "model"), (1, 2, 4, 8), LENGTHS
+    )
+    for count, shape in enumerate(islice(shapes, trials // len(DEVICES))):
+        trial = gpu(**dict(zip(names, shape, strict=True)))
         for factor, device in enumerate(DEVICES, 1):
-            seconds = context_length * (1 + count % 7) / factor / 1e5
-            spread = seconds / 50
-            values = {f"{phase}.{metric}": samples(seconds * share, spread)
-                      for phase, share in (("forward", 0.3), ("backward", 0.6), ("step", 1.0))
-                      for metric in ("time", "device_time")}  # fmt: skip
-            trial = config(model, device="cuda", precision=precision, compile=compile_, batch_size=batch_size,
-                           context_length=context_length)  # fmt: skip
-            attempts.ok(trial, values, fingerprint=device)
+            seconds = trial.context_length * (1 + count % 7) / factor / 1e5
+            parts = product((("forward", 0.3), ("backward", 0.6), ("step", 1.0)), ("time", "device_time"))
+            values = {f"{phase}.{metric}": samples(seconds * share, seconds / 50) for (phase, share), metric in parts}
+            attempts.ok(trial, values, fingerprint=device)  # type: ignore[arg-type]
     del attempts.store.append
     attempts.store.append(rows)
     path = tmp_path / f"{trials}.html"

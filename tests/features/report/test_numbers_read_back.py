@@ -38,6 +38,8 @@ def test_every_number_of_the_page_is_that_of_compare(tmp_path: Path) -> None:
     (said,) = re.findall(r"device time (.*? % faster \[.*?\])", compared["title"])
     gain, ends = said.split(" % faster ")
     assert f"{gain} % faster" in headline and ends in headline
+    beside = lmsweep_here("compare", "h100-devices", "--with", "h200-devices").split("\n\n")[0]
+    assert f"device time {gain} % faster [{ends.split('[')[-1]}" in " ".join(beside.split()), beside
 
     keys = ["model", "context_length", "precision", "compile"]
     expected: dict[tuple[str, ...], dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Pages of shipped sets on the screen of a small laptop: verdicts and charts are seen without scrolling sideways."""
+"""Pages of shipped sets on a small laptop, on paper and on a phone: short, and never to be scrolled sideways."""
 
 from pathlib import Path
 from typing import Any
@@ -7,22 +7,26 @@ import pytest
 
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.page import write_report
-from tests.support.browser import launch, open_page
+from tests.support.browser import launch, open_page, words_on_screen
 
 WIDTH, HEIGHT = 1168, 800
+WORDS, LINES, SHEETS, PIXELS = 90, 8, 12, 8000
 WIDEST = ("h100-best-grid",)
 
 
 @pytest.mark.parametrize(
     "name", [name if name in WIDEST else pytest.param(name, marks=pytest.mark.slow) for name in sorted(stores())]
 )
-def test_of_each_view_and_section_the_verdicts_are_in_view_and_a_chart_and_its_legend_fit_a_screen(
+def test_a_page_begins_with_90_words_and_of_each_view_the_verdicts_a_chart_and_its_legend_fit_a_screen(
     name: str, tmp_path: Path
 ) -> None:
     write_report(stores()[name], tmp_path / "report.html")
     with launch() as browser:
         page = open_page(browser, tmp_path / "report.html", viewport={"width": WIDTH, "height": HEIGHT})
         page.wait_for_selector("#chart .main-svg", state="attached")
+        assert 20 < len(words_on_screen(page)) <= WORDS
+        assert len({*page.locator("#chart .legendtext").all_text_contents()}) <= LINES
+        assert page.pdf().count(b"/Type /Page\n") <= SHEETS
         for view in range(page.locator("#view option").count() or 1):
             page.evaluate(_SHOW_VIEW, view)
             assert_on_the_screen(page.evaluate(_SEEN, "#results"))
@@ -31,6 +35,11 @@ def test_of_each_view_and_section_the_verdicts_are_in_view_and_a_chart_and_its_l
             page.wait_for_timeout(100)  # charts are drawn when they come into view
             assert_on_the_screen(page.evaluate(_SEEN, f"#{section}"))
         assert page.complaints == []  # type: ignore[attr-defined]
+        phone = open_page(
+            browser, tmp_path / "report.html", viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True
+        )
+        assert phone.evaluate("document.documentElement.scrollHeight") < PIXELS
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def assert_on_the_screen(seen: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +21,11 @@ from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import open_in_scheme, open_page, saved, wait_until
 from tests.support.command import COMMAND, PYTHONPATH, answer_here
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, kernel, samples
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, gpu, kernel, samples
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-BF16 = replace(H200, autocast_dtype="bfloat16")
 HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""
 
 
@@ -38,17 +37,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
         return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
 
-    for i, context_length in enumerate((128, 256, 512, 1024)):
-        gpu: dict[str, Any] = {"device": "cuda", "context_length": context_length}
-        attempts.ok(
-            config("small", **gpu), both(0.0123 * (i + 1), 0.0456789 * (i + 1), 0.0004), flags=(Flag.HOST_BOUND,)
-        )
-        attempts.ok(config("small", compile="block", **gpu), both(0.004 * (i + 1), 0.0131 * (i + 1), 0.00015))
-        attempts.ok(config("small", precision="bf16", **gpu), both(0.015, 0.05, 0.02), fingerprint=BF16)
-        attempts.ok(config("small", context_length=context_length), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
-    attempts.failed(config("2.7b", device="cuda", context_length=1024), "oom")
-    attempts.failed(config("2.7b", device="cuda", context_length=512), "timeout")
-    attempts.ok(config("2.7b", device="cuda"), {"forward.time": (0.15,), "step.time": (0.45,)})
+    in_bf16 = replace(H200, autocast_dtype="bfloat16")
+    for times, length in enumerate((128, 256, 512), start=1):
+        host_bound = both(0.0123 * times, 0.0456789 * times, 0.0004)
+        attempts.ok(gpu(context_length=length), host_bound, flags=(Flag.HOST_BOUND,))
+        attempts.ok(gpu(compile="block", context_length=length), both(0.004 * times, 0.0131 * times, 0.00015))
+        attempts.ok(gpu(precision="bf16", context_length=length), both(0.015, 0.05, 0.02), fingerprint=in_bf16)
+        attempts.ok(config("small", context_length=length), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
+    attempts.failed(gpu("2.7b", context_length=1024), "oom")
+    attempts.failed(gpu("2.7b", context_length=512), "timeout")
+    attempts.ok(gpu("2.7b"), {"forward.time": (0.15,), "step.time": (0.45,)})
     attempts.ok(config("medium"), {"step.time": None}, fingerprint=LAPTOP, reason='its clock stood, "twice", they say')
     hostile = replace(config("tiny"), model=HOSTILE)
     attempts.ok(hostile, both(1e-7, 2.5e-7, 1e-9), fingerprint=replace(LAPTOP, device_name=HOSTILE))
@@ -107,19 +105,20 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
     assert content.decode("utf-8") == analysis.render(make_preset("end-to-end", store), "csv")
 
 
-def test_published_times_stand_beside_the_readers_with_what_differs(glance: Page) -> None:
+def test_published_times_stand_beside_the_readers_and_steps_under_the_limits_of_their_device(glance: Page) -> None:
     text = glance.text_content("#beside") or ""
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
-
-
-def test_steps_are_drawn_under_the_limits_of_their_device(glance: Page) -> None:
     glance.click("header a[href='#roofline']")
     glance.wait_for_selector("[data-figures=roofline] .main-svg")
     legend = glance.text_content("[data-figures=roofline] .legend") or ""
     assert legend.startswith("precision") and "fp32: limit" in legend
 
 
-def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
+def test_a_chart_has_log_axes_a_legend_that_hides_lines_and_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
+    buttons = page.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
+    assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
+    page.hover("#chart")
+    assert saved(page, "#chart .modebar-btn[data-title*=PNG]")[1].startswith(b"\x89PNG")
     measured(page)
     assert page.evaluate("chart.layout.yaxis.type") == "log"
     page.uncheck("#log-y")
@@ -128,25 +127,15 @@ def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
     wait_until(page, "chart._fullData.some(trace => trace.visible === 'legendonly')")
 
 
-def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(glance: Page) -> None:
-    buttons = glance.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
-    assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
-    glance.hover("#chart")
-    assert saved(glance, "#chart .modebar-btn[data-title*=PNG]")[1].startswith(b"\x89PNG")
-
-
-def test_every_control_is_reached_by_keyboard(glance: Page) -> None:
-    measured(glance)
-    reached = []
-    for _ in range(150):
-        glance.keyboard.press("Tab")
-        reached.append(glance.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 20)"))
-    for control in ("theme", "copy-link", "view", "Filter", "log-y", "Download CSV"):
-        assert control in reached, reached
-
-
-def test_controls_are_worked_by_keyboard(page: Page) -> None:
+def test_every_control_is_reached_and_worked_by_keyboard(page: Page) -> None:
     measured(page)
+    left = {"theme", "copy-link", "view", "Filter", "log-y", "Download CSV"}
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        left -= {page.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 20)")}
+        if not left:
+            break
+    assert not left
     rows = page.locator("#matrix tbody tr:visible").count()
     page.focus("details.filter summary")
     page.keyboard.press("Enter")
@@ -222,7 +211,7 @@ def test_a_store_that_cannot_be_reported_is_refused_in_a_sentence(tmp_path: Path
         write_report(attempts.store.location, tmp_path / "no" / "folder" / "report.html")
 
 
-@pytest.mark.parametrize("more", [(), ("--history",), ("--charts", "charts")])
+@pytest.mark.parametrize("more", [(), ("--charts", "charts")])
 def test_fields_that_no_result_has_are_refused_with_the_nearest_one(
     more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

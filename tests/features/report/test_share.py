@@ -6,7 +6,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,16 +63,27 @@ def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> Non
 
 def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
     ours, theirs = lmsweep.load(attempts.store), lmsweep.load(str(shared))
-    assert ours[["trial_id", "environment_id", "median", "status"]].equals(
-        theirs[["trial_id", "environment_id", "median", "status"]]
-    )
+    kept = ["trial_id", "environment_id", "median", "status"]
+    assert ours[kept].equals(theirs[kept])
     assert theirs["host_name"].isna().all() and ours["host_name"].notna().all()
     assert json.loads((shared / "environment.json").read_text())[0]["device_name"] == H200.device_name
 
 
-def test_it_is_written_into_a_new_folder_only(shared: Path) -> None:
-    done = answer_here("report", STORE, "--share", shared)
-    assert done.returncode == 2 and "exists already" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--share", "."), "exists already"),
+        (("--share", "shared", "--with", "h200-devices"), "take one store as it is; leave out --with"),
+        (("--share", "shared", "--to", "zenodo"), "--to zenodo"),
+        (("--to", "hf"), "the folder of --share FOLDER"),
+        (("--value", "step.time"), "--value and --where choose the number of a badge"),
+    ],
+)
+def test_it_is_written_into_a_new_folder_and_what_changes_nothing_there_is_refused(
+    words: tuple[str, ...], reason: str
+) -> None:
+    done = answer_here("report", STORE, *words)
+    assert done.returncode == 2 and reason in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -105,59 +115,20 @@ def test_the_library_of_data_sets_loads_it_offline(card: Path, monkeypatch: pyte
     assert len(datasets.load_dataset(str(card), split="train", cache_dir=str(tmp_path))) == len(lmsweep.load(str(card)))
 
 
-def test_it_is_a_card_only_if_asked(shared: Path, tmp_path: Path) -> None:
-    assert (shared / "README.md").read_text("utf-8").startswith("# ")
-    with pytest.raises(RequestError, match="--to zenodo"):
-        lmsweep.share(str(shared), tmp_path / "other", to="zenodo")
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--share", "shared", "--with", "h200-devices"), "take one store as it is; leave out --with"),
-        (("--to", "hf"), "the folder of --share FOLDER"),
-        (("--value", "step.time"), "--value and --where choose the number of a badge"),
-    ],
-)
-def test_what_changes_nothing_in_a_folder_or_a_badge_is_refused(words: tuple[str, ...], reason: str) -> None:
-    done = answer_here("report", STORE, *words)
-    assert done.returncode == 2 and reason in done.stderr
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Path], str]]:
-    servers = []
-
-    def start(folder: Path) -> str:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_address[1]}"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_results_are_compared_with_those_at_an_address(
-    shared: Path, attempts: Attempts, serve: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_results_are_compared_with_those_at_an_address(shared: Path, attempts: Attempts, tmp_path: Path) -> None:
     shutil.copytree(shared, tmp_path / "shared")
-    address = serve(tmp_path)
-    assert lmsweep.load(f"{address}/shared")["median"].notna().any()
-    assert "Alone: 0 of mine" in lmsweep_here(
-        "compare", attempts.store.location, "--with", f"{address}/shared/", "--where", "context_length=256"
-    )
-    with pytest.raises(RequestError, match=r"none/files.json cannot be read"):
-        lmsweep.load(f"{address}/none")
-    (tmp_path / "shared" / "files.json").write_text('["results/../../x.parquet"]')
-    with pytest.raises(RequestError, match="is not the list"):
-        lmsweep.load(f"{address}/shared")
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address, mine = f"http://127.0.0.1:{server.server_address[1]}", attempts.store.location
+        words = ("compare", mine, "--with", f"{address}/shared/", "--where", "context_length=256")
+        assert "Alone: 0 of mine" in lmsweep_here(*words)
+        with pytest.raises(RequestError, match=r"none/files.json cannot be read"):
+            lmsweep.load(f"{address}/none")
+        server.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -246,10 +217,8 @@ def test_no_file_of_a_store_whose_path_and_errors_are_hostile_holds_what_they_ho
     texts = {path.name: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
     for path in (shared / "results").rglob("*.parquet"):
         texts[path.name] = "\n".join(map(str, pd.read_parquet(path).astype(str).to_numpy().ravel()))
-    words = (
-        "Jürgën J\\u00fc J&uuml; Söhne acme Quux quux hunter22 hf_AbC wJalr 10.12.13.14 dgx-a100 fileserver7 pod-7f9c"
-    )
-    words += " sk-ABC QWxh jürgën 9f86d0 192.168 b3Blb Zarath"
+    words = """Jürgën J\\u00fc J&uuml; Söhne acme Quux quux hunter22 hf_AbC wJalr 10.12.13.14 dgx-a100 fileserver7
+        pod-7f9c sk-ABC QWxh jürgën 9f86d0 192.168 b3Blb Zarath"""
     for name, text in texts.items():
         assert not [word for word in words.split() if word in text], name
     assert "lmsweep table results" in texts["report.html"]
