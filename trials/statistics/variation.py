@@ -28,11 +28,10 @@ Kind = Literal[
     "setup", "resident", "exact",
 ]  # fmt: skip
 """device: time the GPU was busy in a step; phase: the same in a part of it, or in work of its own; with `_capped` at
-the GPU's power limit or at lowered clocks; ranks: of a step of several ranks.
-wall: time by the clock while the GPU was busy for more than BUSY of it;
-wall_waits: for more than WAITS, or unknown; host: for less, so that the host decides. cpu: time on a CPU; cpu_busy: on
-a busy host, or at a pace that changed. setup: compilation and the like; resident: memory of a process; exact: what
-repeats to the last digit."""
+the GPU's power limit or at lowered clocks; ranks: of a step of several ranks. wall: time by the clock while the GPU was
+busy for more than BUSY of it; wall_waits: for more than WAITS, or unknown; host: for less, so that the host decides.
+cpu: time on a CPU; cpu_busy: on a busy host, or at a pace that changed. setup: compilation and the like; resident:
+memory of a process; exact: what repeats to the last digit."""
 
 
 @dataclass(frozen=True, kw_only=True)
