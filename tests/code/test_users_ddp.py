@@ -137,20 +137,9 @@ class SignDescent(torch.optim.Optimizer):
 
 PARTS = ("weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other")
 """Of what a rank holds."""
-SMALL: dict[str, Any] = {
-    "d_model": 32,
-    "d_ff": 64,
-    "num_layers": 2,
-    "num_heads": 2,
-    "vocab_size": 50,
-    "context_length": 8,
-    "batch_size": 2,
-    "warmup_steps": 1,
-    "measure_steps": 2,
-    "world_size": 2,
-    "ddp": "naive",
-    "timeout_seconds": 100.0,
-}
+SMALL: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 2, "vocab_size": 50}
+SMALL |= {"context_length": 8, "batch_size": 2, "warmup_steps": 1, "measure_steps": 2, "timeout_seconds": 100.0}
+SMALL |= {"world_size": 2, "ddp": "naive"}
 
 
 @pytest.fixture(scope="module")

@@ -9,22 +9,16 @@ import yaml
 
 from tests.support.command import lmsweep_here
 
-CHATS = {
-    "device": "cuda",
+CHATS: dict[str, Any] = {
     "d_model": 512,
     "d_ff": 2048,
     "num_layers": 4,
     "num_heads": 8,
     "vocab_size": 10000,
     "context_length": 4096,
-    "batch_size": 8,
-    "attention": "sdpa",
-    "precision": "bf16",
-    "loss": "cross_entropy",
-    "lengths": "lognormal(600, 0.8, 4096)",
 }
-
-
+CHATS |= {"device": "cuda", "batch_size": 8, "attention": "sdpa", "precision": "bf16", "loss": "cross_entropy"}
+CHATS |= {"lengths": "lognormal(600, 0.8, 4096)"}
 DYNAMIC = {"compile": "block", "dynamic_shapes": True}
 
 
