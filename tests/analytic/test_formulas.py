@@ -31,25 +31,15 @@ pytestmark = pytest.mark.usefixtures("one_core")
 ODD = ModelSize(d_model=48, d_ff=80, num_layers=3, num_heads=4)
 
 
-def dimensions(
-    size: ModelSize, *, vocab_size: int = 10_000, context_length: int, batch_size: int = 4
-) -> dict[str, int]:
+def dimensions(size: ModelSize, **batch: int) -> dict[str, int]:
     of_size = {name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")}
-    return of_size | {"vocab_size": vocab_size, "context_length": context_length, "batch_size": batch_size}
+    return of_size | {"vocab_size": 10_000, "batch_size": 4} | batch
 
 
-def make_model(
-    size: ModelSize, dimensions: dict[str, int], *, device: str, attention: str = "naive"
-) -> tuple[Transformer, list[Tensor]]:
+def make_model(size: ModelSize, dimensions: dict[str, int], *, device: str) -> tuple[Transformer, list[Tensor]]:
     """The model, and its tokens and targets, each (batch, context)."""
-    model = Transformer(
-        size,
-        vocab_size=dimensions["vocab_size"],
-        context_length=dimensions["context_length"],
-        attention=ATTENTION[attention],
-        device=device,
-        dtype=torch.float32,
-    )
+    given: dict[str, Any] = {name: dimensions[name] for name in ("vocab_size", "context_length")}
+    model = Transformer(size, **given, attention=ATTENTION["naive"], device=device, dtype=torch.float32)
     shape = (dimensions["batch_size"], dimensions["context_length"])
     return model, [torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(2)]
 

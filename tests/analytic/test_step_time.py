@@ -69,11 +69,8 @@ def test_the_update_follows_a_host_that_decides_and_is_hidden_by_its_own_launche
 
 def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None:
     time = step_time((PRODUCT, NORM, UPDATE), Rates(0))
-    assert {name: dict(by_class) for name, by_class in explained(time).items()} == {
-        "layers.*": {"products": 12},
-        "norm": {"bytes": 4},
-        "optimizer": {"optimizer": 2},
-    }
+    expected = {"layers.*": {"products": 12}, "norm": {"bytes": 4}, "optimizer": {"optimizer": 2}}
+    assert {name: dict(by_class) for name, by_class in explained(time).items()} == expected
     assert time.sources == {"products": "measured mm", "bytes": "measured mul", "optimizer": "measured _fused_adamw_"}
 
 

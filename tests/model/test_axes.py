@@ -358,9 +358,9 @@ def test_weights_of_16_bits_are_updated_through_copies_of_32_and_not_where_a_gra
             torch.testing.assert_close(weight, copy.half(), rtol=2e-3, atol=1e-6)
     assert {one.dtype for state in step.optimizer.state.values() for one in state.values()} == {torch.float32}
     counts = [one.numel() for one in step.model.parameters()]
-    assert timed_rank.state_bytes(step.optimizer) == 12 * sum(counts) + 4 * len(counts), (
-        "a copy, two moments, a count of steps"
-    )
+    state = 12 * sum(counts) + 4 * len(counts)
+    assert timed_rank.state_bytes(step.optimizer) == state, "a copy, two moments, a count of steps"
+    assert predict(step.config).step_end == pytest.approx(2 * sum(counts) + state, rel=0.02)
 
 
 @needs_chunked_loss

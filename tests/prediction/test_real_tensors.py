@@ -39,7 +39,6 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
     [
         {},
         {"precision": "bf16_pure", "optimizer": "sgd"},
-        {"precision": "fp16_pure", "loss": "cross_entropy"},
         {"attention": "sdpa", "precision": "bf16"},
         {"attention": "naive_softmax", "causal": False},
         {"window": 4},

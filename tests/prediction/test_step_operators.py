@@ -107,9 +107,9 @@ def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less(
 
 
 def test_compiled_code_of_a_micro_batch_neither_fuses_with_the_next_nor_is_called_with_it() -> None:
-    one, two, three = (
+    one, three = (
         step_operators(small(compile="block", precision="bf16_pure", accumulate=times, batch_size=times))
-        for times in (1, 2, 3)
+        for times in (1, 3)
     )
 
     def in_blocks(operators: Operators, of: str) -> list[int]:
@@ -119,10 +119,9 @@ def test_compiled_code_of_a_micro_batch_neither_fuses_with_the_next_nor_is_calle
     assert in_blocks(three, "calls") == [3 * 5, 3 * 5]
     forward, backward = in_blocks(one, "bytes")
     assert in_blocks(three, "bytes")[0] == 3 * forward
-    added = in_blocks(two, "bytes")[1] - 2 * backward
+    added = in_blocks(three, "bytes")[1] - 3 * backward
     weights = 5 * (4 * 64**2 + 3 * 64 * 96)
-    assert added == pytest.approx(3 * 2 * weights, rel=0.01), "it reads both gradients and writes their sum"
-    assert in_blocks(three, "bytes")[1] == 3 * backward + 2 * added
+    assert added == pytest.approx(2 * 3 * 2 * weights, rel=0.01), "twice, it reads both gradients and writes their sum"
 
 
 @pytest.mark.parametrize("fields", [{"loss": "liger"}, {"loss": "compiled"}, {"optimizer": "adamw_8bit"}], ids=str)
