@@ -275,12 +275,9 @@ def test_attention_alone_needs_a_width_and_no_model(tmp_path: Path) -> None:
     (trial,) = sweep_of(tmp_path, "{workloads: [attention], fixed: {d_model: 64, context_length: 128}}")
     config = trial.config
     assert (config.model, config.d_model, config.num_heads, config.num_layers) == (None, 64, None, None)
-    with pytest.raises(
-        RequestError, match="attention needs d_model or a model, and d_model is not given; give d_model"
-    ):
+    words = "attention needs d_model or a model, and d_model is not given; give d_model"
+    with pytest.raises(RequestError, match=words):
         sweep_of(tmp_path, "{workloads: [attention], fixed: {context_length: 128}}")
-    with pytest.raises(RequestError, match="the workload timing needs a model"):
-        sweep_of(tmp_path, "{workloads: [attention, timing], fixed: {d_model: 64}}")
     (mixed,) = sweep_of(tmp_path, "{workloads: [attention, timing], fixed: {model: tiny}}")
     assert (mixed.config.model, mixed.config.num_heads, mixed.workloads) == ("tiny", 4, ("timing", "attention"))
 

@@ -100,8 +100,6 @@ def test_the_precision_sets_the_type_of_the_products():
     kinds = {name: step_of(precision=name).model.head.weight.dtype for name in ("bf16", "bf16_pure")}
     assert kinds == {"bf16": torch.float32, "bf16_pure": torch.bfloat16}
     assert operations(precision="fp16").count["_amp_foreach_non_finite_check_and_unscale_"], "gradients are scaled"
-    with pytest.raises(UnsupportedError, match="tf32 needs the tensor cores"):
-        step_of(precision="tf32")
 
 
 def test_the_optimizer_is_one_kernel_or_lists_of_tensors_or_a_loop():
