@@ -271,17 +271,17 @@ def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
 
 
 def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
-    found = look(code, "mine:Sleeps", "step", seconds=2, device="cuda")
+    found = look(code, "mine:Sleeps", "step", seconds=3, device="cuda")
     (slow,) = [one for one in found if "still running" in one.found]
-    words = "still running after 2 s (--timeout 5m gives it longer) on this CPU"
+    words = "still running after 3 s (--timeout 5m gives it longer) on this CPU"
     assert (slow.kind, slow.found.partition(": ")[2]) == ("cannot", words)
 
 
 def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -> None:
     Path(code.folder, "slow.py").write_text("import time\n\nwhile True:\n    time.sleep(0.1)\n\ndef f(): ...\n")
-    (found,) = look(code, "slow:f", seconds=2)
+    (found,) = look(code, "slow:f", seconds=3)
     assert found.kind == "wrong"
-    assert found.found == "slow.py:4: still running after 2 s (--timeout 5m gives it longer)"
+    assert found.found == "slow.py:4: still running after 3 s (--timeout 5m gives it longer)"
 
 
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:
