@@ -60,9 +60,9 @@ def test_tokens_per_second_are_those_that_are_no_padding_and_flops_are_unknown(s
 def test_steps_of_one_shape_have_their_own_time_and_batchings_are_compared_by_tokens_beside_them_too(
     store: str,
 ) -> None:
-    for context in (4096, 512):
-        Attempts(Path(store)).ok(config(context_length=context), {"step.time": samples(1.0, 0.01)})
+    Attempts(Path(store)).ok(config(context_length=4096), {"step.time": samples(1.0, 0.01)})
     assert "step.time" in lmsweep_here("table", store, "--rows", "batching,lengths")
+    Attempts(Path(store)).ok(config(context_length=512), {"step.time": samples(1.0, 0.01)})
     shown = lmsweep_here("compare", store, "--baseline", "batching=padded", "--contrast", "batching=packed")
     assert "step.token_time" in shown and "time 2 times as fast" in shown, shown
 
