@@ -264,7 +264,9 @@ def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_
     with pytest.warns(UserWarning, match="hf:some/model: .* dimensions are unknown, and null in the results"):
         one = trial_of("model: 'hf:some/model'", tmp_path)
     attempt = Attempt.begin(Trial(config=one, workloads=("timing",), sweep="s"))
-    assert "vocab_size" in attempt.failure("timing", Status.ERROR, "", fingerprint("cpu")).unknown
+    store = Store(str(tmp_path / "store"))
+    store.append([attempt.failure("timing", Status.ERROR, "", fingerprint("cpu"))])
+    assert store.read()[0]["vocab_size"].to_pylist() == [None] and load(store)["vocab_size"].isna().all()
 
 
 def test_a_model_that_needs_targets_for_all_logits_gets_them_and_its_own_loss_counts() -> None:
