@@ -99,10 +99,9 @@ def test_inputs_of_the_blocks_of_a_model_of_hugging_face_are_offloaded(tmp_path,
 
 
 def test_ranks_that_share_weights_offload_the_inputs_of_their_blocks():
-    ranks = replace(
-        SMALL, d_model=64, world_size=2, ddp="fsdp", checkpointing="block", offload="block_inputs", mode="train_step"
-    )
-    inputs = 3 * 4 * 3 * 16 * 64
+    moves = {"checkpointing": "block", "offload": "block_inputs", "mode": "train_step"}
+    ranks = replace(SMALL, num_layers=2, d_model=64, world_size=2, ddp="fsdp", **moves)
+    inputs = 2 * 4 * 3 * 16 * 64
     assert _host_operators(ranks) == {"copy_to_host": inputs, "copy_to_device": inputs}
     plain, moved = (predict(replace(ranks, device="cuda", offload=way)) for way in ("none", "block_inputs"))
     assert plain.before_backward - moved.before_backward >= inputs
@@ -129,7 +128,9 @@ def test_an_update_on_the_host_copies_gradients_and_weights():
         step_operators(replace(moved, optimizer="adamw_foreach"))
 
 
-SHARDED = replace(SMALL, d_model=64, d_ff=128, world_size=2, ddp="fsdp", offload="optimizer", mode="train_step")
+SHARDED = replace(
+    SMALL, num_layers=1, d_model=64, d_ff=128, world_size=2, ddp="fsdp", offload="optimizer", mode="train_step"
+)
 
 
 def test_ranks_update_their_shards_on_a_host_that_they_share():
@@ -149,7 +150,7 @@ def test_ranks_update_their_shards_on_a_host_that_they_share():
 
 @pytest.mark.parametrize("config", [replace(SHARDED, world_size=1, ddp="none"), SHARDED], ids=["alone", "of a rank"])
 def test_the_device_holds_no_state_of_an_optimizer_on_the_host(config):
-    on_gpu = replace(config, device="cuda", d_model=256, d_ff=1024, num_layers=2)
+    on_gpu = replace(config, device="cuda", d_model=256, d_ff=1024)
     before, after = (predict(replace(on_gpu, offload=way)) for way in ("none", "optimizer"))
     weights = before.after_init
     assert before.step_end - after.step_end == pytest.approx(2 * weights, rel=0.05)
