@@ -187,11 +187,7 @@ def gradients_of(config: TrialConfig, dtype: torch.dtype, **fields: Any) -> list
 
 @pytest.mark.usefixtures("forget_code")
 def test_layers_of_a_model_of_hugging_face_are_compiled_with_the_products_that_they_keep(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 50, **sizes}))
-    use_code(code_folder(tmp_path))
-    config = TrialConfig(model_code=f"hf:{tmp_path}", context_length=8, batch_size=2)
+    config = of_hugging_face(tmp_path, "eager", model_type="llama", num_hidden_layers=3)
     gradients = [
         gradients_of(config, torch.float32, **fields)
         for fields in ({}, {"checkpointing": "selective", "compile": "block"})
@@ -282,14 +278,8 @@ def of_hugging_face(folder: Path, loss: str, **described: Any) -> TrialConfig:
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     (folder / "config.json").write_text(json.dumps({"vocab_size": 200, "attention_dropout": 0.0, **sizes, **described}))
     use_code(code_folder(folder))
-    return TrialConfig(
-        model_code=f"hf:{folder}",
-        context_length=16,
-        batch_size=2,
-        loss=loss,
-        mode="forward_backward",
-        attention="naive",
-    )
+    ways: dict[str, Any] = {"loss": loss, "mode": "forward_backward", "attention": "naive"}
+    return TrialConfig(model_code=f"hf:{folder}", context_length=16, batch_size=2, **ways)
 
 
 @needs_chunked_loss
