@@ -46,8 +46,14 @@ if find_spec("peft"):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach"},
-        {"batch_size": 2, "checkpointing": "block", "mode": "forward_backward", "precision": "bf16_pure"},
+        {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach", "num_layers": 3},
+        {
+            "num_layers": 4,
+            "batch_size": 2,
+            "checkpointing": "block",
+            "mode": "forward_backward",
+            "precision": "bf16_pure",
+        },
         {"checkpointing": "2", "compile": "block", "precision": "bf16"},
         # Only the second layer has gradients of what it reads.
         pytest.param({"adapter": "lora", "precision": "bf16", "checkpointing": "block"}, marks=with_peft),
@@ -113,7 +119,8 @@ def test_one_sequence_of_few_tokens_has_a_peak_where_not_even_it_fits():
 @pytest.mark.parametrize(
     "fields",
     [
-        {"checkpointing": "block", "accumulate": 2},
+        {},
+        pytest.param({"checkpointing": "block", "accumulate": 2}, marks=pytest.mark.slow),
         pytest.param({"compile": "block", "precision": "bf16"}, marks=pytest.mark.slow),
     ],
     ids=str,
