@@ -23,6 +23,7 @@ from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.ways.checkpointings import checkpointing_of
 from lmsweep.trials.timing.validity_flags import exceeds_peak, least_forward_flops, least_recomputed_flops
 from tests.support.made_up_results import H200, Attempts, config
+from tests.support.whole_steps import flops_by_phase
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -80,11 +81,7 @@ SHAPES = [{}, pytest.param({"feed_forward": "gelu", "num_experts": 4, "active_ex
 
 
 def flops_of_backward(settings: TrialConfig) -> int:
-    step = TrainingStep(settings, MATH_MODES["fp32"])
-    step.forward()
-    with FlopCounterMode(display=False) as counter:
-        step.backward()
-    return int(counter.get_total_flops())
+    return flops_by_phase(TrainingStep(settings, MATH_MODES["fp32"]))[1]
 
 
 @pytest.mark.parametrize("checkpointing", ["block", "3", "nested", "selective"])

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
-from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep import analysis
 from lmsweep.trials.model import adapted_layers
@@ -23,6 +21,7 @@ from lmsweep.trials.prediction.without_device.step_run import record
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
+from tests.support.whole_steps import flops_by_phase
 
 pytest.importorskip("peft")
 TINY = {"d_model": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 11, "context_length": 8}
@@ -181,12 +180,7 @@ def test_they_are_those_that_pytorch_counts_on_real_tensors(adapter: str, argume
         **SIZE, **SHAPE, mode=mode, adapter=adapter, adapter_args=json.dumps(arguments), attention="sdpa_math"
     )
     torch.manual_seed(0)
-    step = TrainingStep(one, MATH_MODES["fp32"])
-    counts = []
-    for phase in step.phases():
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            phase.run()
-        counts.append(counter.get_total_flops())
+    counts = flops_by_phase(TrainingStep(one, MATH_MODES["fp32"]))
     found = count_flops(one)
     assert found.forward == counts[0]
     assert found.backward == (counts[1] if mode == "train_step" else None)
