@@ -159,35 +159,24 @@ BAD: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {"batching": "token_budget", "batch_tokens": 8},
         "has 9 tokens; set batch_tokens to at least 9",
     ),
+    "no file": ("", {"lengths": "nowhere.txt"}, "cannot read nowhere.txt: No such file or directory"),
+    "two numbers": ("", {"lengths": "lognormal(400, 0.8)"}, "is not lognormal(median, sigma, max) with numbers"),
+    "no numbers": ("", {"lengths": "uniform(a, b)"}, "is not uniform(a, b) with numbers"),
+    "from more to less": ("", {"lengths": "uniform(9, 3)"}, "needs a <= b, whole numbers from 1"),
+    "from none": ("", {"lengths": "uniform(0, 3)"}, "whole numbers from 1"),
+    "normal": ("", {"lengths": "normal(3, 1)"}, "none of: lognormal(median, sigma, max), uniform(a, b)"),
+    "above the positions": ("", {"lengths": "uniform(1, 65)"}, "above the 64 positions"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_wrong_file_is_refused_in_one_sentence_that_says_what_to_do(name: str, tmp_path: Path) -> None:
+def test_wrong_lengths_are_refused_in_one_sentence_that_says_what_to_do(name: str, tmp_path: Path) -> None:
     content, fields, said = BAD[name]
     path = tmp_path / "a.txt"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    words = [f"{key}={value}" for key, value in fields.items()]
-    done = answer_here("trial", "model=tiny", "context_length=64", f"lengths={path}", *words)
+    words = [f"{key}={value}" for key, value in ({"lengths": path} | fields).items()]
+    done = answer_here("trial", "model=tiny", "context_length=64", *words)
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("lengths", "said"),
-    [
-        ("nowhere.txt", "cannot read nowhere.txt: No such file or directory"),
-        ("lognormal(400, 0.8)", "is not lognormal(median, sigma, max) with numbers"),
-        ("uniform(a, b)", "is not uniform(a, b) with numbers"),
-        ("uniform(9, 3)", "needs a <= b, whole numbers from 1"),
-        ("uniform(0, 3)", "whole numbers from 1"),
-        ("normal(3, 1)", "none of: lognormal(median, sigma, max), uniform(a, b)"),
-        ("uniform(1, 65)", "above the 64 positions"),
-    ],
-)
-def test_wrong_lengths_are_refused(lengths: str, said: str) -> None:
-    with pytest.raises(RequestError) as error:
-        trial(lengths=lengths)
-    assert said in str(error.value)
 
 
 def test_a_column_is_named_where_a_file_has_several(tmp_path: Path) -> None:
