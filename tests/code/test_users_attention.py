@@ -221,6 +221,7 @@ def test_an_output_of_another_type_is_measured_and_flagged(measure: Measure) -> 
         assert rows[key].samples and "other_type" in rows[key].flags and "disagrees" not in rows[key].flags
     rows = measure("mine:in_float32", *IN_MODEL, "precision=bf16_pure", workload="timing")
     assert rows["step.time"].samples and "other_type" in rows["step.time"].flags
+    assert rows["error.gradient"].samples and "disagrees" not in rows["step.time"].flags
 
 
 def test_the_error_of_a_compiler_is_its_cause_with_the_line_of_the_kernel(measure: Measure) -> None:
