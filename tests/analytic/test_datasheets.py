@@ -78,6 +78,7 @@ def test_a_reported_name_finds_its_row_and_no_other_with_and_without_its_memory(
 )
 def test_an_unknown_device_has_no_row(full_name: str) -> None:
     assert find_device(full_name) is None
+    assert find_device("AMD Instinct MI300X", 24 * GIB) is None, "a slice of a device"
 
 
 # What CUDA was seen to have on a device, in bytes; whoever plans for it must not count on more.
@@ -105,26 +106,18 @@ def test_what_is_printed_on_the_box_is_never_what_there_is() -> None:
     assert guessed == unknown, "no driver's figure for these has been found"
 
 
-def test_a_slice_of_a_device_has_no_row() -> None:
-    assert find_device("AMD Instinct MI300X", 24 * GIB) is None
-    assert find_device("NVIDIA GeForce RTX 4090", 48 * GIB) is None
+A100 = {"fp32": 19.5e12, "tf32": 156e12} | dict.fromkeys(("bf16", "fp16", "fp16_pure", "bf16_pure"), 312e12)
 
 
-def test_each_precision_has_the_peak_of_its_own_arithmetic() -> None:
-    a100 = find_device("NVIDIA A100-SXM4-80GB")
-    assert a100 is not None
-    peaks = {precision: peak_flops(a100, precision) for precision in get_args(Precision)}
-    known = {precision: peak for precision, peak in peaks.items() if peak}
-    narrow = dict.fromkeys(("bf16", "fp16", "fp16_pure", "bf16_pure"), 312e12)
-    assert known == {"fp32": 19.5e12, "tf32": 156e12} | narrow
-
-
-def test_arithmetic_that_a_device_lacks_has_no_peak() -> None:
-    t4 = find_device("Tesla T4")
-    assert t4 is not None
-    peaks = {precision: peak_flops(t4, precision) for precision in get_args(Precision)}
-    assert {precision for precision, peak in peaks.items() if peak} == {"fp32", "fp16", "fp16_pure"}
-    assert (peaks["fp32"], peaks["fp16"]) == (8.1e12, 65e12)
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("NVIDIA A100-SXM4-80GB", A100), ("Tesla T4", {"fp32": 8.1e12, "fp16": 65e12, "fp16_pure": 65e12})],
+)
+def test_each_precision_has_the_peak_of_its_own_arithmetic_or_none(name: str, known: dict[str, float]) -> None:
+    device = find_device(name)
+    assert device is not None
+    peaks = {precision: peak_flops(device, precision) for precision in get_args(Precision)}
+    assert {precision: peak for precision, peak in peaks.items() if peak} == known
 
 
 def test_float8_products_have_twice_the_rate_of_those_in_16_bits() -> None:

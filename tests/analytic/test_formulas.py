@@ -1,8 +1,7 @@
 """The closed forms against PyTorch's own count of FLOPs, and against the tensors that are really in memory."""
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +17,24 @@ from lmsweep.trials.analytic.formulas import forward_flops, recomputed_flops
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION
-from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.ways.checkpointings import checkpointing_of
 from lmsweep.trials.timing.validity_flags import exceeds_peak, least_forward_flops, least_recomputed_flops
 from tests.support.made_up_results import H200, Attempts, config
+from tests.support.whole_steps import flops_by_phase
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
-ODD = ModelSize(d_model=48, d_ff=80, num_layers=3, num_heads=4)
+ODD = {"d_model": 48, "d_ff": 80, "num_layers": 3, "num_heads": 4}
+ODD |= {"vocab_size": 97, "context_length": 13, "batch_size": 3}
+TINY = asdict(SIZES["tiny"]) | {"vocab_size": 10_000, "context_length": 64, "batch_size": 4}
 
 
-def dimensions(
-    size: ModelSize, *, vocab_size: int = 10_000, context_length: int, batch_size: int = 4
-) -> dict[str, int]:
-    of_size = {name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")}
-    return of_size | {"vocab_size": vocab_size, "context_length": context_length, "batch_size": batch_size}
-
-
-def make_model(
-    size: ModelSize, dimensions: dict[str, int], *, device: str, attention: str = "naive"
-) -> tuple[Transformer, list[Tensor]]:
-    """The model, and its tokens and targets, each (batch, context)."""
-    model = Transformer(
-        size,
-        vocab_size=dimensions["vocab_size"],
-        context_length=dimensions["context_length"],
-        attention=ATTENTION[attention],
-        device=device,
-        dtype=torch.float32,
-    )
-    shape = (dimensions["batch_size"], dimensions["context_length"])
-    return model, [torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(2)]
-
-
-@contextlib.contextmanager
-def autocast_on(device: str) -> Iterator[None]:
-    with contextlib.nullcontext() if device == "cuda" else cuda_autocast(), torch.autocast(device, torch.bfloat16):
-        yield
-
-
-def bytes_kept(model: Transformer, batch: list[Tensor], context: contextlib.AbstractContextManager[Any]) -> int:
+def bytes_kept(step: TrainingStep) -> int:
     """Bytes of the storages that autograd keeps after forward and loss; those of weights and tables do not count."""
-    resident = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
+    resident = {t.untyped_storage()._cdata for t in [*step.model.parameters(), *step.model.buffers()]}
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -71,8 +43,8 @@ def bytes_kept(model: Transformer, batch: list[Tensor], context: contextlib.Abst
             kept[storage._cdata] = storage
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), context:
-        cross_entropy(model(batch[0]), batch[1])
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        step.forward()
     return sum(storage.nbytes() for storage in kept.values())
 
 
@@ -93,13 +65,12 @@ def test_flops_of_attention_alone_are_what_pytorch_counts() -> None:
 def test_bytes_kept_for_backward_are_exactly_the_closed_form(device: str, autocast: bool) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    for size, shape in (
-        (ODD, dimensions(ODD, vocab_size=97, context_length=13, batch_size=3)),
-        (SIZES["tiny"], dimensions(SIZES["tiny"], context_length=64)),
-    ):
-        model, batch = make_model(size, shape, device=device)
-        context = autocast_on(device) if autocast else contextlib.nullcontext()
-        assert bytes_kept(model, batch, context) == formulas.saved_bytes(autocast=autocast, **shape)
+    for sizes in (ODD, TINY):
+        config = TrialConfig(**sizes, precision="bf16" if autocast else "fp32", mode="train_forward", device=device)
+        with cuda_autocast() if device == "cpu" else contextlib.nullcontext():
+            kept = bytes_kept(TrainingStep(config, MATH_MODES[config.precision]))
+        terms = {name: sizes[name] for name in ODD}
+        assert kept == formulas.saved_bytes(autocast=autocast, **terms)
 
 
 SMALL = TrialConfig(
@@ -110,11 +81,7 @@ SHAPES = [{}, pytest.param({"feed_forward": "gelu", "num_experts": 4, "active_ex
 
 
 def flops_of_backward(settings: TrialConfig) -> int:
-    step = TrainingStep(settings, MATH_MODES["fp32"])
-    step.forward()
-    with FlopCounterMode(display=False) as counter:
-        step.backward()
-    return int(counter.get_total_flops())
+    return flops_by_phase(TrainingStep(settings, MATH_MODES["fp32"]))[1]
 
 
 @pytest.mark.parametrize("checkpointing", ["block", "3", "nested", "selective"])

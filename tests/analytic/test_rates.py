@@ -107,16 +107,10 @@ def test_what_the_reference_did_not_measure_is_taken_from_another_gpu_by_their_b
 
 
 def test_a_product_in_float8_takes_longer_if_it_is_summed_in_float32() -> None:
-    sizes = {"name": "_scaled_mm", "dtype": "float8_e4m3fn"}
+    narrow = {"name": "_scaled_mm", "dtype": "float8_e4m3fn"}
+    ways = ({"layout": "fast"} | narrow, {"layout": "exact"} | narrow, {"layout": "nt"})
     rates = rates_of(device("H200 SXM"))
-    fast, exact, wide = (
-        rates.of(one).seconds
-        for one in (
-            product(8192, 8192, 8192, layout="fast", **sizes),
-            product(8192, 8192, 8192, layout="exact", **sizes),
-            product(8192, 8192, 8192, layout="nt"),
-        )
-    )
+    fast, exact, wide = (rates.of(product(8192, 8192, 8192, **way)).seconds for way in ways)
     assert fast < exact < wide < 2.2 * fast
 
 
@@ -207,14 +201,6 @@ def test_the_fastest_square_is_as_fast_as_users_published_it(name: str) -> None:
         fastest = max(rate(card.name, one) for one in squares) / 1e12
         for one in found:
             assert 0.85 < fastest / one.teraflops < 1.2, f"{name} {one.dtype}: {fastest:.0f} of {one.teraflops}"
-
-
-@pytest.mark.parametrize(("name", "peak"), [("RTX 3090", 71), ("RTX 4090", 165.2), ("RTX 5090", 209.5)])
-def test_a_card_whose_clock_rises_multiplies_faster_than_its_datasheet(name: str, peak: float) -> None:
-    large = product(8192, 8192, 8192)
-    assert rate(name, large) > 0.95 * peak * 1e12, "and not 0.79 of it"
-    assert "torch-performance-test-data" in rates_of(device(name)).of(large).source
-    assert rates_of(device(name)).level() == "public"
 
 
 BACKWARD = "_scaled_dot_product_flash_attention_backward"
@@ -369,15 +355,13 @@ def test_without_a_kernel_of_its_own_a_grouped_product_is_a_loop_of_a_product_fo
         assert rates.launch(one) == 8 * LAUNCH_SECONDS["group"]
 
 
-def test_many_small_groups_take_as_long_as_the_host_launches_them() -> None:
-    small = grouped(256, 128, 64, 64, "float32")
-    assert rates_of(device("H100 SXM")).of(small).seconds >= 128 * LAUNCH_SECONDS["group"]
-    assert rates_of(device("H100 SXM")).of(replace(small, dtype="bfloat16")).seconds < 128 * LAUNCH_SECONDS["group"] / 4
-    assert rates_of(device("H100 SXM")).launch(replace(small, dtype="bfloat16")) == LAUNCH_SECONDS["eager"]
-
-
-def test_one_kernel_for_large_groups_takes_as_long_as_one_product_of_all_rows_and_longer_for_small_ones() -> None:
-    rates = rates_of(device("H100 SXM"))
+def test_one_kernel_for_large_groups_takes_as_long_as_one_product_and_longer_for_small_ones_as_the_host_launches() -> (
+    None
+):
+    rates, small = rates_of(device("H100 SXM")), grouped(256, 128, 64, 64, "float32")
+    narrow = replace(small, dtype="bfloat16")
+    assert rates.of(small).seconds >= 128 * LAUNCH_SECONDS["group"] > 4 * rates.of(narrow).seconds
+    assert rates.launch(narrow) == LAUNCH_SECONDS["eager"]
     whole = rates.of(product(32768, 4096, 2048, layout="nt")).seconds
     assert whole < rates.of(grouped(32768, 8, 4096, 2048)).seconds < 1.1 * whole
     rows = rates.of(product(8192, 4096, 2048, layout="nt")).seconds

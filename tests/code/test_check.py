@@ -242,14 +242,7 @@ def test_attention_is_compared_with_float64(code: Code) -> None:
 
 
 SHARDED = "cs336_systems.sharded_optimizer:ShardedOptimizer"
-RANKS: dict[str, Any] = {
-    "d_model": 32,
-    "d_ff": 64,
-    "num_layers": 2,
-    "num_heads": 2,
-    "world_size": 2,
-    "mode": "train_step",
-}
+RANKS: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 2, "world_size": 2}
 
 
 def test_a_wrapper_is_tried_in_ranks_by_the_code_that_measures_it(code: Code) -> None:
@@ -280,10 +273,8 @@ def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
 def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
     found = look(code, "mine:Sleeps", "step", seconds=3, device="cuda")
     (slow,) = [one for one in found if "still running" in one.found]
-    assert (slow.kind, slow.found.partition(": ")[2]) == (
-        "cannot",
-        "still running after 3 s (--timeout 5m gives it longer) on this CPU",
-    )
+    words = "still running after 3 s (--timeout 5m gives it longer) on this CPU"
+    assert (slow.kind, slow.found.partition(": ")[2]) == ("cannot", words)
 
 
 def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -> None:
@@ -303,10 +294,7 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
     done = answer_here("check", sweep)
     assert done.returncode == 2, done.stderr
     first, _, _, second, last = done.stdout.strip().split("\n\n")
-    assert first.splitlines()[:2] == [
-        "model Raises: mine:Raises  (mine.py:26)",
-        "mine.py:29: KeyError: 'depth'",
-    ]
+    assert first.splitlines()[:2] == ["model Raises: mine:Raises  (mine.py:26)", "mine.py:29: KeyError: 'depth'"]
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
     count, missing = last.splitlines()
     assert count == "4 references, 3 with errors"
@@ -318,7 +306,5 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
 
 def test_a_sweep_without_own_code_needs_no_check() -> None:
     done = answer_here("check", "quick")
-    assert (done.returncode, done.stdout) == (
-        0,
-        "quick refers to no code of your own; its trials: lmsweep plan quick\n",
-    )
+    words = "quick refers to no code of your own; its trials: lmsweep plan quick\n"
+    assert (done.returncode, done.stdout) == (0, words)

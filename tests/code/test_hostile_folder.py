@@ -85,15 +85,8 @@ def test_a_reference_to_a_hostile_file_is_refused_with_its_name(tmp_path: Path, 
     assert done.returncode == 2 and "x.py:1: SyntaxError" in done.stderr, done.stderr
 
 
-PLAIN = {
-    "model_type": "llama",
-    "vocab_size": 1000,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "num_hidden_layers": 2,
-}
+PLAIN: dict[str, object] = {"model_type": "llama", "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128}
+PLAIN |= {"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2}
 
 
 def with_(**changes: object) -> str:

@@ -17,21 +17,10 @@ from lmsweep.trials.spec.installing import install_command
 
 pytest.importorskip("transformers")
 
-TEXT: dict[str, Any] = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-}
-LINEAR = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-}
+TEXT: dict[str, Any] = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 6}
+TEXT |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+LINEAR |= {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
 TYPES = ["linear_attention", "full_attention"] * 3
 QWEN = {
     "model_type": "qwen3_5",

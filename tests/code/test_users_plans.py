@@ -44,11 +44,8 @@ def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measur
     assert ours["expected_seconds"] > 0.5
     words = "how long your own code takes on H100 SXM is unknown until it has been measured"
     assert (own["expected_seconds"], own["expected_seconds_reason"]) == (None, words)
-    assert (found["expected_seconds"], found["expected_dollars"], found["expected_dollars_reason"]) == (
-        None,
-        None,
-        words,
-    )
+    names = ("expected_seconds", "expected_dollars", "expected_dollars_reason")
+    assert [found[name] for name in names] == [None, None, words]
     text = lmsweep_here(*command)
     assert f"\ntime ?: {words}" in text
     assert "dollars, without 1 trial of unknown time\n" in text

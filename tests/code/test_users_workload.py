@@ -66,12 +66,8 @@ def test_lmsweeps_own_workloads_of_the_same_grid_do_not_depend_on_the_state_of_i
 
 
 def test_it_is_measured_again_if_any_field_of_a_series_changes(folder: Path) -> None:
-    (own,) = (one for one in trials(folder) if one.code)
-    (more,) = (
-        one
-        for one in load_sweep(str(folder / "sweep.yaml"), {"measure_steps": [4]}, code=str(folder)).trials
-        if one.code
-    )
+    _, own = trials(folder)
+    _, more = load_sweep(str(folder / "sweep.yaml"), {"measure_steps": [4]}, code=str(folder)).trials
     assert measurement_id(own.config, own.workloads[0]) != measurement_id(more.config, more.workloads[0])
 
 

@@ -57,12 +57,11 @@ def test_tokens_per_second_are_those_that_are_no_padding_and_flops_are_unknown(s
     assert np.isnan(steps["flops"]).all() and np.isnan(steps["mfu"]).all()
 
 
-def test_steps_of_one_shape_are_compared_by_their_own_time(store: str) -> None:
+def test_steps_of_one_shape_have_their_own_time_and_batchings_are_compared_by_tokens_beside_them_too(
+    store: str,
+) -> None:
     Attempts(Path(store)).ok(config(context_length=4096), {"step.time": samples(1.0, 0.01)})
     assert "step.time" in lmsweep_here("table", store, "--rows", "batching,lengths")
-
-
-def test_batchings_are_compared_by_tokens_beside_steps_of_one_shape_too(store: str) -> None:
     Attempts(Path(store)).ok(config(context_length=512), {"step.time": samples(1.0, 0.01)})
     shown = lmsweep_here("compare", store, "--baseline", "batching=padded", "--contrast", "batching=packed")
     assert "step.token_time" in shown and "time 2 times as fast" in shown, shown
@@ -90,15 +89,9 @@ def test_the_page_names_the_winner_and_the_padding_of_each_option(store: str) ->
 def test_the_page_predicts_the_safe_size_of_the_winner(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for batching, seconds in (("padded", 1e-3), ("packed", 1e-4)):
-        fields = {
-            "context_length": 256,
-            "num_layers": 2,
-            "d_model": 64,
-            "num_heads": 4,
-            "d_ff": 96,
-            "batching": batching,
-        }
-        tiny = replace(gpu(attention="sdpa"), model=None, lengths="lognormal(60, 0.7, 256)", **fields)
+        size = {"context_length": 256, "num_layers": 1, "d_model": 64, "num_heads": 4, "d_ff": 96}
+        drawn = {"lengths": "lognormal(60, 0.7, 256)", "batching": batching}
+        tiny = replace(gpu(attention="sdpa"), model=None, **size, **drawn)
         for _ in range(3):
             values = {"step.token_time": samples(seconds, seconds / 100), "step.time": samples(seconds, seconds / 100)}
             attempts.ok(tiny, values | {"step.padding": (0.1,), "step.real_tokens_per_second": (1.0,)}, units=UNITS)

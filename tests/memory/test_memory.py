@@ -112,13 +112,6 @@ def test_weights_gradients_and_adamws_state_are_4_4_and_8_bytes_per_parameter():
     assert found["before_backward.optimizer_state"] == 8 * parameters(CONFIG) + 4 * TENSORS
 
 
-def test_adamw_over_lists_of_tensors_takes_four_bytes_per_parameter_more_while_it_runs():
-    fused, foreach = (measured(replace(CONFIG, optimizer=kind)) for kind in ("adamw_fused", "adamw_foreach"))
-    assert foreach["before_backward.optimizer_state"] == fused["before_backward.optimizer_state"]
-    more = foreach["optimizer.peak_tensors"] - fused["optimizer.peak_tensors"]
-    assert more == pytest.approx(4 * parameters(CONFIG), abs=4 * TENSORS)
-
-
 def test_saved_bytes_are_the_closed_form_and_equal_in_every_block():
     found = measured(CONFIG)
     assert found["before_backward.saved"] == formulas.saved_bytes(**dimensions(CONFIG))
@@ -128,14 +121,13 @@ def test_saved_bytes_are_the_closed_form_and_equal_in_every_block():
     assert len(set(blocks)) == 1 and sum(blocks) + found["outside_blocks.saved"] == found["before_backward.saved"]
 
 
-@pytest.mark.parametrize("mode", ["train_forward", "train_step"])
-def test_bytes_before_backward_and_at_the_peak_of_forward_are_the_closed_forms(mode: Any):
-    found = measured(replace(CONFIG, mode=mode))
+def test_bytes_before_backward_and_at_the_peak_of_forward_are_the_closed_forms():
+    found = measured(CONFIG)
     tokens = CONFIG.batch_size * CONFIG.context_length
     logits, tables = 4 * tokens * CONFIG.vocab_size, 4 * CONFIG.context_length * CONFIG.d_model // CONFIG.num_heads
-    held = formulas.saved_bytes(**dimensions(CONFIG)) + logits + tables + LOSS + 4 * parameters(CONFIG)
-    if mode == "train_step":  # AdamW's moments, and its counts of steps
-        held += 8 * parameters(CONFIG) + 4 * TENSORS
+    # With AdamW's moments, and its counts of steps.
+    lasting = tables + 12 * parameters(CONFIG) + 4 * TENSORS
+    held = formulas.saved_bytes(**dimensions(CONFIG)) + logits + LOSS + lasting
     assert found["before_backward.tensors"] == held
     assert found["forward.peak_tensors"] == held + logits + 4 * tokens, "in the loss"
 
@@ -181,7 +173,9 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("config", VARIANTS, ids=name_of)
-def test_three_repetitions_agree_and_the_parts_add_up_to_the_whole(config: TrialConfig):
+def test_three_repetitions_agree_and_parts_and_timeline_add_up_to_the_whole_and_to_each_phases_peak(
+    config: TrialConfig,
+):
     found = measured(config)
     assert len(found.rows["step", "peak_tensors"].samples or ()) == 3
     assert not [row for row in found.rows.values() if row.flags]
@@ -190,11 +184,6 @@ def test_three_repetitions_agree_and_the_parts_add_up_to_the_whole(config: Trial
     phases = [name for name in ("forward", "backward", "optimizer") if (name, "peak_tensors") in found.rows]
     assert found["step.peak_tensors"] == max(found[f"{name}.peak_tensors"] for name in phases)
     assert all(value == int(value) for row in found.rows.values() for value in row.samples or () if row.unit == "B")
-
-
-@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
-def test_the_timeline_begins_and_ends_with_what_lasts_and_reaches_every_phases_peak(config: TrialConfig):
-    found = measured(config)
     totals = total_at(found.timeline)
     assert totals[0] == found["step_end.tensors"] == totals[max(totals)]
     assert max(totals.values()) == found["step.peak_tensors"]
@@ -365,30 +354,30 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peak():
 
 
 def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_number():
-    def frames(*functions: tuple[str, str, int]) -> list[dict[str, Any]]:
-        return [
-            {"filename": str(ROOT / "lmsweep" / "trials" / "model" / name), "line": n, "name": f}
-            for name, f, n in functions
-        ]
+    def frames(function: str, model: int, step: int) -> list[dict[str, Any]]:
+        places = (("transformer/transformer.py", model), ("training_step.py", step))
+        folder = ROOT / "lmsweep" / "trials" / "model"
+        return [{"filename": str(folder / name), "line": line, "name": function} for name, line in places]
 
-    model = ("transformer/transformer.py", "forward", 40)
-    forward = ("training_step.py", "forward", 70)
-    init = frames(("transformer/transformer.py", "__init__", 36), ("training_step.py", "__init__", 40))
+    def entry(action: str, address: int, size: int, frames: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        return {"action": action, "addr": address, "size": size, "frames": [*frames]}
+
+    forward, init = frames("forward", 40, 70), frames("__init__", 36, 40)
     live = [
         {"address": 0, "requested_size": 1000, "size": 1024, "state": "active_allocated", "frames": init},
         {"address": 4096, "requested_size": 64, "size": 512, "state": "active_allocated", "frames": []},
     ]
-    entries: list[dict[str, Any]] = [
-        {"action": "segment_alloc", "addr": 8192, "size": 2**21, "frames": frames(model, forward)},
-        {"action": "alloc", "addr": 8192, "size": 100, "frames": frames(model, forward)},
-        {"action": "free_requested", "addr": 8192, "size": 100, "frames": []},
-        {"action": "free_completed", "addr": 8192, "size": 100, "frames": []},
-        {"action": "alloc", "addr": 8192, "size": 300, "frames": frames(model, forward)},
-        {"action": "alloc", "addr": 16384, "size": 1000, "frames": []},
-        {"action": "free_requested", "addr": 8192, "size": 300, "frames": []},
-        {"action": "free_completed", "addr": 8192, "size": 300, "frames": []},
-        {"action": "alloc", "addr": 8192, "size": 20, "frames": []},
-        {"action": "free_requested", "addr": 16384, "size": 1000, "frames": []},
+    entries = [
+        entry("segment_alloc", 8192, 2**21, forward),
+        entry("alloc", 8192, 100, forward),
+        entry("free_requested", 8192, 100),
+        entry("free_completed", 8192, 100),
+        entry("alloc", 8192, 300, forward),
+        entry("alloc", 16384, 1000),
+        entry("free_requested", 8192, 300),
+        entry("free_completed", 8192, 300),
+        entry("alloc", 8192, 20),
+        entry("free_requested", 16384, 1000),
     ]
     # The address 8192 belongs to three pieces; what is there when forward ends is the second.
     weights = {0: Label(category="weights", bytes=1000)}
@@ -402,19 +391,12 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_number():
     usage = Usage.of(log)
     assert [int(total) for total in usage.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
     assert usage.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
-    assert {name: held for name, held in usage.at_peak().items() if held} == {
-        "weights": 1000,
-        "gradients": 1000,
-        "activations": 300,
-        "workspace": 64,
-    }
+    held = {name: held for name, held in usage.at_peak().items() if held}
+    assert held == {"weights": 1000, "gradients": 1000, "activations": 300, "workspace": 64}
     table = {(row.category, row.bytes): row for row in usage.largest()}
-    assert (table["weights", 1000].line, table["weights", 1000].phase) == (
-        "trials/model/transformer/transformer.py:36",
-        "init",
-    )
+    weight, gradient = table["weights", 1000], table["gradients", 1000]
+    assert (weight.line, weight.phase) == ("trials/model/transformer/transformer.py:36", "init")
     assert table["activations", 300].line == "trials/model/transformer/transformer.py:40"
-    gradient = table["gradients", 1000]
     assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
     assert gradient.reason == "autograd's thread, which runs no Python"
     assert table["other", 100].at_peak == 0
@@ -436,7 +418,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_what_the_command_stores_is_what_was_measured(store: str):
+def test_what_the_command_stores_is_what_was_measured_with_its_timeline(store: str):
     frame = load(store)
     step = frame[frame["mode"] == "train_step"]
     for phase, metric in (("step", "peak_tensors"), ("peak", "activations"), ("block1", "saved")):
@@ -444,14 +426,10 @@ def test_what_the_command_stores_is_what_was_measured(store: str):
         assert set(row["samples"]) == {measured(CONFIG)[f"{phase}.{metric}"]} and row["unit"] == "B"
     plain = pd.read_parquet(f"{store}/allocations")
     assert {"bytes", "count", "at_peak", "category", "phase", "line", "operator", "d_model"} <= set(plain.columns)
-
-
-def test_the_timeline_comes_from_the_store_alone(store: str):
     timelines = Results(store).details("timelines", "memory")
     timeline = memory_timeline(timelines[timelines["mode"] == "train_step"])
     assert list(timeline.columns) == ["position", "phase", "category", "bytes"]
-    totals = timeline.groupby("position")["bytes"].sum()
-    assert totals.max() == measured(CONFIG)["step.peak_tensors"]
+    assert timeline.groupby("position")["bytes"].sum().max() == measured(CONFIG)["step.peak_tensors"]
     assert list(timeline["phase"].drop_duplicates()) == ["forward", "backward", "optimizer", "end"]
 
 
@@ -471,11 +449,7 @@ LARGER = replace(CONFIG, device="cuda", d_model=256, d_ff=512, vocab_size=1000, 
 
 
 @needs_cuda
-@pytest.mark.parametrize(
-    "changes",
-    [{"precision": "bf16"}, {"compile": "block"}, {"checkpointing": "block"}],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"compile": "block"}, {"checkpointing": "block"}], ids=str)
 def test_on_cuda_the_recorded_history_reaches_the_allocators_peak(changes: dict[str, Any]):
     config = replace(LARGER, **changes)
     found = measured(config)

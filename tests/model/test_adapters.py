@@ -1,8 +1,6 @@
 """Adapters: what is trained, and its gradients against those of merged weights in float64."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,24 +8,20 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
-from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep import analysis
-from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE
 from lmsweep.trials.model import adapted_layers
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.prediction.step_family import step_family
-from lmsweep.trials.prediction.without_device.allocation_trace import held
-from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.without_device.step_run import record, step_run
+from lmsweep.trials.prediction.without_device.step_run import record
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from tests.support.command import ROOT, lmsweep_here
+from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
+from tests.support.whole_steps import flops_by_phase
 
 pytest.importorskip("peft")
 TINY = {"d_model": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 11, "context_length": 8}
@@ -137,30 +131,10 @@ def test_a_target_that_no_layer_has_is_refused_with_those_that_there_are():
         step_of(adapter="lora", adapter_args='{"rank": 4, "targets": "q_proj"}')
 
 
-def test_the_peak_at_any_batch_is_that_of_the_whole_model_run():
-    asked = {"precision": "bf16", "device": "cuda", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
-    size = TINY | {"d_model": 64, "num_layers": 5, "context_length": 256}
-    config = TrialConfig(**size, **asked, batch_size=6, adapter="qlora", checkpointing="block")
-    step = step_family(config)
-    whole = held(step_run(config).trace, CachingAllocator(), LARGE_WORKSPACE)
-    peak = max(one.allocated for name, one in whole.items() if name != "init")
-    assert 6 not in step.known
-    assert summary(step.allocations(6), config).peak == peak
-
-
 def test_the_peak_of_qlora_is_below_that_of_lora_by_the_bits_saved():
     wide = {"d_model": 1024, "d_ff": 4096, "num_layers": 8, "num_heads": 8, "vocab_size": 64, "context_length": 64}
-    lora = TrialConfig(
-        **wide,
-        adapter="lora",
-        adapter_args='{"rank": 4}',
-        batch_size=2,
-        mode="train_step",
-        device="cuda",
-        precision="bf16_pure",
-        attention="sdpa",
-        loss="cross_entropy",
-    )
+    wide |= {"precision": "bf16_pure", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
+    lora = TrialConfig(**wide, adapter="lora", adapter_args='{"rank": 4}', batch_size=2, device="cuda")
     qlora = replace(lora, adapter="qlora")
     matrices = 8 * (4 * 1024**2 + 3 * 1024 * 4096)
     saved = matrices * (2 - 0.5 - 4 / 64)
@@ -191,16 +165,6 @@ def test_what_stands_for_pefts_layer_on_fake_tensors_allocates_and_computes_as_i
     assert ours.log.operators() == theirs.log.operators() and ours.log.operators()
 
 
-def test_predicting_lora_imports_no_peft():
-    config = TrialConfig(**TINY, batch_size=2, device="cuda", adapter="lora", adapter_args=ARGUMENTS)
-    program = (
-        "import sys; from lmsweep.trials.prediction.step_family import step_family; "
-        "from lmsweep.trials.prediction import predict; from lmsweep.trials.spec.config import TrialConfig; "
-        f"step_family({config!r}); assert not {{'peft', 'scipy', 'transformers'}} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
-
-
 SIZE = {"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 512}
 SHAPE = {"context_length": 32, "batch_size": 2}
 ADAPTERS: list[tuple[str, dict[str, Any]]] = [
@@ -216,12 +180,7 @@ def test_they_are_those_that_pytorch_counts_on_real_tensors(adapter: str, argume
         **SIZE, **SHAPE, mode=mode, adapter=adapter, adapter_args=json.dumps(arguments), attention="sdpa_math"
     )
     torch.manual_seed(0)
-    step = TrainingStep(one, MATH_MODES["fp32"])
-    counts = []
-    for phase in step.phases():
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            phase.run()
-        counts.append(counter.get_total_flops())
+    counts = flops_by_phase(TrainingStep(one, MATH_MODES["fp32"]))
     found = count_flops(one)
     assert found.forward == counts[0]
     assert found.backward == (counts[1] if mode == "train_step" else None)

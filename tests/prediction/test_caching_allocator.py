@@ -9,25 +9,6 @@ from hypothesis import strategies as st
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator, OutOfMemoryError
 
 
-@pytest.mark.parametrize(
-    ("requested", "block", "segment"),
-    [
-        (513, 1024, 2 * MIB),
-        (MIB, MIB, 2 * MIB),
-        (MIB + 1, MIB + 512, 20 * MIB),
-        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
-        (12 * MIB + 1, 12 * MIB + 512, 14 * MIB),
-        (13 * MIB, 14 * MIB, 14 * MIB),
-    ],
-)
-def test_a_request_is_rounded_up_and_takes_a_block_of_a_segment_of_its_pool(
-    requested: int, block: int, segment: int
-) -> None:
-    allocator = CachingAllocator()
-    assert allocator.bytes_at(allocator.allocate(requested)) == block
-    assert (allocator.allocated, allocator.reserved) == (block, segment)
-
-
 def test_what_is_wholly_free_goes_back_to_the_device_when_there_is_no_room_for_another_segment() -> None:
     allocator = CachingAllocator(limit=62 * MIB)
     allocator.free(allocator.allocate(30 * MIB))

@@ -94,21 +94,6 @@ def test_a_model_that_calls_sdpa_itself_gets_pytorchs_choice_unless_its_kernel_i
     assert ("Flash" in name) == is_fused
 
 
-@pytest.mark.parametrize(
-    ("dtype", "groups", "kernel"),
-    [
-        (torch.bfloat16, 2, "ScaledDotProductFlashAttentionBackward0"),
-        (torch.float32, 2, "UnsafeViewBackward0"),
-    ],
-)
-def test_groups_of_queries_are_fused_in_16_bits_only(dtype: torch.dtype, groups: int, kernel: str) -> None:
-    with device_operators(CUDA), Fakes(OUTPUTS):
-        q = torch.ones(2, 4, 16, 32, dtype=dtype, requires_grad=True)
-        k = torch.ones(2, groups, 16, 32, dtype=dtype, requires_grad=True)
-        out = functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
-        assert out.shape == q.shape and out.grad_fn.name() == kernel
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "sdpa_efficient"])
 def test_fused_attention_in_checkpointed_blocks_is_recomputed_as_it_was_run(attention: str) -> None:
     whole = small(device="cuda", attention=attention, batch_size=8, context_length=128)

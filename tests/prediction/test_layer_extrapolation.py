@@ -1,12 +1,7 @@
 """A deep model's allocations, put together from two small models', against those of the deep model itself."""
 
-from typing import Any
-
-import pytest
-
 from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace, leaves_only
-from tests.support.whole_steps import five_layers, seconds_to_predict
 
 
 def trace(**phases: list[Event]) -> Trace:
@@ -28,17 +23,3 @@ def test_an_iteration_leaves_only_what_it_allocates_in_one_phase_or_nothing() ->
     older = trace(forward=[(1, 10), (0, -10)], optimizer=[(1, -10), (2, 8)])
     assert [leaves_only("optimizer", one) for one in (nothing, state, cache, older)] == [True, True, False, False]
     assert [leaves_only(None, one) for one in (nothing, state, cache, older)] == [True, False, False, False]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"compile": "block", "precision": "bf16"},
-        pytest.param({"checkpointing": "block", "accumulate": 2}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_eight_times_as_many_layers_cost_less_than_twice_the_prediction(fields: dict[str, Any]) -> None:
-    seconds_to_predict(five_layers(batch_size=8, **fields))  # what PyTorch keeps
-    few, many = (seconds_to_predict(five_layers(num_layers=layers, **fields)) for layers in (8, 64))
-    assert many < 2 * few, (few, many)

@@ -17,7 +17,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import small
 
 pytestmark = pytest.mark.usefixtures("one_core")
-STEPS = 100
+STEPS = 30
 
 
 def recorded(config: TrialConfig) -> list[list[int]]:
@@ -65,7 +65,7 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
     ],
     ids=str,
 )
-def test_a_hundred_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fields: dict[str, Any]) -> None:
+def test_thirty_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fields: dict[str, Any]) -> None:
     config = small(**fields)
     steps = lasting_memory.varied_memory(config)
     shapes = lasting_memory.shapes_of(config, STEPS)
@@ -109,14 +109,12 @@ def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching
     tokens = {"batch_tokens": 4096} if batching == "token_budget" else {}
     config = on_gpu(batching=batching, **tokens)
     room = ROOM._replace(bytes=lasting_memory.run_memory(config).on(ROOM.device_name).reserved + 2**28)
-    sized, runs = lasting_memory.with_size, {"steps": 40, "runs": 3}
+    sized, runs = lasting_memory.with_size, {"steps": 20, "runs": 3}
     largest = lasting_memory.largest_lasting(config, room, **runs)
     assert largest.sure > (config.batch_tokens or config.batch_size)
     assert lasting_memory.many_steps(sized(config, largest.sure), room, **runs).failed == 0
     unit = lasting_memory.varied_memory(config).unit
-    beyond = lasting_memory.many_steps(
-        lasting_memory.with_size(config, largest.possible + unit), room, steps=40, runs=3
-    )
+    beyond = lasting_memory.many_steps(sized(config, largest.possible + unit), room, **runs)
     assert beyond.failed > 0 and beyond.first_failed is not None and beyond.failed_steps > 0
 
 

@@ -9,46 +9,21 @@ from zlib import crc32
 import pytest
 
 from lmsweep.trials.model.users.hugging_face import layers_of_configuration
-from lmsweep.trials.prediction.depth.shallow_models import Periods, pairs_of, periods_of
+from lmsweep.trials.prediction.depth.shallow_models import pairs_of
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
-from tests.support.whole_steps import (
-    depths_run,
-    small,
-    totals,
-    whole_memory,
-    whole_operators,
-)
+from tests.support.whole_steps import depths_run, small, totals, whole_memory, whole_operators
 
-WIDTHS: dict[str, Any] = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 256,
-    "tie_word_embeddings": False,
-}
-EXPERTS: dict[str, Any] = {
-    "moe_intermediate_size": 32,
-    "n_routed_experts": 8,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-}
+WIDTHS: dict[str, Any] = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
+WIDTHS |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256}
+WIDTHS |= {"tie_word_embeddings": False}
+EXPERTS: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
+ROUTED = {"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
 SLIDING = {**WIDTHS, "model_type": "gemma3_text", "sliding_window": 32}
-QWEN3_MOE = {
-    **WIDTHS,
-    "model_type": "qwen3_moe",
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-}
-GLM = {**WIDTHS, **EXPERTS, "model_type": "glm4_moe", "num_hidden_layers": 8, "first_k_dense_replace": 2}
+QWEN3_MOE = {**WIDTHS, **EXPERTS, "model_type": "qwen3_moe", "num_experts": 8}
+GLM = {**WIDTHS, **EXPERTS, **ROUTED, "model_type": "glm4_moe", "num_hidden_layers": 8, "first_k_dense_replace": 2}
 MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "dense first": ("AABBBBBB", GLM),
     "dense first and last": ("AABBBBBBBBA", {**QWEN3_MOE, "num_hidden_layers": 11, "mlp_only_layers": [0, 1, 10]}),
@@ -128,26 +103,6 @@ def test_so_are_those_with_adapters_and_of_ranks(fields: dict[str, Any], checkpo
     if "adapter" in fields:
         pytest.importorskip("peft")
     assert_is_that_of_the_whole_model(config(tmp_path, GLM, checkpointing=checkpointing, **fields))
-
-
-@pytest.mark.parametrize(
-    ("kinds", "found"),
-    [
-        ("AAAAAA", Periods(before=0, period=1, times=6, after=0)),
-        ("ABBBBB", Periods(before=1, period=1, times=5, after=0)),
-        ("AABBBBBA", Periods(before=2, period=1, times=5, after=1)),
-        ("ABABABAB", Periods(before=0, period=2, times=4, after=0)),
-        ("AABAABAABA", Periods(before=0, period=3, times=3, after=1)),
-        ("ABCD", None),
-    ],
-)
-def test_a_sequence_of_layers_is_a_beginning_periods_and_an_end(kinds: str, found: Periods | None) -> None:
-    assert periods_of(kinds) == found
-    if found:
-        assert "".join(kinds[place] for place in found.kept(found.times)) == kinds
-        assert found.kept(1)[found.before : found.before + found.period] == [
-            *range(found.before, found.before + found.period)
-        ]
 
 
 def test_weights_that_do_not_add_up_are_not_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

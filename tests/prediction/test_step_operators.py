@@ -38,7 +38,7 @@ def products_of(config: TrialConfig) -> int:
     [
         {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach", "loss": "cross_entropy"},
         pytest.param({"checkpointing": "block", "feed_forward": "gelu"}, marks=pytest.mark.slow),
-        {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16", "accumulate": 2},
+        {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16"},
         {"attention": "flex", "window": 8, "precision": "bf16", "checkpointing": "2"},
         {"loss": "chunked", "compile": "block"},
     ],
@@ -107,9 +107,9 @@ def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less(
 
 
 def test_compiled_code_of_a_micro_batch_neither_fuses_with_the_next_nor_is_called_with_it() -> None:
-    one, two, three = (
+    one, three = (
         step_operators(small(compile="block", precision="bf16_pure", accumulate=times, batch_size=times))
-        for times in (1, 2, 3)
+        for times in (1, 3)
     )
 
     def in_blocks(operators: Operators, of: str) -> list[int]:
@@ -119,10 +119,9 @@ def test_compiled_code_of_a_micro_batch_neither_fuses_with_the_next_nor_is_calle
     assert in_blocks(three, "calls") == [3 * 5, 3 * 5]
     forward, backward = in_blocks(one, "bytes")
     assert in_blocks(three, "bytes")[0] == 3 * forward
-    added = in_blocks(two, "bytes")[1] - 2 * backward
+    added = in_blocks(three, "bytes")[1] - 3 * backward
     weights = 5 * (4 * 64**2 + 3 * 64 * 96)
-    assert added == pytest.approx(3 * 2 * weights, rel=0.01), "it reads both gradients and writes their sum"
-    assert in_blocks(three, "bytes")[1] == 3 * backward + 2 * added
+    assert added == pytest.approx(2 * 3 * 2 * weights, rel=0.01), "twice, it reads both gradients and writes their sum"
 
 
 @pytest.mark.parametrize("fields", [{"loss": "liger"}, {"loss": "compiled"}, {"optimizer": "adamw_8bit"}], ids=str)
@@ -132,7 +131,7 @@ def test_kernels_of_packages_stand_as_what_they_compute(fields: dict[str, Any]) 
 
 
 def test_a_rank_yields_what_it_computes_with_its_part_of_each_weight() -> None:
-    same = {"precision": "bf16", "attention": "sdpa", "mode": "train_step"}
+    same = {"precision": "bf16", "attention": "sdpa", "mode": "train_step", "num_layers": 1}
     alone = step_operators(small(**same))
     sharded = step_operators(small(world_size=4, ddp="fsdp", **same))
     divided = step_operators(small(world_size=2, ddp="naive", tp=2, **same))

@@ -5,9 +5,13 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.hugging_face import layers_of_configuration
 from lmsweep.trials.prediction.depth.operator_growth import grown
 from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
@@ -58,6 +62,16 @@ class Totals(NamedTuple):
 def totals(operators: Operators) -> Totals:
     each = [(one.count, one.count * one.flops, one.count * one.bytes) for one in operators]
     return Totals(*map(sum, zip(*each, strict=True)))
+
+
+def flops_by_phase(step: TrainingStep) -> list[int]:
+    """What PyTorch counts on real tensors."""
+    counts = []
+    for phase in step.phases():
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            phase.run()
+        counts.append(int(counter.get_total_flops()))
+    return counts
 
 
 def seconds_to_predict(one: TrialConfig) -> float:
