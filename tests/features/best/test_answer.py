@@ -85,6 +85,7 @@ def test_the_limit_excludes_what_exceeds_it_and_what_is_not_known_to_keep_it(att
     got = found(attempts, limits=["peak < 10GB"])
     assert (got.winner.config.batch_size, got.winner.config.attention) == (4, "sdpa")
     assert got.over_limit == 7
+    assert got.measured == 1 + len(got.beaten) + 7 == 9, "what exceeds the limit has a result, too"
 
 
 def test_a_cell_beyond_the_limit_is_compared_as_it_was_measured(attempts: Attempts) -> None:
