@@ -118,6 +118,19 @@ def test_cells_in_which_the_winner_was_not_measured_do_not_count_against_it(tmp_
     assert headline.startswith("Training step: bf16 is the fastest of 3") and "It is first" not in " ".join(details)
 
 
+def test_the_least_memory_from_a_size_on_is_not_called_faster(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for checkpointing, peaks in {"none": (2, 4, 8), "block": (3, 3, 5), "nested": (4, 4.5, 7)}.items():
+        for length, peak in zip((128, 256, 512), peaks, strict=True):
+            trial = config(device="cuda", context_length=length, checkpointing=checkpointing)
+            samples_of_peak = {"step.peak_allocated": (peak * 1e9,) * 3}
+            attempts.ok(trial, samples_of_peak, workload="memory", units={"step.peak_allocated": "B"})
+    [found] = answers_of(attempts.store.location)
+    headline, details = headline_of(found)
+    assert headline.startswith("Peak memory: checkpointing block is the smallest of 3 from context_length 256 on: ")
+    assert "Below that, it is not smaller." in details
+
+
 def test_memory_is_less_or_more(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for precision, size in (("fp32", 4.0), ("bf16", 3.0)):
