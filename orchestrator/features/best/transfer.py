@@ -157,7 +157,7 @@ def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
     """Return the tables of one job: the best of each device, then the cells of each prediction."""
     cells = [one.cell for transfer in transfers for one in transfer.cells]
     names = [name for name in axes_of(cells) if name != DEVICE]
-    if not names:  # the cells do not differ; a single one is named by what is usually varied
+    if not names:  # the cells do not differ; a single one is named by axes that usually vary
         names = ["batch_size", "precision", "compile", "attention"]
     return [_best_of_each(transfers, names, aim), *(_cells_table(one, names) for one in transfers if one.cells)]
 

@@ -1,6 +1,6 @@
 """What `sweeps` lists: one line per packaged sweep, from the catalogue that ships.
 
-`catalogue.json` spares reading every sweep. It has the description of each, and its trials by what they need: `count`
+`catalogue.json` spares reading every sweep. It has the description of each, and its trials, grouped by need: `count`
 trials on `nodes` nodes, each of `processes` processes with a `device` of their own. A test writes it, and fails if it
 differs from the sweeps.
 """

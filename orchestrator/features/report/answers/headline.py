@@ -157,7 +157,7 @@ def _between(found: Answer, one: str, other: str) -> Claim | None:
 
 
 class _Start(NamedTuple):
-    """The value of a field from which on an option is better, and its claim at the largest value."""
+    """Where an option begins to be better: the smallest such value of a field; and its claim at the largest value."""
 
     field: str
     least: str
@@ -170,8 +170,8 @@ class _Start(NamedTuple):
 
 
 def _threshold(found: Answer, option: str) -> _Start | None:
-    """Return the smallest value of a field from which on the option is better everywhere, if below it is worse
-    everywhere; else None."""
+    """Return a value of a field such that the option is better everywhere there and above, and worse everywhere below;
+    None if there is none."""
     cells = found.of(option)
     better = cells["verdict"].isin(BETTER).to_numpy()
     for name in [*found.keys, *(["d_model"] if "model" in found.keys else [])]:
