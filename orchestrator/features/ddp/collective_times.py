@@ -76,9 +76,10 @@ class CollectiveStep(WatchedRank):
             raise
         ranks = torch.arange(1, self._ranks + 1, dtype=dtype, device=self._result.device)
         per_rank = ranks.repeat_interleave(self._result.numel() // self._ranks)
+        whole = torch.tensor(sum(summands), dtype=dtype, device=self._result.device)
         expected = {
-            "all_reduce": sum(summands),
-            "reduce_scatter": sum(summands),
+            "all_reduce": whole,
+            "reduce_scatter": whole,
             "all_gather": per_rank,
             "all_to_all": per_rank,
             "broadcast": ranks[0],

@@ -143,7 +143,7 @@ def _wins(found: Answer) -> Counter[str]:
 
 def _leads(found: Answer, cells: pd.DataFrame) -> Floats:
     """Return by how much each cell is better than the baseline, as a logarithm; below 0 it is worse."""
-    gains = np.log(cells["gain"].to_numpy(float))
+    gains: Floats = np.log(cells["gain"].to_numpy(float))
     return gains if found.timed else -gains
 
 
