@@ -66,9 +66,7 @@ def bounds_of(
     known which fit into each of the `limits` (in bytes), at most `most` times. guesses: rough peaks, which save calls;
     only the largest limit is compared with them. first: indices whose prediction is known, and which are no calls."""
     modes, growing = get_args(Mode), attrgetter(*GROWING)
-    sizes = np.array(
-        [[*(size or 0 for size in growing(one)), modes.index(one.mode)] for one in configs], dtype=np.int64
-    )
+    sizes = np.array([[*(size or 0 for size in growing(one)), modes.index(one.mode)] for one in configs], np.int64)
     undecided = np.ones((len(limits), len(configs)), dtype=bool)
     bounds = [Bounds()] * len(configs)
     guess = _Guess(guesses or [None] * len(configs), max(limits, default=0))
