@@ -24,10 +24,10 @@ from lmsweep.trials.spec.suggestions import choices, did_you_mean
 from lmsweep.trials.spec.workloads import workloads
 
 MAX_COMBINATIONS = 250_000
-"""Most combinations in one file; more are a mistake: at a second each, a million take twelve days."""
+"""Most combinations of one file. More are a mistake: at a second each, these take three days."""
 
 LARGE_SWEEP = 10_000
-"""Number of combinations that take seconds to expand and plan."""
+"""From so many combinations on, expanding and planning takes seconds."""
 
 MAX_BYTES = 1_000_000
 """Size of the largest file that is read as a sweep."""
@@ -62,13 +62,13 @@ class WrittenSweep:
     blocks: list[Block]
     """The blocks of the selected grids."""
     forced: dict[str, list[object]]
-    """The values that take the place of the file's."""
+    """The values of overrides, which take the place of the file's."""
     problems: Sequence[Problem]
     code: str | None
     """The folder with the user's code that is asked for, or else the file's."""
     trusted: Sequence[str]
     must_name_code: bool
-    """Whether some trial must refer to the user's code, as nothing else is a reason for the file to name its folder."""
+    """Whether some trial must refer to the user's code: if only the file names it, and no value or grid is chosen."""
 
     @property
     def count(self) -> int:
@@ -96,9 +96,8 @@ class WrittenSweep:
             grids[one] = _trials(of_grid, name, self.code, self.trusted, question)
         if self.must_name_code and not any(one.code or one.config.software for one in trials):
             raise RequestError(
-                f"{self.source}: code: names a folder with your code, and none of its trials names anything there; "
-                "write model: package.module:Class (lmsweep init finds yours), or remove code: to measure lmsweep's "
-                "models"
+                f"{self.source}: code: names a folder with your code, but no trial uses anything in it; write "
+                "model: package.module:Class (lmsweep init finds yours), or remove code: to measure lmsweep's models"
             )
         return Sweep(name=name, description=self.file.description, budget=self.file.budget, trials=trials, grids=grids)
 
@@ -124,13 +123,13 @@ def load_sweep(
 def read_sweep(
     name: str, asked: Mapping[str, Sequence[object]], *, code: str | None, trusted: Sequence[str], grids: Sequence[str]
 ) -> WrittenSweep:
-    """Return the sweep that `load_sweep` expands. Raises RequestError if there is no such file, or it is too large.
+    """Return the sweep that `load_sweep` expands. asked: the overrides. Raises RequestError if missing or too large.
 
     Other mistakes in the file are its problems, which `expanded` reports together with those of the combinations.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name)
-    forced, document = _overrides(asked), _document(text, source)
+    forced, document = _forced(asked), _document(text, source)
     problems = [*document.problems, *correct_keys(document)]
     sweep, wrong_file = validate(SweepFile, document.data, (), document)
     problems += wrong_file
@@ -176,7 +175,8 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     blocks, problems = read_grid({"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}})
     expansion = expand(blocks)
     if problems := problems + expansion.problems:
-        said = [replace(one, line=None, path=one.path[one.path[:1] == ("fixed",) :]) for one in problems]
+        # The user did not write `fixed`.
+        said = [replace(one, line=None, path=one.path[1 if one.path[:1] == ("fixed",) else 0 :]) for one in problems]
         raise refusal("trial", said)
     trials = _trials(expansion, "trial", code, trusted)
     if len(trials) > 1:
@@ -204,7 +204,7 @@ def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]
     if name.strip().endswith("_args"):
         raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
     values: list[Scalar] = []
-    for part in re.split(r",(?![^(]*\))", listed):
+    for part in re.split(r",(?![^(]*\))", listed):  # commas within parentheses belong to a value
         value = parse(part, source).data
         if not part.strip() or isinstance(value, list | dict):
             raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
@@ -221,7 +221,7 @@ def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> Non
 
 
 def _document(text: str, source: str) -> Document:
-    """Without keys such as x-defaults, which hold anchors."""
+    """Parse the sweep's YAML, and drop keys such as x-defaults, which only hold anchors."""
     if _is_toml(text):
         raise RequestError(f"{source}:1: this is TOML\n{AS_IN}")
     document = parse(text, source)
@@ -317,7 +317,7 @@ def _not_found(path: Path, packaged: Sequence[str]) -> str:
     return f"{path} is neither a file nor the name of a packaged sweep{near} (packaged: {', '.join(packaged)})"
 
 
-def _overrides(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
+def _forced(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
     values: dict[str, object] = {name: list(listed) for name, listed in overrides.items()}
     problems: list[Problem] = []
     for name, listed in values.items():

@@ -95,8 +95,8 @@ def with_(**changes: object) -> str:
 
 CONFIGURATIONS = {
     "nested": (f'{{"a": {"[" * 100_000}', "recursion"),
-    "a list": ("[]", "it is no mapping"),
-    "a text model that is none": (with_(text_config=[1]), "it is no mapping"),
+    "a list": ("[]", "it is not a JSON object"),
+    "a text model that is none": (with_(text_config=[1]), "it is not a JSON object"),
     "many bytes": (with_(a="x" * 10_000_000), "it has 10000"),
     "many digits": (with_(hidden_size=1).replace('"hidden_size": 1', f'"hidden_size": 1{"0" * 5000}'), "4300 digits"),
     "wide": (with_(hidden_size=10**18), "hidden_size is more than"),

@@ -105,7 +105,7 @@ def test_a_depth_that_follows_from_a_pattern_is_not_overridden_in_silence(tmp_pa
         ),
         ({**TEXT, "model_type": "vit"}, "has no causal language model of the model_type vit"),
         (TEXT, "states no model_type"),
-        ([], "it is no mapping"),
+        ([], "it is not a JSON object"),
     ],
     ids=["foreign code", "unknown", "no language", "no type", "a list"],
 )
@@ -123,7 +123,7 @@ def test_the_tables_of_transformers_are_read_as_it_reads_them() -> None:
     found = model_types()
     assert found is not None
     assert set(CONFIG_MAPPING_NAMES) <= found.known
-    assert (set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), set(MODEL_MAPPING_NAMES)) == (found.causal, found.any)
+    assert (set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), set(MODEL_MAPPING_NAMES)) == (found.causal, found.headless)
     assert [why_not_built(one) for one in COMPOSITES.values()] == [None] * len(COMPOSITES)
 
 

@@ -211,6 +211,22 @@ def test_the_compiler_counts_as_a_disturbance():
     assert count_disturbances("cpu") == before + 1
 
 
+@pytest.mark.slow
+def test_compiling_is_cold_once_and_warm_the_next_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    fields: dict[str, Any] = {"compile": "block", "mode": "forward"}
+    found = []
+    for _ in range(2):
+        reset_compiler()
+        rows = rows_of(training_step("inductor", **fields), **fields)
+        found.append((counts_of(rows), Flag.COLD_CACHE in rows["forward.compile_time"].flags))
+        assert samples(rows, "forward.compile_time")[0] > median(samples(rows, "forward.time"))
+    (cold, is_cold), (warm, is_still_cold) = found
+    assert cold["graphs"] == warm["graphs"] == 1
+    assert cold["cache_misses"] == 1 and is_cold
+    assert warm["cache_misses"] == 0 and warm["cache_hits"] == 1 and not is_still_cold
+
+
 # Beside the time
 
 

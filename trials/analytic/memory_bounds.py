@@ -18,7 +18,7 @@ from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
 from lmsweep.trials.spec.words import Mode
 
 GROWING = ("batch_size", "context_length", *PLAIN_DIMENSIONS, "vocab_size")
-"""Fields in which memory is monotonic; so is it in `mode`."""
+"""Fields in which memory is monotonic. It is also monotonic in `mode`."""
 MOST_COMPARED = 400
 """Most candidates among which the most informative trial is searched."""
 
@@ -31,13 +31,13 @@ class Bounds:
 
     low: int | None = None
     high: int | None = None
-    source: str = "predicted for smaller and larger trials; a plan this large predicts only some"
+    source: str = "between those predicted for smaller and for larger trials; so large a plan predicts only some"
     """What they follow from, in words for a user."""
 
 
 def family(config: TrialConfig) -> TrialConfig:
     """Return a representative of all configurations that differ from this one only in monotonic fields."""
-    # The minimum for one head, and for a batch of micro-batches.
+    # The smallest that are valid: d_model 2 for one head, and one sequence for each micro-batch.
     same: dict[str, Any] = dict.fromkeys(GROWING, 1) | {"d_model": 2, "batch_size": config.accumulate}
     if not config.recomputation.grows_with_layers:  # not monotonic: more layers may need less memory
         del same["num_layers"]
@@ -48,9 +48,9 @@ class Need(NamedTuple):
     """What a trial needs of a device, as predicted."""
 
     peak: int
-    """Bytes that it cannot do with fewer of."""
+    """Bytes below which it cannot run."""
     enough: int
-    """Bytes with which it certainly fits; with fewer, fragmentation in the allocator may matter."""
+    """Bytes with which it surely fits. Between `peak` and these, fragmentation decides."""
 
 
 def bounds_of(
@@ -62,13 +62,11 @@ def bounds_of(
     guesses: Sequence[int | None] | None = None,
     first: Sequence[int] = (),
 ) -> list[Bounds]:
-    """Return bounds on the peak of each configuration of a family. need: predicts one configuration by index; called at
-    most `most` times, until it is known which configurations fit into each of the `limits`, in bytes. guesses: rough
-    peaks, with which fewer calls suffice. first: indices that are known already and do not count."""
+    """Return bounds on the peak of each configuration of a family. need: predicts that of an index; called until it is
+    known which fit into each of the `limits` (in bytes), at most `most` times. guesses: rough peaks, which save calls;
+    only the largest limit is compared with them. first: indices whose prediction is known, and which are no calls."""
     modes, growing = get_args(Mode), attrgetter(*GROWING)
-    sizes = np.array(
-        [[*(size or 0 for size in growing(one)), modes.index(one.mode)] for one in configs], dtype=np.int64
-    )
+    sizes = np.array([[*(size or 0 for size in growing(one)), modes.index(one.mode)] for one in configs], np.int64)
     undecided = np.ones((len(limits), len(configs)), dtype=bool)
     bounds = [Bounds()] * len(configs)
     guess = _Guess(guesses or [None] * len(configs), max(limits, default=0))
@@ -91,8 +89,7 @@ def bounds_of(
         for i in np.flatnonzero(larger):
             bounds[i] = replace(bounds[i], low=max(found.peak, bounds[i].low or 0))
         for i in np.flatnonzero(smaller):
-            high = bounds[i].high
-            bounds[i] = replace(bounds[i], high=found.peak if high is None else min(found.peak, high))
+            bounds[i] = replace(bounds[i], high=min(found.peak, bounds[i].high or found.peak))
     return bounds
 
 
@@ -101,7 +98,7 @@ class _Guess:
         self._peaks = np.array([np.nan if one is None else one for one in peaks], dtype=float)
         self._limit = limit
         self._doubt = 2.0
-        """Factor by which a guess may be wrong."""
+        """Factor by which a guess may be wrong. Like its changes, chosen by trial: it costs calls, not correctness."""
 
     def fits(self, index: int) -> bool | None:
         """Return whether it probably fits; None if that is open."""
@@ -109,6 +106,7 @@ class _Guess:
         return True if peak * self._doubt <= self._limit else False if peak > self._limit * self._doubt else None
 
     def correct(self, index: int, peak: int) -> None:
+        """Scale all guesses by the error of this one, and trust them more if it was right."""
         wrong = self.fits(index) not in (None, peak <= self._limit)
         self._doubt = 2 * self._doubt if wrong else max(1.2, self._doubt / 1.5)
         self._peaks *= peak / self._peaks[index]

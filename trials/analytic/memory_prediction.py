@@ -17,6 +17,7 @@ Dimension = Literal["batch_size", "context_length", "batch_tokens"]
 """A dimension whose largest value that fits can be searched."""
 
 _READ = {*COMBINATION_FIELDS, "mode", "batches"}
+"""Fields that a prediction depends on."""
 _read_fields = attrgetter(*sorted(_READ - {"device", "precision"}))
 
 LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
@@ -62,41 +63,40 @@ def enough(prediction: Prediction) -> int:
 
 
 def cublas_workspace(device_name: str) -> int:
-    """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on this device, by either name. 32 MiB
-    on compute capability 9.0 and 10.0, and if unknown; 8.125 MiB on others (PyTorch's CublasHandlePool.cpp)."""
+    """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on a device, named as in its datasheet
+    or by its driver: 32 MiB on compute capability 9 and 10 and if unknown, else 8.125 MiB (CublasHandlePool.cpp)."""
     known = any(device_name == one.name or re.fullmatch(one.pattern, device_name) for one in DEVICES)
     return _SMALL_WORKSPACE if known and not _WITH_LARGE_WORKSPACE.search(device_name) else LARGE_WORKSPACE
 
 
 def subject_of(trial: Trial) -> Subject | None:
-    """Return the larger subject that the trial's workloads hold in memory, or None if none of them is predicted."""
+    """Return what the trial's workloads hold, the model if any of them holds it; None if no workload is predicted."""
     subjects = {workload_named(name).holds for name in trial.workloads}
     return "model" if "model" in subjects else "attention" if "attention" in subjects else None
 
 
 def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
-    """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's own code, and for batches
-    whose rows are as many as a budget of tokens allows."""
+    """Return a safe upper bound on the trial's bytes, from closed forms. None for the user's own code, and for batches
+    filled up to a number of tokens."""
     if config.references or config.batching == "token_budget":
         return None
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
-    heads = config.num_heads or 1
     if subject == "attention" or config.num_layers is None:
-        tensors, scores = config.context_length * config.d_model, heads * config.context_length**2
+        tensors, scores = config.context_length * config.d_model, (config.num_heads or 1) * config.context_length**2
         return 4 * config.batch_size * (40 * tensors + 12 * scores)
     parameters = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
     size = _widest(config)
     weights = 4 * parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})
     logits = config.batch_size * config.context_length * config.vocab_size
-    # In the loss's backward, of logits also their gradient and its copy; at the end of backward, all gradients.
+    # The loss's backward also holds the logits' gradient and a copy of it; the end of backward holds all gradients.
     in_loss = max(saved_bytes(autocast=half, **size, **shape) + (12 - 2 * half) * logits for half in (False, True))
     peak = max(3 * weights + in_loss, 4 * weights) + 4 * config.context_length * size["d_model"] // size["num_heads"]
-    # Gradients kept between steps, or foreach's copies of them; then twice the sum, for what is not counted here.
+    # On top, gradients kept between steps, or foreach's copies of them. The rest is doubled, for what is not counted.
     return int(2 * peak + 24 * parameters)
 
 
 def _widest(config: TrialConfig) -> dict[str, int]:
-    """The dimensions of a model of the plain shape that saves at least as much; fused attention keeps no scores."""
+    """The dimensions of a plain model that saves no less. Fused attention keeps no scores, so one head is enough."""
     size = config.size
     masked = config.window is not None or config.document_length is not None
     plain = config.head_width % 8 == 0 and config.num_kv_heads in (None, config.num_heads)

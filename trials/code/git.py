@@ -12,7 +12,7 @@ _SAFE = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.pager": "cat",
-    "protocol.allow": "never",  # a partial clone would fetch what it lacks, through a program that its remote names
+    "protocol.allow": "never",  # else a partial clone fetches what it lacks, through a program that its remote names
 }
 _FILTERS = r"^filter\..*\.(clean|process|smudge|required)$"
 
@@ -36,7 +36,7 @@ def ask_git(folder: Path, *arguments: str, settings: Mapping[str, str] = _SAFE) 
 
 
 def has_changes(folder: Path) -> bool | None:
-    """Return whether the folder has changes that are not committed, None if git does not say. Runs no filter."""
+    """Return whether the folder has uncommitted changes; None if git does not say. Runs no filter."""
     filters = ask_git(folder, "config", "--name-only", "-z", "--get-regexp", _FILTERS) or ""
     off = {name: "false" if name.endswith(".required") else "" for name in filters.split("\0") if name}
     if any("=" in name for name in off):

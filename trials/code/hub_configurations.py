@@ -39,7 +39,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 MOST_BYTES = 10_000_000
 """Maximum size of a configuration. Those on the hub take up to a few hundred kB."""
 LARGEST_VALUES = {**dict.fromkeys(NAMES["num_layers"], 10_000), "num_labels": 1_000_000}
-"""Key -> its largest value. Beyond it, a configuration or its model without storage takes hours or all memory."""
+"""Key -> its largest value. With more, reading or building its model on the meta device takes hours or all memory."""
 LARGEST_OTHER_VALUE = 2**31
 
 
@@ -51,7 +51,7 @@ def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, 
         whole = json.loads(path.read_text("utf-8"))
         described = (whole.get("text_config") or whole) if isinstance(whole, dict) else whole
         if not isinstance(described, dict):
-            raise ValueError("it is no mapping")
+            raise ValueError("it is not a JSON object")
     except (OSError, ValueError, RecursionError) as error:
         raise RequestError(f"hf:{path}: it is not a Hugging Face configuration in JSON: {error}") from error
     if why := why_not_built(whole):
@@ -60,7 +60,7 @@ def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, 
     for name, value in chain(whole.items(), described.items()):
         is_count = name in chain(*NAMES.values()) or name.startswith(("num_", "n_"))
         if is_count and isinstance(value, int) and value > (most := LARGEST_VALUES.get(name, LARGEST_OTHER_VALUE)):
-            raise RequestError(f"hf:{path}: {name} is more than {most}, so no model can be made of it")
+            raise RequestError(f"hf:{path}: {name} is more than {most}, which no model has")
     return described
 
 
@@ -70,13 +70,13 @@ class ModelTypes(NamedTuple):
     known: frozenset[str]
     causal: frozenset[str]
     """Model types with a causal language model."""
-    any: frozenset[str]
-    """Model types with a model without a head."""
+    headless: frozenset[str]
+    """Model types that have a model without a head."""
 
 
 def why_not_built(described: Mapping[str, object]) -> str | None:
-    """Return why transformers has no causal language model of a configuration; None if it has, or if that is unknown.
-    Code that a configuration names does not count."""
+    """Return why transformers cannot build a causal language model of a configuration; None if it can, or if that is
+    unknown. Code that the configuration brings along is never run, and so does not count."""
     types = model_types()
     if types is None:
         return None
@@ -89,8 +89,8 @@ def why_not_built(described: Mapping[str, object]) -> str | None:
             return f"it needs code of its own (auto_map), which lmsweep never runs; {words}"
         return f"{words}; {install_command('--upgrade', 'transformers')}"
     parts = [one.get("model_type") for one in described.values() if isinstance(one, dict)]
-    inside = {one for one in parts if isinstance(one, str)}
-    if stated in types.causal or inside & (types.causal | types.any) or "text_config" in described:
+    inside = {one for one in parts if isinstance(one, str)}  # a model of text and images has its language model inside
+    if stated in types.causal or inside & (types.causal | types.headless) or "text_config" in described:
         return None
     return f"transformers {version('transformers')} has no causal language model of the model_type {stated}"
 

@@ -49,5 +49,5 @@ class PrecompileRequest:
 @dataclass(frozen=True, kw_only=True)
 class Precompiled:
     graphs: int
-    """Graphs that this server compiled. The others were in the cache, or another server compiles them."""
+    """Graphs that this server began to compile. The others were in the cache, or another server compiles them."""
     seconds: float

@@ -2,7 +2,6 @@
 
 The graphs are compiled with fake tensors: nothing is allocated on the device and no kernel runs, so as many processes
 can compile as there are cores. A trial that still has to compile is flagged `cold_cache`.
-
 """
 
 import fcntl
@@ -40,7 +39,7 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.words import CompileMode
 
 LOOK_AGAIN_SECONDS = 0.05
-"""Seconds between two checks whether another server has compiled a graph."""
+"""Seconds between two looks at whether another server has compiled a graph."""
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
@@ -49,7 +48,7 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
-    """Return whether a trial's graph is compiled ahead: not if it needs a device that runs, or code of the user's."""
+    """Return whether a trial's graph is compiled ahead: not if that needs a device that runs, or the user's code."""
     compiles = config.compile != "none" or config.always_compiles_attention
     return (
         compiles
@@ -89,10 +88,10 @@ def compile_only(
 
 
 def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
-    """Compile the graph of the first configuration and this server's share of the others; return how many it compiled.
+    """Compile the graph of the first configuration, and this server's share of the others; return how many it started.
 
-    Each in a forked process, as many at once as there are cores. Another server's graphs are left to it; for the
-    first graph this waits. No graph may take longer than its trial's timeout. A file in the cache folder marks each
+    Each in a forked process, as many at once as there are cores. What another server compiles is left to it, but this
+    waits for the first graph. No graph may take longer than its trial's timeout. A file in the cache folder marks each
     compiled graph; a process that compiles one holds the lock beside it. Raises EOFError if the client disconnects.
     """
     first = next(iter(graphs_of(request.configs[:1])), None)
@@ -102,17 +101,17 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
     if first not in missing:  # another server has just compiled it
         return 0
-    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # then the slowest to compile
+    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # and those that take longest
     share = math.ceil(len(missing) / request.sharers)
     side_by_side = min(share, len(usable_cores()))
     threads = len(usable_cores()) // side_by_side
     context = multiprocessing.get_context("fork")
-    compiled = 0
+    started = 0
     until = time.monotonic() + request.longest
     running: dict[ForkProcess, float] = {}
     """Processes, each with the time.monotonic() at which it has used up the timeout of its trial."""
     while True:
-        while missing and compiled < share and len(running) < side_by_side and time.monotonic() < until:
+        while missing and started < share and len(running) < side_by_side and time.monotonic() < until:
             graph = missing.pop(0)
             with claim(marks[graph]) as lock:
                 if lock:
@@ -120,7 +119,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
                     process = context.Process(target=_compile_one, args=arguments)
                     process.start()
                     running[process] = min(until, time.monotonic() + graph.timeout_seconds)
-                    compiled += 1
+                    started += 1
         if not running:
             break
         rest = max(0.0, min(running.values()) - time.monotonic())
@@ -134,7 +133,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
         if gone:
             raise EOFError
     _wait_for(marks[first], client, until)
-    return compiled
+    return started
 
 
 def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
@@ -161,10 +160,11 @@ def claim(mark: Path) -> Iterator[bool]:
 
 
 def _wait_for(mark: Path, client: Connection, until: float) -> None:
-    """Wait until the graph is compiled, its compilation has failed, or it is late. Raises EOFError without a client."""
+    """Wait until the graph is compiled, nobody compiles it any more, or the time is up. Raises EOFError if the client
+    disconnects."""
     while not mark.exists() and time.monotonic() < until:
         with claim(mark) as nobody_else:
-            if nobody_else:  # compiling it failed
+            if nobody_else:  # so compiling it failed
                 return
         if wait([client], LOOK_AGAIN_SECONDS):
             raise EOFError

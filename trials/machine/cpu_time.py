@@ -10,7 +10,7 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 LAUNCHING_CORES = 2
 """Cores that a trial on a GPU needs: one thread launches forward, another launches backward."""
 LEAST_TAKEN, LEAST_SHARE = 0.2, 0.05
-"""Cores, and share of the cores, that other processes may always take. Ray takes 0.04 of a core during a trial."""
+"""Cores, or share of the cores if that is more, that others may always take. Ray takes 0.04 of a core in a trial."""
 LEAST_STOLEN = 0.05
 """Share of a virtual machine's CPU time that its host may give to other guests (steal time)."""
 TICK = 0.01
@@ -22,7 +22,7 @@ class CpuTime:
     at: float
     """time.monotonic() of the reading."""
     cores: int
-    """Number of these logical cores."""
+    """Number of the logical cores that were read."""
     used: float
     """CPU time of all processes."""
     stolen: float
@@ -32,17 +32,16 @@ class CpuTime:
 
 
 def read_cpu_time() -> CpuTime | None:
-    """Read the CPU time of the cores that this process may run on; None if the system does not count per core."""
+    """Read the CPU time of the cores that this process may run on; None if the system does not list each of them."""
     cores, each = usable_cores(), psutil.cpu_times(percpu=True)
     if max(cores) >= len(each):
         return None
     mine = [each[core] for core in cores]
     work = ("user", "nice", "system", "irq", "softirq")
-    me = psutil.Process()
     trial = 0.0
-    for process in (me, *me.children(recursive=True)):
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         try:
-            trial += sum(process.cpu_times()[:4])  # with that of its children that have ended
+            trial += sum(process.cpu_times()[:4])  # user and system, its own and that of its ended children
         except psutil.NoSuchProcess:
             continue  # it has just ended, and its time is now its parent's
     return CpuTime(
@@ -55,7 +54,7 @@ def read_cpu_time() -> CpuTime | None:
 
 
 def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str) -> bool:
-    """Return whether other processes took CPU time that the trial needed: on a GPU, that of its launching cores."""
+    """Return whether other processes took CPU time that the trial needed. A trial on a GPU needs LAUNCHING_CORES."""
     if before is None or after is None:
         return False
     seconds = after.at - before.at
@@ -63,5 +62,5 @@ def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str
     others = after.used - before.used - trial
     needed = after.cores if device_type == "cpu" else min(after.cores, LAUNCHING_CORES)
     free = (after.cores - needed + max(LEAST_TAKEN, LEAST_SHARE * after.cores)) * seconds
-    # Each core's count can be off by one tick.
+    # Each core's count of work can be off by one tick.
     return others - after.cores * TICK > free or stolen - TICK > LEAST_STOLEN * (trial + stolen)

@@ -22,17 +22,17 @@ CXX = "clang++" if sys.platform == "darwin" else "g++"
 
 @dataclass(frozen=True, kw_only=True)
 class CompileCounts:
-    """Counters of dynamo and Inductor in this process since the last reset."""
+    """Counters of dynamo and Inductor in this process since the last reset; `seconds` since the process began."""
 
     graphs: int
     """Captured by dynamo."""
     seconds: float
-    """That compilation took, since the process began."""
+    """That compilation has taken; a reset does not clear them."""
     graph_breaks: int
     cache_hits: int
-    """Graphs that Inductor found in its cache."""
+    """Graphs that Inductor found in its cache. A hit of AOTAutograd's cache loads its graphs from there, too."""
     cache_misses: int
-    """Graphs that Inductor had to compile."""
+    """Graphs that Inductor had to compile. Forward and backward of a graph of dynamo's are two."""
 
 
 def compile_model(
@@ -43,13 +43,13 @@ def compile_model(
         if not blocks:
             raise UnsupportedError(
                 f"compile: {config.compile} needs repeated layers, and {config.model_code} has no list of equal "
-                "layers; name it by blocks, or use compile: model"
+                "layers; name the list with blocks:, or use compile: model"
             )
         # All blocks share one code object, and dynamo takes weights as inputs: the graph of the first serves all.
         options: dict[str, Any] = {"backend": backend, "mode": config.compile_mode, "dynamic": config.dynamic_shapes}
         for block in blocks:
             if type(block).__module__.startswith("torch.nn.modules."):
-                # Dynamo skips the frames of PyTorch's own layers, which Module.compile relies on.
+                # Module.compile would compile nothing, as Dynamo skips the frames of PyTorch's own layers.
                 block.forward = torch.compile(block.forward, **options)
             else:
                 block.compile(**options)
@@ -58,9 +58,9 @@ def compile_model(
 
 
 def ready_compiler(config: TrialConfig) -> None:
-    """Set this process's options of torch.compile. Raises UnsupportedError if there is no C++ compiler. A graph that
-    fails to compile then raises. So does a recompilation beyond dynamo's limit, unless batches differ by their lengths:
-    then it runs eagerly, as in training."""
+    """Set this process's options of torch.compile. Raises UnsupportedError without a C++ compiler. Afterwards graphs
+    that fail to compile raise, and so does exceeding dynamo's limit of recompilations; but where batches differ in
+    length, such a batch runs eagerly, as in training."""
     if config.device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
         raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
     dynamo().config.suppress_errors = False
@@ -83,9 +83,9 @@ def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
 def compile_counts() -> CompileCounts:
     return CompileCounts(
         graphs=counters["stats"]["unique_graphs"],
-        seconds=float(times_of_compiler()["total_wall_time"]) if counters else 0.0,
+        seconds=float(times_of_compiler()["total_wall_time"]),
         graph_breaks=sum(counters["graph_break"].values()),
-        cache_hits=counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"],
+        cache_hits=counters["inductor"]["fxgraph_cache_hit"],
         cache_misses=counters["inductor"]["fxgraph_cache_miss"],
     )
 

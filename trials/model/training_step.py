@@ -52,6 +52,7 @@ class TrainingStep:
         *,
         visits_again: Callable[[], object] = lambda: None,
     ) -> None:
+        """visits_again: for predictions of memory, called before adapters or weight copies visit all layers again."""
         device = config.device_type
         self.config = config
         self.math_mode = math_mode
@@ -78,20 +79,20 @@ class TrainingStep:
         if OFFLOADS[config.offload].saved == "block_inputs":
             own = config.model_code is None
             move_inputs([self.model] if own else self.blocks, "run_blocks" if own else "forward")
-        self._first = config.model_code is not None
+        self._is_unchecked = config.model_code is not None  # for parts of the user's model on other devices
         self.uses_cuda_graphs = config.records_cuda_graphs
         if math_mode.has_copies:
             visits_again()
         self.optimizer = make_optimizer(self.model, config) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
-        shape = (config.batch_size, config.context_length)  # (batch, tokens)
+        # (batch, tokens); of varied batches `forward` takes each
+        shape = (0, 0) if config.varies else (config.batch_size, config.context_length)
         vocabulary = vocabulary_of(self.model, config)
         self._micro_batches: list[VariedBatch] = []
         self._varied: Iterator[VariedBatch] = iter(())
         if config.varies:
             self.draw_from(batches(config))
             self.advance()
-            shape = (0, 0)
         self.inputs = torch.randint(vocabulary, shape, device=device)
         self.targets = torch.randint(vocabulary, shape, device=device)
         # Kept alive from forward to the end of the iteration, like the variables of a training loop.
@@ -100,7 +101,7 @@ class TrainingStep:
 
     def _build(self, backend: str | Backend) -> tuple[nn.Module, list[nn.Module]]:
         config, device, formats = self.config, self.config.device_type, self.math_mode
-        # Autocast would cast frozen weights each time that they are used; nothing is lost by storing them so.
+        # Frozen weights are stored in the type of operands: autocast would cast them at each use, to the same values.
         stored = formats.parameter_dtype if config.adapter == "none" else formats.operand_dtype
         if config.model_code is not None:
             own = build_users_model(config, device=device, dtype=stored)
@@ -123,17 +124,14 @@ class TrainingStep:
         return model, list(model.blocks)
 
     def _call(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
-        return (
-            self.model(inputs)
-            if self.config.model_code is None
-            else call_model(self.model, self._own_inputs, inputs, targets)
-        )
+        own = self.config.model_code is not None
+        return call_model(self.model, self._own_inputs, inputs, targets) if own else self.model(inputs)
 
     def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:
         logits = logits_of(output, (inputs.shape[0], inputs.shape[1]), str(self.config.model_code))
-        if self._first:
+        if self._is_unchecked:
             check_devices(self.model, self.inputs.device.type, str(self.config.model_code))
-            self._first = False
+            self._is_unchecked = False
         return logits
 
     def draw_from(self, source: Iterator[Batch]) -> None:
@@ -148,8 +146,8 @@ class TrainingStep:
         return tuple(one.batch for one in self._micro_batches)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of one iteration, in order; forward and backward once per micro-batch. Phases of one name are one
-        phase in the results, with the sum of their times."""
+        """The phases of one iteration, in order: forward and backward once per micro-batch. The results have one time
+        for all phases of a name, their sum."""
         phases = []
         for index in range(self.config.accumulate):
             of_batch = {
@@ -195,7 +193,7 @@ class TrainingStep:
         return whole[index * size : (index + 1) * size] if is_part else whole
 
     def mean_loss(self) -> torch.Tensor:
-        """The micro-batch's part of the mean loss over the batch, a scalar."""
+        """This micro-batch's share in the mean loss of the batch, a scalar."""
         assert self.loss is not None, "backward follows forward"
         return self.loss / self.config.accumulate if self.config.accumulate > 1 else self.loss
 
@@ -227,12 +225,12 @@ class TrainingStep:
 
 
 WARMUP_ITERATIONS = 3
-"""Iterations on the capture's stream before it: libraries choose kernels, and the optimizer creates its state."""
+"""Iterations before the capture, on its stream: libraries choose kernels, and the optimizer creates its state."""
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
-    """Capture each phase as a CUDA graph, and return phases that replay these graphs, which share one memory pool. The
-    batch and the gradients keep their addresses. Raises UnsupportedError with PyTorch's reason if it cannot."""
+    """Capture each phase as a CUDA graph, and return phases that replay them. The graphs share one memory pool; batch
+    and gradients keep their addresses. Raises UnsupportedError with PyTorch's reason if it cannot."""
     phases = step.phases()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

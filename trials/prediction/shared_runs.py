@@ -16,8 +16,8 @@ from lmsweep.trials.spec.words import Mode
 def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
 
-    One iteration if it leaves nothing to the next, else all that are run. `run` is a mode to run instead, from whose
-    trace this mode's is taken, so that one run serves several modes. Raises what `step_run` raises.
+    One iteration, if it leaves nothing to the next; else every iteration of the run. run: a mode to run instead, from
+    whose trace this mode's part is taken, so that several modes share a run. Raises what `step_run` raises.
     """
     if leaves_something(config):
         return step_run(as_run(config)).trace
@@ -29,14 +29,14 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
 
 
 def attention_trace(config: TrialConfig) -> Trace:
-    """As `model_trace`, for attention alone."""
-    mode: Mode = "forward_backward" if PASSES[config.mode] > 1 else "forward"
-    trace = attention_run(replace(config, mode=config.mode if mode == "forward" else mode)).trace
-    return [*trace, everything_freed(trace[1:])]
+    """As `model_trace`, for attention alone, which has no optimizer: a training step is forward and backward."""
+    mode: Mode = "forward_backward" if PASSES[config.mode] > 1 else config.mode
+    init, *iteration = attention_run(replace(config, mode=mode)).trace
+    return [init, *iteration, everything_freed(iteration)]
 
 
 def one_run_for(config: TrialConfig) -> TrialConfig:
-    """One configuration for all those that one run serves: several modes, or one compiled graph."""
+    """Return one configuration that stands for all those that share a run: several modes, or one compiled graph."""
     if config.references or config.ddp != "none":
         return config
     if config.compile != "none":
@@ -45,18 +45,19 @@ def one_run_for(config: TrialConfig) -> TrialConfig:
 
 
 def one_trace_for(run: TrialConfig) -> TrialConfig:
-    """One configuration for all runs (of `one_run_for`) that share one trace of a compiled graph."""
+    """Return one configuration for all runs (of `one_run_for`) that share the trace of a compiled graph."""
+    # With primes as dimensions: a size in the graph then says which dimension it is of.
     shared = in_primes(run) if run.compile != "none" and run.ddp == "none" else None
     return shared[0] if shared else run
 
 
 def forget_runs() -> None:
-    """Forget what is kept of runs, because the compiler will partition their graphs otherwise."""
+    """Forget all runs. Needed after a change of how the compiler partitions graphs."""
     step_run.cache_clear()
     traced_graph.cache_clear()
 
 
 def as_run(config: TrialConfig) -> TrialConfig:
-    """The configuration to run: MPS differs from the CPU only in autocast and in fused attention."""
+    """Return the configuration to run: without autocast and fused attention, MPS allocates as the CPU does."""
     known = config.device_type == "cuda" or differs_by_device(config) or config.references
     return config if known else replace(config, device="cpu")

@@ -23,8 +23,8 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 
 FIRST_BATCHES = (2, 4, 8)
-"""Smaller batches to try; the larger one has one sequence more. The first pair that allocates alike is taken. A batch
-of 1 runs other operators."""
+"""Batches to try as the smaller of the two; the larger has one sequence more. The first pair that allocates alike is
+taken. 1 is not among them: it runs other operators."""
 
 CONTEXT_UNIT = 64
 """Context lengths are tried in multiples of this many tokens."""
@@ -39,7 +39,7 @@ class RunStep(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StepFamily:
-    """A step of one process or rank, which never holds the whole model, at any batch."""
+    """A step at any batch, of one process or rank; the whole model was never in memory to find it."""
 
     config: TrialConfig
     first: int
@@ -59,7 +59,7 @@ class StepFamily:
         return grown_trace(self._small.trace, self._larger.trace, batch - self.first)
 
     def operators(self, batch: int) -> Operators:
-        """Return its operators. Raises UnpredictableError if they depend on the batch otherwise than by their sizes."""
+        """Return its operators. Raises UnpredictableError if they depend on the batch by more than their sizes."""
         found = operators_grown(self._small.operators, self._larger.operators, batch - self.first)
         if found is None:
             raise UnpredictableError("the operators of its step change with the batch")
@@ -75,7 +75,7 @@ class StepFamily:
 
     @cached_property
     def _lasting(self) -> int:
-        """Bytes of a step of no sequence at the optimizer, which lets the gradients go."""
+        """Bytes that neither batch nor context changes, those of a batch of 0: weights, gradients, optimizer state."""
         phases = held(self.allocations(0), allocator=None)
         return phases["optimizer"].requested if "optimizer" in phases else phases["init"].end
 
@@ -110,11 +110,11 @@ def step_family(config: TrialConfig) -> StepFamily:
             step = StepFamily(config=config, first=first, known=known)
             if operators_grown(small.operators, larger.operators, 0):  # not if a width equals the number of tokens
                 return step
-            found = found or step
+            found = found or step  # its memory follows; kept in case no pair's operators do as well
         else:
-            run(1)  # small batches differ from others: attention splits them otherwise
+            run(1)  # known, not extrapolated: a batch of 1 splits attention differently
     if found is None:
-        raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+        raise UnpredictableError("what its step allocates does not simply grow with the batch")
     return found
 
 
@@ -125,7 +125,7 @@ def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
     import_module("transformers.modeling_utils")
     if code:
         use_code(code)
-        with suppress(Exception):  # which each of their processes says
+        with suppress(Exception):  # the process of each trial reports it
             for one in configs:
                 list(pairs_of(one, 1))
 
@@ -163,7 +163,7 @@ def largest_sure(
     def is_sure(size: int) -> bool:
         return fits_in(limit, trace(size), config) is True
 
-    # Fragmentation leaves room for a few per cent less than the peak alone suggests.
+    # Because of fragmentation, a few per cent less fit than the peak suggests.
     too_many, step = most + 1, 1
     while (sure := too_many - step) > 0 and not is_sure(sure):
         too_many, step = sure, 2 * step

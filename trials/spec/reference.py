@@ -6,28 +6,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 HUGGING_FACE = "hf:"
-"""What a reference to a Hugging Face configuration begins with; a name on the hub or a path follows."""
+"""Begins a reference to a Hugging Face configuration, a name on the hub or a path, which is not parsed here."""
 
 REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
 """Fields that may hold a reference to the user's code."""
 
-# What a model's forward is given, by the names of its parameters.
+# By these names of its parameters, a model's forward says what it takes.
 TOKENS = ("input_ids", "idx", "tokens", "token_ids", "x", "inputs", "input")
 """Names of a parameter of `forward` that takes the tokens. If it has none of these, its first parameter does."""
 TARGETS = ("targets", "labels")
-"""Names of a parameter of `forward` that takes the targets. A required `target` is an input of a translation model."""
+"""Names of a parameter of `forward` that takes the targets. A required `target` is an input: the model translates."""
 MASKS = ("attention_mask",)
 """Names of a parameter that takes 1 for each token that counts, as in transformers: (batch, tokens)."""
 POSITIONS = ("position_ids", "positions", "input_pos")
 """Names of a parameter that takes the position of each token: (batch, tokens)."""
 
-# Likewise of an attention function.
+# The same for an attention function.
 CAUSAL = ("is_causal", "causal")
 ATTENTION_MASKS = ("mask", "attn_mask", "attention_mask")
 """A mask (tokens, tokens), true where a query attends to a key, as in PyTorch."""
 
 FINISH = "finish_gradient_synchronization"
-"""The method of a wrapper of the model that ranks call between backward and the optimizer, if it has it."""
+"""A method that ranks call between backward and the optimizer, if the wrapper of the model has it."""
 
 _NAME = r"[^\W\d]\w*"
 _MODULE = re.compile(rf"(?P<module>{_NAME}(\.{_NAME})*):(?P<attribute>{_NAME}(\.{_NAME})*)")

@@ -1,4 +1,4 @@
-"""The workloads: one record describes each to planning, tables and the store, which need no torch."""
+"""The workloads: a record of each, for planning, tables and the store, which run without torch."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -31,12 +31,15 @@ class Workload:
     holds: Subject | None = None
     """What a prediction of its peak memory assumes to be in memory; None if its memory is not predicted."""
     has_ranks: bool = False
+    """Whether it runs in ranks, as `world_size` and `ddp` say."""
     autocasts: bool = True
     """Whether it runs under the autocast of `precision`. If not, its tensors are of that type themselves."""
     may_follow: bool = False
     """Whether it may run in a process that has run another trial. What that trial left must not change its results."""
     accumulates: bool = False
+    """Whether it can divide a batch into micro-batches."""
     captures: bool = False
+    """Whether it can measure a step captured as CUDA graphs."""
     varies: bool = False
     """Whether it measures batches that differ by the lengths of their documents."""
     takes_own_step: bool = False
@@ -44,7 +47,7 @@ class Workload:
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
-    """For the time estimate; None: `warmup_steps` plus `measure_steps`."""
+    """Iterations of a trial, for the time estimate; None: `warmup_steps` plus `measure_steps`."""
     runs_per_step: int = 1
     """Iterations that each of `measure_steps` takes, for the time estimate."""
     least_seconds: float = 0.0
@@ -88,7 +91,7 @@ BUILT_IN: dict[str, Workload] = {
             holds="model",
             takes_own_step=True,
             preloads=True,
-            iterations=9,
+            iterations=9,  # 3 or 4, and one that records every allocation, as long as several
             least_seconds=1.5,
             tables=("allocations", "timelines", "residuals"),
             varies=True,
@@ -122,4 +125,5 @@ def is_known(name: str) -> bool:
 
 
 def outside_packages() -> set[str]:
+    """Return the installed packages, other than lmsweep, that add workloads."""
     return {offered.dist.name for offered in entry_points(group=ENTRY_POINTS) if offered.dist}

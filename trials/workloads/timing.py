@@ -26,14 +26,15 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time each phase in seconds, a compiled first iteration apart. Raises RuntimeError if none was compiled."""
+    """Time each phase in seconds, a compiled first iteration apart. Raises RuntimeError if nothing was compiled."""
     config = bench.config
     errors = own_attention_errors(bench, gradients=config.mode != "forward")
     yield from errors
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.iteration.phases()
+        names = phase_names(phases)
 
-        finite: list[bool] = []  # whether the first iteration's loss is; to read each would make the host wait
+        finite: list[bool] = []  # whether the first iteration's loss is finite; reading each would make the host wait
         varied = BatchesTaken(bench.step) if config.varies else None
 
         def run_with(clock: Clock) -> Iteration:
@@ -46,14 +47,13 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
         run = partial(run_with, clock_for(config.device_type))
         if config.compiles:
-            names = phase_names(phases)
             yield from compile_rows(bench, run, names, cuda_graphs=bench.step.uses_cuda_graphs)
         if config.capture != "none":
             with bench.account("capture"):
-                phases = capture_phases(bench.step)
+                phases = capture_phases(bench.step)  # which `run_with` replays afterwards
         compiled = compile_counts()
-        watch.wait()
-        scales: list[float] = []  # of gradients, which fp16 lowers when it skips an update
+        watch.wait()  # for its first reading
+        scales: list[float] = []  # of gradients, before and after measuring: fp16 lowers it when it skips an update
 
         def note_scale() -> None:
             if isinstance(bench.iteration, TrainingStep):
@@ -68,7 +68,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         note_scale()
         taken = list(varied.taken) if varied else []
         device: list[DeviceTime] = []
-        has_device = has_events(config.device_type) and not varied  # traces of other batches say nothing
+        has_device = has_events(config.device_type) and not varied  # else other batches would be traced than timed
         if has_device:
             with bench.account("profiled"):
                 traced = trace_device(run_with, device_type=config.device_type, trial_seconds=bench.seconds_so_far)
@@ -79,7 +79,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
     if config.compiles:
         yield from _compile_counts(compiled)
-    # In a captured step the device also waits between kernels, but not for the host.
+    # In a captured step the device waits between kernels, too, but not for the host, so that says nothing about it.
     busy = [one.step for one in device] if config.capture == "none" else []
     common = (
         *flags_of_errors(errors),
@@ -89,7 +89,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         *series.flags,
         *gpu_flags(watch, since=series.since, until=series.until),
     )
-    names = phase_names(phases)
     with bench.account("setup"):
         flops = _flops(bench)
     yield from _times(bench, names, series, common, flops)
@@ -102,7 +101,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def _flags_of_training(bench: Workbench, scales: Sequence[float]) -> tuple[Flag, ...]:
-    """Whether the step trains all of its weights. scales: before and after the measured iterations."""
+    """Return flags of a step that does not train all of its weights. scales: before and after the measured ones."""
     if not isinstance(bench.iteration, TrainingStep):
         return ()
     with bench.account("setup"):

@@ -27,10 +27,10 @@ class BestCell:
     """What was measured, in the unit of the goal."""
     step_seconds: float | None
     peak_bytes: float | None
-    """null if it was not measured, and a prediction is not asked for by --max-batch or --subject-to."""
+    """Measured peak, or the predicted one if --max-batch or --subject-to asked for predictions; else null."""
     peak_is_predicted: bool
     dollars_per_million_tokens: float | None
-    """null without its price."""
+    """null if the device has no price."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,7 @@ class LargerCell:
     """How many times better than the winner it is; below 1 if it is worse."""
     low: float
     high: float
+    """The 95 % interval of `ratio`."""
     is_measured: bool
 
 
@@ -66,16 +67,18 @@ class BestOfJob:
     high: float
     """The 95 % interval of what the winner is believed to reach, in the unit of the goal."""
     can_tell: bool
+    """Whether the winner is likely to be the best, up to 2 %."""
     wrong: float
     """Probability that another is more than 2 % better."""
     measured: int
-    """Cells with a result; `failed` and `over_limit` are no part of the others."""
+    """Cells with a result: the winner, those in `beaten`, and those counted in `over_limit`; none of `failed`."""
     failed: int
     over_limit: int
+    """Measured cells that exceed the limit, or whose memory is unknown."""
     beaten: list[BeatenCell]
-    """The others within the limit, the best first."""
+    """The other measured cells within the limit, the best first."""
     front: list[BestCell]
-    """The Pareto front of time, memory and money."""
+    """The Pareto front of time, memory and money; the fastest first."""
     effects: list[AxisEffect]
     larger: LargerCell | None
     """null if all fit, or no estimate exists for the others."""
@@ -83,9 +86,9 @@ class BestOfJob:
     largest_batch_reason: str | None
     """Why it is not known."""
     command: str
-    """It measures the winner again."""
+    """Command that measures the winner again."""
     pytorch: str
-    """Plain PyTorch that sets the winner up."""
+    """Plain PyTorch code with the winner's settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +112,7 @@ def best_output(answers: Sequence[Answer], aim: Aim, largest: LargestBatch | Non
 
 
 def _of_job(answer: Answer, largest: LargestBatch) -> BestOfJob:
-    low, high = sorted(map(answer.aim.goal.shown, answer.cost.interval))
+    low, high = sorted(map(answer.aim.goal.shown, answer.cost.interval))  # a lower cost is a higher speed
     larger = answer.larger
     return BestOfJob(
         job=job_words(answer.winner.config),

@@ -23,27 +23,36 @@ from lmsweep.trials.statistics.median_interval import Floats
 Indices = NDArray[np.int64]
 
 LENGTH_SCALE = 3.0
-"""Doublings of a number, such as the batch size, at which the correlation of its effects falls to 1/e."""
+"""Doublings of a number, such as the batch size, at which the correlation of its effects falls to 1/e. Chosen
+by trial, like the priors below."""
 
 OFFSET_DEVIATION = 2.0
-"""Standard deviation of the offset that all cells share: the error of the prior mean."""
+"""Standard deviation of the offset that all cells share: the error of the prior mean. It is a factor of 7, so that
+measurements decide."""
 
 
 class LogPrior(NamedTuple):
-    """A normal prior of the logarithm of a standard deviation."""
+    """A normal prior of the logarithm of a standard deviation.
+
+    The three below are chosen by trial. docs/validation.md has how often searches with them are right: after a
+    change, run `python -m benchmarks.best_reliability` again.
+    """
 
     centre: float
+    """The median of the standard deviation."""
     width: float
+    """Of the normal distribution: 0.7 is a factor of 2."""
 
 
 EFFECT_PRIOR = LogPrior(0.2, 1.0)
 """Prior of the standard deviation of the effects of one axis."""
 INTERACTION_PRIOR = LogPrior(1.5, 0.7)
-"""Prior of that of the interaction of two axes, divided by the product of the deviations of their effects."""
+"""Prior of the standard deviation of an interaction, divided by the product of those of its two axes' effects."""
 REST_PRIOR = LogPrior(0.05, 0.7)
-"""Prior of that of the effect of a single cell."""
+"""Prior of the standard deviation of what remains of a single cell."""
 
 LOG_BOUNDS = (math.log(1e-3), math.log(5.0))
+"""Of the logarithm of each standard deviation in a fit: from 0.1 % to a factor of 150."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +103,27 @@ class Belief(NamedTuple):
     """Shape (cells, cells)."""
 
 
+class Covariance(NamedTuple):
+    """The covariance of cells with others, without what remains of single cells, and its summands."""
+
+    whole: Floats
+    effects: list[Floats]
+    """The part of the effects of each axis."""
+    total: Floats
+    """The sum of `effects`."""
+    pairs: Floats
+    """The sum over all pairs of axes of the products of their effects."""
+
+
+def _covariance(parts: list[Floats], parameters: Floats, shape: tuple[int, ...]) -> Covariance:
+    """parts: the correlations of each axis. parameters: see `Surrogate.parameters`; the last two belong to no axis."""
+    *variances, interaction, _ = np.exp(2 * parameters)
+    effects = [variance * part for variance, part in zip(variances, parts, strict=True)]
+    total = sum(effects, np.zeros(shape))
+    pairs = (total**2 - sum((one**2 for one in effects), np.zeros(shape))) / 2
+    return Covariance(OFFSET_DEVIATION**2 + total + interaction * pairs, effects, total, pairs)
+
+
 class Surrogate:
     """The process, given the cells that were measured."""
 
@@ -110,7 +140,7 @@ class Surrogate:
         centres = [*([EFFECT_PRIOR] * len(space.axes)), INTERACTION_PRIOR, REST_PRIOR]
         self._centre = np.log([one.centre for one in centres])
         self._width = np.array([one.width for one in centres])
-        self._parts = [alike[np.ix_(codes[:, place], codes[:, place])] for place, alike in enumerate(self._likeness)]
+        self._parts = self._correlations(codes, codes)
         first = self._centre if start is None else start
         optimum = minimize(
             self.loss,
@@ -123,7 +153,7 @@ class Surrogate:
         )
         self.parameters: Floats = optimum.x
         """Logarithms of the standard deviations: one per axis, the interaction's, the rest's."""
-        with_noise = self._covariance(self._parts, self.parameters)
+        with_noise = _covariance(self._parts, self.parameters, (len(codes),) * 2).whole
         with_noise[np.diag_indices_from(with_noise)] += self._noise + self._rest
         self._factor = cho_factor(with_noise, lower=True)
         self._weights = cho_solve(self._factor, values)
@@ -135,8 +165,8 @@ class Surrogate:
     def believe(self, codes: Indices, measured: Indices) -> Belief:
         """Return the belief about cells.
 
-        codes: shape (cells, axes). measured: for each cell, which of the measured cells it is, or -1. The rest of a
-        cell that was measured is known as well as its value.
+        codes: shape (cells, axes). measured: for each cell, its index among the measured cells, or -1: what remains of
+        a measured cell is part of what was measured.
         """
         with_measured = self._between(codes, self._codes)
         known = measured >= 0
@@ -147,48 +177,41 @@ class Surrogate:
         return Belief(mean=with_measured @ self._weights, covariance=prior - half.T @ half)
 
     def mean_and_deviation(self, codes: Indices) -> tuple[Floats, Floats]:
-        """Return the mean and the standard deviation of each of these cells. None of them was measured."""
+        """Return the mean and the standard deviation of each of these cells. None of them was measured.
+
+        As `believe`, without covariances: for many cells.
+        """
         with_measured = self._between(codes, self._codes)
-        variances = np.exp(2 * self.parameters[:-2])
-        total, squares = variances.sum(), (variances**2).sum()
-        interaction = math.exp(2 * self.parameters[-2])
-        prior = OFFSET_DEVIATION**2 + total + interaction * (total**2 - squares) / 2 + self._rest
+        with_itself = [np.ones(1)] * len(self._likeness)
+        prior = _covariance(with_itself, self.parameters, (1,)).whole + self._rest
         half = solve_triangular(self._factor[0], with_measured.T, lower=True)
         return with_measured @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), 1e-12))
 
     def contrast(self, codes: Indices, weights: Floats) -> tuple[float, float]:
-        """Return the mean and the standard error of a weighted sum of cells, without what remains of each cell."""
+        """Return mean and standard error of a weighted sum of cells; what remains of single cells is not in it."""
         with_measured = weights @ self._between(codes, self._codes)
         half = solve_triangular(self._factor[0], with_measured, lower=True)
         variance = float(weights @ self._between(codes, codes) @ weights - half @ half)
         return float(with_measured @ self._weights), math.sqrt(max(variance, 0.0))
 
     def _between(self, codes: Indices, others: Indices) -> Floats:
-        parts = [alike[np.ix_(codes[:, place], others[:, place])] for place, alike in enumerate(self._likeness)]
-        return self._covariance(parts, self.parameters, shape=(len(codes), len(others)))
+        parts = self._correlations(codes, others)
+        return _covariance(parts, self.parameters, (len(codes), len(others))).whole
 
-    def _covariance(self, parts: list[Floats], parameters: Floats, shape: tuple[int, int] | None = None) -> Floats:
-        total, squares = np.zeros(shape or (len(self._codes),) * 2), np.zeros(shape or (len(self._codes),) * 2)
-        for part, log_deviation in zip(parts, parameters, strict=False):
-            effect = math.exp(2 * log_deviation) * part
-            total += effect
-            squares += effect**2
-        # The sum over all pairs of axes of the products of their effects.
-        both: Floats = OFFSET_DEVIATION**2 + total + math.exp(2 * parameters[-2]) * (total**2 - squares) / 2
-        return both
+    def _correlations(self, codes: Indices, others: Indices) -> list[Floats]:
+        """Return, for each axis, the correlations of the effects of cells with those of others."""
+        return [alike[np.ix_(codes[:, place], others[:, place])] for place, alike in enumerate(self._likeness)]
 
     def loss(self, parameters: Floats, values: Floats) -> tuple[float, Floats]:
         """Return the negative logarithm of the posterior of the parameters, up to a constant, and its gradient."""
         interaction, rest = np.exp(2 * parameters[-2:])
-        effects = [math.exp(2 * one) * part for one, part in zip(parameters, self._parts, strict=False)]
-        total: Floats = np.sum(effects, axis=0) if effects else np.zeros((len(values),) * 2)
-        pairs = (total**2 - np.sum([one**2 for one in effects], axis=0)) / 2 if effects else total
-        whole = OFFSET_DEVIATION**2 + total + interaction * pairs
+        whole, effects, total, pairs = _covariance(self._parts, parameters, (len(values),) * 2)
         whole[np.diag_indices_from(whole)] += self._noise + rest
         lower = np.linalg.cholesky(whole)
         inverse = cho_solve((lower, True), np.eye(len(values)))
         weights = inverse @ values
         slope = inverse - np.outer(weights, weights)
+        # By the logarithm of a deviation, hence 2 x the variance; the 1/2 of the likelihood cancels the 2.
         gradient = [float((slope * one * (1 + interaction * (total - one))).sum()) for one in effects]
         gradient += [float(interaction * (slope * pairs).sum()), float(rest * np.trace(slope))]
         away = (parameters - self._centre) / self._width

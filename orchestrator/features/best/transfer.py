@@ -1,8 +1,9 @@
 """Device times of one device, scaled to another and calibrated by cells measured on both.
 
-A cell's device time is scaled by the ratio of its predicted steps on the two devices. Cells that were measured on both
-calibrate it: by the geometric mean of measured over scaled time. With three of them or more, their scatter gives the
-interval of a prediction; with fewer, the ratio does. The time in which the device waits belongs to the host.
+A cell's device time is multiplied by the ratio of the two predicted steps. Of cells that were measured on both, the
+geometric mean of measured over scaled time corrects the others. From three other cells on, their scatter gives the
+interval of a prediction; with fewer, that of the ratio does. Time in which the device waits depends on the host, and is
+not transferred.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ class Predicted:
         return None if self.measured is None else self.seconds / self.measured - 1
 
     @property
-    def here(self) -> float:
+    def source_seconds(self) -> float:
         """Device time on the source, in seconds."""
         return self.cell.values[DEVICE_TIME].median
 
@@ -126,7 +127,8 @@ def _interval(middle: float, off: Sequence[float]) -> tuple[float, float] | None
     """The 95 % prediction interval of one more cell, after cells that were off by these logarithms."""
     if len(off) < 3:
         return None
-    half = float(reach(np.array(len(off) - 1))) * float(np.std(off, ddof=1)) * sqrt(1 + 1 / len(off))
+    quantile = float(reach(np.array(len(off) - 1)))  # of Student's t
+    half = quantile * float(np.std(off, ddof=1)) * sqrt(1 + 1 / len(off))
     return middle * exp(-half), middle * exp(half)
 
 
@@ -140,69 +142,76 @@ def how_wrong(transfer: Transfer) -> str:
     begin = f"{name} from {transfer.source}: device time scaled by the ratio of the two predicted steps"
     if not errors:
         return (
-            f"{begin}. No combination was measured on both: the interval is that of the ratio; --with STORE adds some."
+            f"{begin}. No combination was measured on both, so the interval is that of the ratio; --with STORE adds "
+            f"measurements of {name}."
         )
     calibrated = f"{begin}, times {transfer.factor:.3f} from {_cells(len(errors))} measured on both"
     if len(errors) == 1:
-        return f"{calibrated}. Without it the prediction was {errors[0]:.1%} off."
+        return f"{calibrated}. Without that factor the prediction was {errors[0]:.1%} off."
     mean = sum(errors) / len(errors)
-    return (
-        f"{calibrated}. Each of these predicted from the others: {mean:.1%} off on average, {max(errors):.1%} at most."
-    )
+    off = f"{mean:.1%} off on average, {max(errors):.1%} at most"
+    return f"{calibrated}. Predicting each of them from the others is {off}."
 
 
 def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
     """Return the tables of one job: the best of each device, then the cells of each prediction."""
     cells = [one.cell for transfer in transfers for one in transfer.cells]
-    names = [name for name in axes_of(cells) if name != DEVICE] or ["batch_size", "precision", "compile", "attention"]
+    names = [name for name in axes_of(cells) if name != DEVICE]
+    if not names:  # the cells do not differ; a single one is named by axes that usually vary
+        names = ["batch_size", "precision", "compile", "attention"]
     return [_best_of_each(transfers, names, aim), *(_cells_table(one, names) for one in transfers if one.cells)]
 
 
 def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim) -> Listing:
-    """Return the best measured cell of each source, and the best predicted one of each target."""
-    rows: dict[str, dict[str, Any]] = {}
+    """Return the best measured cell of each source, and the best predicted one of each target from each source."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}  # by device and `known`; a source of several targets has one
     several_sources = len({one.source for one in transfers}) > 1
     for transfer in (one for one in transfers if one.cells):
         source, target = transfer.source, transfer.target.name
-        here = min(transfer.cells, key=lambda one: one.here / one.cell.tokens)
-        environment = here.cell.environment
+        best = min(transfer.cells, key=lambda one: one.source_seconds / one.cell.tokens)
+        environment = best.cell.environment
         hourly = aim.hourly(environment.device_name, environment.accelerator_type)
-        rows.setdefault(source, _row(source, "measured", here, here.here, None, hourly, names))
-        there = min(transfer.cells, key=lambda one: one.seconds / one.cell.tokens)
-        words, hourly = f"predicted from {source}" if several_sources else "predicted", aim.hourly(target, None)
-        rows[f"{target} {source}"] = _row(target, words, there, there.seconds, there.interval, hourly, names)
+        measured = _row(source, "measured", best, best.source_seconds, None, hourly, names)
+        rows.setdefault((source, "measured"), measured)
+        best = min(transfer.cells, key=lambda one: one.seconds / one.cell.tokens)
+        how = f"predicted from {source}" if several_sources else "predicted"
+        hourly = aim.hourly(target, None)
+        rows[target, how] = _row(target, how, best, best.seconds, best.interval, hourly, names)
     frame = pd.DataFrame([*rows.values()])
     if aim.goal is Goal.MONEY:
-        best = min((row for row in rows.values() if not isnan(row["device_cost"])), key=lambda row: row["device_cost"])
+        first = min((row for row in rows.values() if not isnan(row["device_cost"])), key=lambda row: row["device_cost"])
     else:
-        best = min(rows.values(), key=lambda row: row["seconds"])
+        first = min(rows.values(), key=lambda row: row["seconds"])
     units = {"step": "s", "speed": "tokens/s", "device_cost": "$/Mtoken"}
-    known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
+    units = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     ends = ["step_low", "step_high"] if frame["step_low"].notna().any() else []
     return Listing(
-        title=f"Best for {aim.words} by device time: {best['device']}, {best['best']}, {best['known']}",
-        frame=frame[["device", "best", "known", *known, *ends]],
+        title=f"Best for {aim.words} by device time: {first['device']}, {first['best']}, {first['known']}",
+        frame=frame[["device", "best", "known", *units, *ends]],
         keys=["device", "best", "known"],
-        units=known,
+        units=units,
         notes=["speed and device_cost: if the GPU never waited for its host"],
     )
 
 
 def _row(
     device: str,
-    known: str,
+    how: str,
     one: Predicted,
     seconds: float,
     interval: tuple[float, float] | None,
     hourly: float | None,
     names: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a line: `known` says how, `seconds` (not shown) is the time of a token, by which lines are ranked."""
+    """Return a line of the table. how: whether its time was measured or predicted.
+
+    `seconds` of the line, which is not shown, is the time of a token, by which lines are ranked.
+    """
     low, high = interval or (nan, nan)
     return {
         "device": device,
         "best": cell_words(one.cell, names),
-        "known": known,
+        "known": how,
         "step": seconds,
         "step_low": low,
         "step_high": high,
@@ -219,7 +228,7 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
         rows.append(
             {
                 **{name: value_of(predicted.cell, name) for name in names},
-                "source": predicted.here,
+                "source": predicted.source_seconds,
                 "predicted": predicted.seconds,
                 "predicted_low": low,
                 "predicted_high": high,
@@ -229,14 +238,14 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
         )
     frame = pd.DataFrame(rows)
     units = {"source": "s", "predicted": "s", "measured": "s", "error": "share"}
-    known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
+    shown = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     return Listing(
         title=f"Device time of a step on {transfer.source} (source), and predicted for {transfer.target.name}",
-        frame=frame.drop(columns=[name for name in units if name not in known]),
+        frame=frame.drop(columns=[name for name in units if name not in shown]),
         keys=[*names],
-        units=known,
-        together=tuple(name for name in known if name != "error"),
-        notes=["error: of the prediction that does not use the combination's own result"] if "error" in known else [],
+        units=shown,
+        together=tuple(name for name in shown if name != "error"),
+        notes=["error: of predictions that do not use the combination's own result"] if "error" in shown else [],
     )
 
 

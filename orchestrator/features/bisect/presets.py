@@ -17,11 +17,12 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def upgrade(results: Results) -> Listing:
-    """Each other software, else each other version of torch, against the oldest: times, ratio and verdict."""
+    """Every other software, or version of torch if no result names its software, against the oldest."""
     every = latest_code(of_present_devices(results.attempts, results.where), results.where)
     frame = select(every, results.where)
     key = "software" if frame["software"].notna().any() else "torch_version"
     first = frame.drop_duplicates(key)
+    # by the release of torch, then by the name of the software
     order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
     first = first.iloc[order.argsort(kind="stable")]
     names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}
@@ -30,14 +31,13 @@ def upgrade(results: Results) -> Listing:
             f"the store has results with one software only ({', '.join(names.values())}); a sweep with "
             "`software: [installed, {torch: 2.12.0}]` measures others"
         )
-    (oldest, before), *others = names.items()
-    known = known_variation(every)
-    baseline = _with(frame, key, oldest)
-    releases = {
-        after: compare(baseline, _with(frame, key, value), between={key: (before, after)}, variation=known)
-        for value, after in others
-    }
-    return _together(releases, before)
+    oldest, *others = names
+    baseline, variation = _with(frame, key, oldest), known_variation(every)
+    releases = {}
+    for other in others:
+        sides = {key: (names[oldest], names[other])}
+        releases[names[other]] = compare(baseline, _with(frame, key, other), between=sides, variation=variation)
+    return _together(releases, names[oldest])
 
 
 def _software_name(row: pd.Series, key: str) -> str:
@@ -49,14 +49,15 @@ def _with(frame: pd.DataFrame, key: str, value: object) -> pd.DataFrame:
 
 
 def _together(releases: dict[str, Comparison], before: str) -> Listing:
-    """Return the lines of all comparisons, one release after the other: the columns of `Comparison.listing` and, if
-    there are several, the key `software` before the last one.
+    """Return the lines of all comparisons, one release after the other, in the columns of `Comparison.listing`.
+
+    With several releases `software` is a key, too, just before `value`, the last key of each comparison.
     """
     listings = {name: comparison.listing() for name, comparison in releases.items()}
     widest = max(listings.values(), key=lambda listing: len(listing.keys))
     frames = []
     for name, listing in listings.items():
-        # A key that all results of this release share is a condition there, and a column beside other releases.
+        # A key that has one value in this release is a condition there; beside other releases it must be a column.
         lacking = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
         frames.append(listing.frame.assign(**lacking, software=name))
     columns = list(dict.fromkeys(column for frame in frames for column in frame))

@@ -1,6 +1,8 @@
-"""What `sweeps` lists: a line a packaged sweep, from the catalogue that ships.
+"""What `sweeps` lists: one line per packaged sweep, from the catalogue that ships.
 
-`catalogue.json` has what reading every sweep would tell; a test writes it and holds it to the sweeps.
+`catalogue.json` spares reading every sweep. It has the description of each, and its trials, grouped by need: `count`
+trials on `nodes` nodes, each of `processes` processes with a `device` of their own. A test writes it, and fails if it
+differs from the sweeps.
 """
 
 import json
@@ -48,14 +50,14 @@ class ListedSweep:
     description: str
     trials: int
     run_here: int | None
-    """How many of them have the devices that they need here; null if lmsweep is installed to read."""
+    """How many of them could run on this machine; null where lmsweep is installed only to read stores."""
     fewest_gpus: int
     """GPUs without which none of them runs."""
 
     @property
     def words(self) -> str:
         gpus = f"{self.fewest_gpus} GPU{'s' * (self.fewest_gpus > 1)}" if self.fewest_gpus else "more cores"
-        able = "all" if self.run_here == self.trials else self.run_here or "none"
+        able = "all" if self.run_here == self.trials else "none" if self.run_here is None else self.run_here
         here = f"needs {gpus}" if self.run_here == 0 else f"{able} run here"
         return f"{self.trials:>3} trials, {here:<13}  {self.description}"
 
@@ -93,7 +95,9 @@ def _listed(
 
 
 def _places() -> dict[str, int] | None:
-    """Return how many processes of a trial can have a device of their own here."""
+    """Return how many processes of one trial can each have a device here, by device type; None if lmsweep is installed
+    only to read stores.
+    """
     from lmsweep.trials.machine.cpu_affinity import find_gpus, usable_cores
 
     try:

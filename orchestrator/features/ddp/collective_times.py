@@ -17,16 +17,26 @@ from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 
 REPETITIONS = 20
-"""Collectives of one interval, one right after the other, as nccl-tests times them."""
+"""Collectives in one timed interval, back to back, as in nccl-tests."""
 LARGE, LARGE_REPETITIONS = 64 * 2**20, 5
-"""Bytes of a message from which fewer are enough, and how many."""
+"""Messages of at least so many bytes are repeated less often, and how often."""
 
 _REFUSALS = ("not support", "unsupported", "not implemented", "no backend")
-"""What the messages of a backend contain that lacks an operation."""
+"""Parts of the error messages by which a backend says that it lacks an operation."""
 
 
 class WrongResultError(Exception):
-    """The collective left something else than it should have."""
+    """The collective left a wrong result."""
+
+
+def summand(rank: int, ranks: int, dtype: torch.dtype) -> int:
+    """Return what a rank contributes to a sum: rank + 1, or less if then not every partial sum were exact.
+
+    Backends add in different orders, and in bf16 integers beyond 256 are rounded: there 1 to 22 can be summed, and of
+    more ranks the first 256 contribute 1 each.
+    """
+    exact = int(2 / torch.finfo(dtype).eps)
+    return rank + 1 if ranks * (ranks + 1) // 2 <= exact else int(rank < exact)
 
 
 class CollectiveStep(WatchedRank):
@@ -44,12 +54,16 @@ class CollectiveStep(WatchedRank):
         device, whole = config.device_type, part * ranks
         self._source = torch.empty(part if self._kind == "all_gather" else whole, dtype=dtype, device=device)
         self._result = torch.empty(part if self._kind == "reduce_scatter" else whole, dtype=dtype, device=device)
-        self.repetitions = LARGE_REPETITIONS if self.size > LARGE else REPETITIONS
+        self.repetitions = LARGE_REPETITIONS if config.message_bytes >= LARGE else REPETITIONS
 
     def check(self) -> int:
-        """Run it once and compare its result with the expected one; return the bytes of the message. Raises
-        UnsupportedError if the backend lacks it, WrongResultError if the result is another."""
-        self._source.fill_(self._rank + 1)
+        """Run it once, compare its result with the expected one, and return the size of the message.
+
+        Raises UnsupportedError if the backend lacks the collective, WrongResultError if the result is wrong.
+        """
+        dtype, adds = self._result.dtype, self._kind in ("all_reduce", "reduce_scatter")
+        summands = [summand(rank, self._ranks, dtype) for rank in range(self._ranks)]
+        self._source.fill_(summands[self._rank] if adds else self._rank + 1)
         self._result.zero_()
         if self._kind in ("all_reduce", "broadcast"):
             self._result.copy_(self._source)
@@ -60,11 +74,12 @@ class CollectiveStep(WatchedRank):
                 first = str(error).splitlines()[0]
                 raise UnsupportedError(f"{dist.get_backend()} has no {self._kind}: {first}") from error
             raise
-        ranks = torch.arange(1, self._ranks + 1, dtype=self._result.dtype, device=self._result.device)
+        ranks = torch.arange(1, self._ranks + 1, dtype=dtype, device=self._result.device)
         per_rank = ranks.repeat_interleave(self._result.numel() // self._ranks)
+        whole = torch.tensor(sum(summands), dtype=dtype, device=self._result.device)
         expected = {
-            "all_reduce": ranks.sum(),
-            "reduce_scatter": ranks.sum(),
+            "all_reduce": whole,
+            "reduce_scatter": whole,
             "all_gather": per_rank,
             "all_to_all": per_rank,
             "broadcast": ranks[0],
@@ -132,7 +147,7 @@ def lead(bench: Workbench, team: Team[CollectiveStep]) -> Iterator[Measurement]:
 def bandwidth_rows(
     phase: str, kind: Collective, size: int, seconds: Sequence[float], ranks: int, flags: tuple[Flag, ...] = ()
 ) -> Iterator[Measurement]:
-    """The rates of a collective of `size` bytes: of its message, and of what each rank sends at least."""
+    """The rates of a collective of `size` bytes: of its message, and of the bytes that each rank must at least send."""
     factor = bus_factor(kind, ranks)
     for metric, scale in (("algorithm_bandwidth", 1.0), ("bus_bandwidth", factor)):
         rates = tuple(scale * size / each for each in seconds) if factor else None

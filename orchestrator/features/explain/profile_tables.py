@@ -17,12 +17,15 @@ from lmsweep.trials.spec.config import RequestError
 
 _PHASES = ("forward", "backward", "optimizer", "step")
 _TIMES = ("self_cpu", "total_cpu", "self_device", "total_device")
+PHASE_OF_TRIAL = ["trial_id", "environment_id", "mode", "phase"]
+"""The columns that a phase of a profiled trial and of a timed one have in common."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Profiles:
     kernels: pd.DataFrame
-    """Rows of `classified`."""
+    """Rows of `classified`: a kernel in a range of a profile, with `phase`, `kind`, `time` in seconds and `calls` per
+    step."""
     trials: pd.DataFrame
     """One row per profile in natural order, indexed by RESULT."""
     keys: list[str]
@@ -110,27 +113,25 @@ def softmax_against_matmul(results: Results) -> Listing:
 
 
 def _softmax_flops(*, num_heads: pd.Series, context_length: pd.Series, batch_size: pd.Series) -> pd.Series:
-    """Return the operations of the written-out softmax in forward, 5Bhs²: maximum, subtract, exp, sum, divide."""
+    """Return the operations of attention's softmax in forward, 5 per score: maximum, subtract, exp, sum, divide."""
     return 5 * batch_size * num_heads * context_length**2
 
 
 def profiled_against_timed(results: Results) -> Listing:
-    """Kernel time of each phase, its wall time when timed without a profiler, and the time the GPU was busy."""
+    """For each phase: time of its kernels in the profile, its wall time without a profiler, and how long the GPU was
+    busy.
+    """
     profiles = _profiles(results)
-    known = profiles.kernels[profiles.kernels["phase"] != "other"]
+    known = profiles.kernels[profiles.kernels["phase"] != "other"]  # kernels outside all phases count in the step only
     phases = known.assign(phase=known["phase"].replace("loss", "forward"))
     whole = pd.concat([phases, profiles.kernels.assign(phase="step")])
     by_phase = whole.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
     by_phase = by_phase.merge(profiles.trials.reset_index()[[*RESULT, "trial_id", "mode"]], on=RESULT)
-    same = ["trial_id", "environment_id", "mode", "phase"]
-    rows = ok_rows(results.measurements).sort_values("started_at")
-    for name, metrics in (("timed", ("time",)), ("busy", ("busy_time", "device_time"))):
-        # One row stays for each `same`: the later metric of the tuple and, within a metric, the newest row, also of
-        # trials that differ in warm-up or number of iterations. Older stores have `busy_time` for `device_time`.
-        of_timing = rows[rows["workload"].isin(["timing", "busy"]) & rows["metric"].isin(metrics)]
-        by_metric = of_timing.sort_values("metric", key=lambda column: column.map(metrics.index), kind="stable")
-        newest = by_metric.drop_duplicates(same, keep="last")
-        by_phase = by_phase.merge(newest[[*same, "median"]].rename(columns={"median": name}), on=same, how="left")
+    timing = ok_rows(results.measurements).query("workload in ['timing', 'busy']")
+    # Older stores call the device time `busy_time`.
+    for name, metrics in (("timed", ["time"]), ("busy", ["device_time", "busy_time"])):
+        times = _preferred(timing, metrics).rename(name).reset_index()
+        by_phase = by_phase.merge(times, on=PHASE_OF_TRIAL, how="left")
     by_phase = by_phase.assign(
         of_timed=by_phase["kernels"] / by_phase["timed"], of_busy=by_phase["kernels"] / by_phase["busy"]
     )
@@ -146,8 +147,18 @@ def profiled_against_timed(results: Results) -> Listing:
     )
 
 
+def _preferred(rows: pd.DataFrame, metrics: list[str]) -> pd.Series:
+    """Return the median of each phase of a trial: of the first of these metrics that it has, and of the newest row of
+    this metric, whatever its warm-up and iterations.
+    """
+    rank = rows["metric"].map({name: place for place, name in enumerate(metrics)})
+    ranked = rows.assign(rank=rank).dropna(subset="rank")
+    first = ranked.sort_values(["rank", "started_at"], ascending=[True, False], kind="stable")
+    return first.drop_duplicates(PHASE_OF_TRIAL).set_index(PHASE_OF_TRIAL)["median"]
+
+
 def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: str) -> Listing:
-    """Kernels of the same name are combined, whatever operator and shape launched them."""
+    """Kernels of one name count as one, whichever operator and shape launched them."""
     each = kernels.groupby([*RESULT, part, "kernel"])[["time", "calls"]].sum().reset_index()
     longest = each.sort_values("time", ascending=False).drop_duplicates([*RESULT, part]).set_index([*RESULT, part])
     parts = pd.DataFrame({"time": each.groupby([*RESULT, part])["time"].sum()})
@@ -190,8 +201,10 @@ def operators(results: Results) -> Listing:
     """PyTorch operators as torch.profiler lists them: times per profiled step, the longest first."""
     rows, keys = _listed(results, "operators")
     per_step = rows[list(_TIMES)].astype(float).div(rows["steps"], axis=0)
-    frame = rows[[*keys, "name"]].join(per_step)
-    frame.insert(len(keys) + 3, "self_cpu_share", _share_of_profile(rows, "self_cpu"))
+    of_host, of_device = ["self_cpu", "total_cpu"], ["self_device", "total_device"]
+    frame = rows[[*keys, "name"]].join(per_step[of_host])
+    frame["self_cpu_share"] = _share_of_profile(rows, "self_cpu")
+    frame[of_device] = per_step[of_device]
     frame["self_device_share"] = _share_of_profile(rows, "self_device")
     frame["calls"] = rows["calls"] / rows["steps"]
     frame = frame.dropna(axis="columns", how="all")  # on a CPU there is no device time

@@ -1,4 +1,7 @@
-"""Finds how to build a model whose class takes an object: from a settings class, a factory method, or a default."""
+"""How to build a model whose class takes an object: by a settings class, by a factory method, or from a default.
+
+A body is the statements of `Settings.body`, in which `{given}` stands for the arguments.
+"""
 
 import ast
 import re
@@ -25,7 +28,7 @@ _FROM_FILES = ("from_pretrained", "from_file", "from_folder", "from_checkpoint",
 
 
 def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Settings, ...]:
-    """Return the ways to build a model that its parameters alone do not build; empty if its files do not show any."""
+    """Return ways to build a model that takes more than plain values; none if its files show none."""
     # The required parameters; if there are none, the optional ones.
     needed = [one for one in model.parameters if one.required] or list(model.parameters)
     takes_settings = len(needed) == 1 and needed[0].name in _SETTINGS
@@ -49,10 +52,12 @@ def _is_object(parameter: Parameter) -> bool:
 
 
 def _settings(parameters: tuple[Parameter, ...], body: str, *named: Class) -> Settings:
+    """named: the classes that the body names. If no import statement can name one of them, all lie in one folder."""
     references = [one.reference for one in named]
     if not any(one.startswith("./") for one in references):
         return Settings(parameters=parameters, body=body, imports=tuple(references))
-    folder = named[0].file.parent.relative_to(named[0].code.folder).as_posix()  # where its neighbours are importable
+    first = named[0]
+    folder = first.file.parent.relative_to(first.code.folder).as_posix()  # its files import each other by their names
     inside = tuple(f"{one.file.stem}:{one.name}" for one in named)
     return Settings(parameters=parameters, body=body, imports=inside, beside=folder)
 
@@ -86,9 +91,14 @@ def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
 
 
 def _of_functions(model: Class, settings_class: Class | None, builders: list[Class]) -> Iterator[Settings]:
-    """Yield the ways by classmethods and staticmethods that return the model or its settings and take numbers alone."""
-    ends = [(model, "return {call}"), *([(settings_class, f"return {model.name}({{call}})")] if settings_class else [])]
-    for owner, end in (*ends, *((one, "return {call}.build()") for one in builders)):
+    """Yield the ways by classmethods and staticmethods that return the model or its settings, and whose required
+    parameters are plain values.
+    """
+    bodies = [(model, "return {call}")]  # by the class that owns the method; `{call}` stands for calling it
+    if settings_class:
+        bodies.append((settings_class, f"return {model.name}({{call}})"))
+    bodies += [(one, "return {call}.build()") for one in builders]
+    for owner, body in bodies:
         for name, function in owner.methods.items():
             kinds = {last_name(one) for one in function.decorator_list}
             if not kinds & {"classmethod", "staticmethod"} or name.startswith(("_", *_FROM_FILES)):
@@ -98,7 +108,7 @@ def _of_functions(model: Class, settings_class: Class | None, builders: list[Cla
             if is_made and taken and not any(_is_object(one) or one.name == "name" for one in taken if one.required):
                 call = f"{owner.name}.{name}({{given}})"
                 named = (model, owner) if owner is settings_class else (owner,)
-                yield _settings(taken, end.format(call=call), *named)
+                yield _settings(taken, body.format(call=call), *named)
 
 
 def _of_default(model: Class) -> Settings | None:
@@ -113,7 +123,8 @@ def _of_default(model: Class) -> Settings | None:
         for field, value in given
         if field != "model_type"
     )
-    preset = "model_type=None, " if any(field == "model_type" for field, _ in given) else ""  # sizes stand for it
+    # A preset and sizes exclude each other, and sizes are given.
+    preset = "model_type=None, " if any(field == "model_type" for field, _ in given) else ""
     body = (
         f"config = {model.name}.{name}()\n    vars(config).update({preset}{{given}})\n    return {model.name}(config)"
     )
@@ -133,6 +144,7 @@ def _of_what_is_read(parameter: Parameter, model: Class, classes: list[Class]) -
         if isinstance(node, ast.Attribute) and last_name(node.value) == parameter.name:
             attributes[node.attr] = None
         elif isinstance(node, ast.Subscript) and last_name(node.value) == parameter.name:
+            # A key that is not written out stays empty: no identifier, so below a dictionary is given up.
             keys[str(node.slice.value) if isinstance(node.slice, ast.Constant) else ""] = None
     kind = "dict" if keys and not attributes else "SimpleNamespace"
     read = keys if kind == "dict" else attributes

@@ -20,19 +20,19 @@ from lmsweep.trials.timing.validity_flags import above_peak
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time a (d_model, d_model) product and a copy; random elements, as on zeros a GPU keeps higher clocks."""
+    """Time a (d_model, d_model) product and a copy. The elements are random: on zeros a GPU keeps higher clocks."""
     config = bench.config
     bench.clear()  # a model of an earlier workload would take memory
     width, dtype, recipe = config.d_model, bench.math_mode.operand_dtype, bench.math_mode.float8_recipe
-    one, other = (torch.randn(width, width, device=config.device_type).to(dtype) for _ in range(2))
-    product, copy = torch.empty_like(one), torch.empty_like(one)
-    matmul = float8_product(one, other, recipe) if recipe else partial(torch.mm, one, other, out=product)
-    work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
-    timed = time_phases(bench, matmul=matmul, copy=lambda: copy.copy_(one))
+    left, right = (torch.randn(width, width, device=config.device_type).to(dtype) for _ in range(2))
+    product, copy = torch.empty_like(left), torch.empty_like(left)
+    matmul = float8_product(left, right, recipe) if recipe else partial(torch.mm, left, right, out=product)
+    work = {"matmul": 2.0 * width**3, "copy": 2.0 * left.nbytes}
+    timed = time_phases(bench, matmul=matmul, copy=lambda: copy.copy_(left))
     for row in timed:
         assert row.phase and row.samples, "every phase is timed"
         done, seconds = work[row.phase], median(row.samples)
-        rates = tuple(done / one for one in row.samples)
+        rates = tuple(done / each for each in row.samples)
         is_copy, device = row.phase == "copy", bench.datasheet
         is_wrong = above_bandwidth(done, seconds, device) if is_copy else above_peak(done, seconds, device, config)
         too_fast = (Flag.PHYSICS_VIOLATION,) if is_wrong else ()
@@ -42,15 +42,17 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def above_bandwidth(moved: float, seconds: float, device: Device | None) -> bool:
-    """Return whether the device's memory moves fewer bytes in this time than its cache cannot hold of these; False
-    without a datasheet."""
+    """Return whether a copy was faster than the device's memory allows: whether more than its cache can hold was moved
+    beyond what the memory moves in this time. False without a datasheet."""
     if device is None:
         return False
-    return moved - device.chip.cache_mib * 2**20 > boost_of(device) * device.bytes_per_second * seconds
+    # The boost is one of products. Here it is a margin: memory's clock may exceed its datasheet's as well.
+    most = boost_of(device) * device.bytes_per_second * seconds
+    return moved - device.chip.cache_mib * 2**20 > most
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:
-    """Yield `PHASE.time` for each keyword, in seconds, with the flags of the series and of the GPU's telemetry."""
+    """Yield `PHASE.time` in seconds for each keyword, flagged by its series and by the GPU's telemetry."""
     config = bench.config
     timer = QueuedTimer(
         [Phase(name=name, run=run) for name, run in phases.items()],

@@ -15,14 +15,16 @@ KERNELS = {
 }
 """Name of an operator -> the kernel that PyTorch must use."""
 BATCH_TOKENS = 16384
-"""Tokens of all sequences of a batch, unless one sequence is longer."""
+"""Tokens of a batch; a longer sequence is a batch of one."""
 HEADS_WIDTH = 2048
 """Width of all heads together."""
 HEADS = (64, 80, 96, 128, 256)
 BACKWARD_WORK = 2.5
 """FLOPs of backward per FLOP of forward: five products, as it computes the scores again, instead of two."""
-FEW = (4, 12, 64)
-"""Batch, heads and head width of a small model, which do not fill a GPU at short contexts."""
+SMALL_MODEL = (4, 12, 64)
+"""Batch, heads and head width of a small model: too little work to fill a GPU at short contexts."""
+SHORT_CONTEXTS = 4
+"""The number of contexts at which it is measured, from the shortest on; at longer ones it fills the GPU, too."""
 
 
 def attention_cases(extent: Extent) -> Iterator[Case]:
@@ -31,7 +33,7 @@ def attention_cases(extent: Extent) -> Iterator[Case]:
     for name, kernel in KERNELS.items():
         able = {head for head in HEADS if _runs(extent, kernel, head)}
         for batch, heads, context, head in _shapes(extent):
-            for is_causal in (True, False) if head in (64, 128) else (True,):  # the usual widths have both masks
+            for is_causal in (True, False) if head in (64, 128) else (True,):  # the usual widths
                 if head in able:
                     yield from _both(extent, name, kernel, (batch, heads, context, head), is_causal=is_causal)
 
@@ -43,9 +45,9 @@ def _shapes(extent: Extent) -> Iterator[tuple[int, int, int, int]]:
         heads = max(1, min(HEADS_WIDTH, extent.width) // head)
         for context in extent.powers(256):
             yield max(1, min(BATCH_TOKENS, extent.tokens) // context), heads, context, head
-    batch, few, head = FEW
-    for context in extent.powers(256)[:4]:
-        yield batch, few, context, head
+    batch, heads, head = SMALL_MODEL
+    for context in extent.powers(256)[:SHORT_CONTEXTS]:
+        yield batch, heads, context, head
 
 
 def _runs(extent: Extent, kernel: SDPBackend, head: int) -> bool:
@@ -62,7 +64,7 @@ def _both(
 ) -> Iterator[Case]:
     batch, heads, context, head = shape
     flops = 4 * batch * heads * context**2 * head // (2 if is_causal else 1)
-    moved = extent.dtype.itemsize * batch * heads * context * head
+    tensor_bytes = extent.dtype.itemsize * batch * heads * context * head
     for backward in (False, True):
 
         def make(backward: bool = backward) -> Call:
@@ -73,7 +75,7 @@ def _both(
             name=f"{name}_backward" if backward else name,
             shapes=(shape,) * (4 if backward else 3),
             dtype=extent.type_name,
-            bytes=moved * (8 if backward else 4),
+            bytes=tensor_bytes * (8 if backward else 4),  # q, k, v, output; in backward the gradient of each, too
             flops=round(flops * (BACKWARD_WORK if backward else 1)),
             is_causal=is_causal,
             is_cold=False,

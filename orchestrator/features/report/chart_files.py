@@ -1,4 +1,8 @@
-"""The charts of a page as files, drawn by Matplotlib from what the page's script draws with Plotly."""
+"""The charts of a page as files, drawn by Matplotlib from what the page's script draws with Plotly.
+
+`lines.chart_of` says what a chart of lines holds. The figures of sections have traces and layouts of Plotly, and a few
+keys for the page's script (figures/).
+"""
 
 import re
 from base64 import b64decode
@@ -36,7 +40,9 @@ POINTS_PER_INCH = 72
 """Matplotlib states font sizes in points and figure sizes in inches."""
 
 LETTERS_PER_AXIS = 110
-"""Letters that fit beside each other along an axis. A piece that is narrower than its name shows no name."""
+"""Letters that fit side by side along an axis. A bar narrower than its name is drawn without it."""
+WIDEST_NUMBER = "0.0000"
+"""A number as wide as those at the ticks get."""
 
 
 def write_charts(
@@ -49,9 +55,11 @@ def write_charts(
     history: bool = False,
     image: str = "svg",
 ) -> list[Path]:
-    """Write every chart of the page of a store into the folder and return the files. image: one of FORMATS. The other
-    arguments are those of `content_of`. Raises RequestError as it does, without Matplotlib, and if a file cannot be
-    written."""
+    """Write every chart of the page of a store into the folder and return the files.
+
+    image: one of FORMATS. The other arguments are those of `content_of`. Raises RequestError where `content_of` does,
+    without Matplotlib, and if a file cannot be written.
+    """
     if image not in FORMATS:
         raise RequestError(f"--format {image}: write svg or png")
     if not find_spec("matplotlib"):
@@ -81,7 +89,7 @@ def drawn_charts(content: Content, image: str = "svg") -> Iterator[tuple[str, by
 
 
 def _style() -> AbstractContextManager[None]:
-    """Matplotlib's settings. Text of an SVG is text, which readers find and select."""
+    """Matplotlib's settings. Text in an SVG stays text, so that readers can find and select it."""
     import matplotlib as mpl
 
     return mpl.rc_context(
@@ -109,9 +117,12 @@ def palette() -> list[str]:
 
 
 def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
-    """Lines with intervals: a panel for each of the chart's."""
+    """Lines with intervals, one panel for each of the chart's panels. is_log: else the values are differences in per
+    cent, around a line at 0.
+    """
     colours, panels = palette(), chart["panels"] or [""]
     figure, grid = _axes(len(panels))
+    turned = 0 if sum(map(len, chart["labels"])) < 60 else 25
     for trace in chart["traces"]:
         axes, inside = grid[trace["panel"]], np.setdiff1d(np.arange(len(trace["x"])), trace["out"])
         x, y = np.array(trace["x"], float), np.array(trace["y"], float)
@@ -124,13 +135,13 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
         )  # fmt: skip
         if trace["out"]:
             axes.plot(x[trace["out"]], y[trace["out"]], "x", color=look)
-    logs = [is_log and all(value > 0 for trace in chart["traces"] for value in trace["y"]), chart["ticks"][0] > 0]
+    is_y_log = is_log and all(value > 0 for trace in chart["traces"] for value in trace["y"])
+    is_x_log = chart["numeric"] and chart["ticks"][0] > 0
     for axes, name in zip(grid, panels, strict=True):
         axes.set_title(name, loc="left", fontsize=9)
-        if logs[0]:
+        if is_y_log:
             _make_logarithmic(axes, "y")
-        axes.set_xscale("log" if chart["numeric"] and logs[1] else "linear")
-        turned = 0 if sum(map(len, chart["labels"])) < 60 else 25
+        axes.set_xscale("log" if is_x_log else "linear")
         axes.set_xticks(chart["ticks"], chart["labels"], rotation=turned, ha="right" if turned else "center")
         axes.xaxis.minorticks_off()
         axes.set_xlabel(chart["x"])
@@ -155,7 +166,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
         look = one.get("colour", 0) % len(colours)
         x, y = _numbers(one["x"]), one["y"] if one["type"] == "bar" else _numbers(one["y"])
         name = one["name"] if one.get("showlegend", True) else None
-        if one["type"] == "bar" and rows:
+        if one["type"] == "bar" and rows:  # stacked; as a collection, because it is drawn faster than many patches
             at = np.array([rows.index(row) for row in y])
             across = np.stack([ends[at], ends[at] + x, ends[at] + x, ends[at]], axis=1)
             down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])
@@ -173,7 +184,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
             areas.append((x, y, look, name))
         elif one["mode"] == "markers":
             axes.plot(x, y, "o", color=colours[look], label=name)
-        elif one.get("line", {}).get("width") != 0:
+        elif one.get("line", {}).get("width") != 0:  # those of width 0 only show their values under a mouse
             axes.plot(x, y, color=colours[look], label=name)
     if areas:
         heights, looks, names = zip(
@@ -192,7 +203,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
             axis.set_ticks(said["tickvals"], said["ticktext"])
         if "range" in said and said.get("type") != "log":
             axes.set(**{f"{key[0]}lim": said["range"]})
-    ticks = layout.get("yaxis", {}).get("ticktext", rows) or ["0.0000"]
+    ticks = layout.get("yaxis", {}).get("ticktext", rows) or [WIDEST_NUMBER]
     return _finished(figure, [axes], title, layout.get("legend", {}).get("title", {}).get("text", ""), ticks)
 
 
@@ -225,11 +236,17 @@ def _axes(count: int, height: float = 3.8) -> "tuple[Figure, list[Axes]]":
 
 
 def _finished(
-    figure: "Figure", grid: "list[Axes]", title: str, legend: str, rows: Sequence[str] = ("0.0000",), below: float = 0.0
+    figure: "Figure",
+    grid: "list[Axes]",
+    title: str,
+    legend: str,
+    rows: Sequence[str] = (WIDEST_NUMBER,),
+    below: float = 0.0,
 ) -> "Figure":
-    """Add title and legend, and leave room for them, the rows' names and turned labels of `below` points.
+    """Add title and legend, and leave room for them.
 
-    Matplotlib's own layout would draw each chart twice more to find this out.
+    rows: the tick labels of the y axis, or a number as wide as they get. below: what turned labels of the x axis need.
+    All sizes are in points. Matplotlib's own layout would draw each chart twice more to learn them.
     """
     wide, high = figure.get_size_inches() * POINTS_PER_INCH
     heading = fill(title, 95)

@@ -1,4 +1,6 @@
-"""What the page shows of one result: every value as text, samples, environment, and the command that repeats it."""
+"""What the page shows of one result when a reader opens it (drills down to it): every value as text, samples,
+environment, and the command that repeats it.
+"""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,7 @@ _NO_AXES = (
     *("trial_id", "measurement_id", "environment_id", "attempt_id", "started_at", "host_load", "host_memory"),
     *("host_memory_for_a_trial", "code", "question"),
 )
-"""Keys that differ in nearly every result, and so are useless as rows or columns."""
+"""Keys that differ between nearly all results, and so make no useful rows or columns."""
 
 AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AXES)
 """Keys that can be rows, columns or filters of the page's table."""
@@ -38,7 +40,7 @@ _READ_BY_CELLS = [
 ]
 
 MOST_SAMPLES = 250_000
-"""Samples that a page embeds. If the store has more, every second, every third, ... sample of a result is embedded."""
+"""Most samples that a page embeds. Of a larger store, every second, third, ... sample of each result is embedded."""
 
 
 def drilled(frame: pd.DataFrame) -> JsonObject:
@@ -47,11 +49,11 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
     A result is a workload of a trial in one environment. `keys` holds, for each of AXES, its labels in natural order
     and the index of each result's value; `values`, for each `phase.metric`, the results that have it, each with its
     printed text and its samples. Arrays are the base64 encoding of their little-endian bytes.
+
+    frame: with the default index, so that labels of its rows are positions, too.
     """
     results, result_of_row = _results(frame)
-    flags, reasons = _Words(), _Words()
-    flags.code(())
-    reasons.code("")
+    flags, reasons = _Codes(()), _Codes("")
     narrow, sampled = frame[_READ_BY_CELLS], frame[["n", "samples", "warmup_samples"]]
     values, stride, holding = {}, _stride(frame), narrow.groupby(["phase", "metric"]).indices
     for name in values_in(frame):
@@ -85,7 +87,10 @@ def value_text(median: float, low: float, high: float, unit: Unit) -> str:
 
 
 def _trial(results: pd.DataFrame) -> JsonObject:
-    """What writes the command that repeats a result; `named`: whether a trial may name the model of this label."""
+    """What the page needs to write the command that repeats a result.
+
+    `defaults`: the default of each field. `named`: for the label of each model, whether its name alone says its size.
+    """
     named = {}
     for model, rows in results.groupby("model", dropna=True):
         size = SIZES.get(str(model))
@@ -104,7 +109,9 @@ def _stride(frame: pd.DataFrame) -> int:
 
 
 def _samples(rows: pd.DataFrame, stride: int) -> dict[str, Json]:
-    """The samples and the warm-up of each successful result of a value that has several; their lengths beside them."""
+    """Samples and warm-up samples of each successful result, one after the other, and how many each has; empty if no
+    result has several.
+    """
     if not (rows["n"] > 1).any():
         return {}
     found: dict[str, Json] = {}
@@ -120,17 +127,24 @@ def _samples(rows: pd.DataFrame, stride: int) -> dict[str, Json]:
 
 
 def result_numbers(frame: pd.DataFrame) -> dict[ResultKey, int]:
+    """Return the number of each result on the page."""
     results, _ = _results(frame)
     keys = results[list(ResultKey._fields)].itertuples(index=False, name=None)
     return {ResultKey(*key): number for number, key in enumerate(keys)}
 
 
-class _Words(dict[str | tuple[str, ...], int]):
+class _Codes(dict[str | tuple[str, ...], int]):
+    """Word -> its number on the page. 0 is that of `nothing`: no flags, or no reason."""
+
+    def __init__(self, nothing: str | tuple[str, ...]) -> None:
+        super().__init__({nothing: 0})
+
     def code(self, word: str | tuple[str, ...]) -> int:
         return self.setdefault(word, len(self))
 
 
 def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Return the first row of each result, and the number of the result of each row."""
     codes = pd.DataFrame({name: pd.factorize(frame[name])[0] for name in (*AXES, "status")})
     result_of_row = np.asarray(codes.groupby(list(codes), sort=False).ngroup(), dtype=np.int64)
     first = np.unique(result_of_row, return_index=True)[1]
@@ -152,7 +166,7 @@ def _key(results: pd.DataFrame, name: str) -> JsonObject:
 
 
 def _value(
-    cells: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Words, reasons: _Words
+    cells: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Codes, reasons: _Codes
 ) -> dict[str, Json]:
     stored = unit_of(cells, name) or "1"
     ends = cells[["median", "low", "high"]].to_numpy(float)
@@ -168,7 +182,7 @@ def _value(
         value |= {name: _floats(cells[name]) for name in ("processes", "spread")}
     for column, words in (("flags", flags), ("reason", reasons)):
         codes = np.array([words.code(word) for word in cells[column]], dtype=np.int64)
-        if codes.any():
+        if codes.any():  # not all are nothing
             value[column] = _codes(codes)
     return value
 

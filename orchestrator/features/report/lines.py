@@ -1,7 +1,7 @@
-"""A chart of points: which key is the x axis, which lines there are, in which panel, colour and dash each is."""
+"""A chart of points: which key is its x axis, which points make a line, and each line's panel, colour and dash."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ UNUSED_LABELS = {"none", NO_VALUE}
 MOST_LINES, MOST_PANELS = 8, 12
 """Lines of one panel, and panels of a chart; what is left is counted below it."""
 FEW_LINES, FEW_PANELS = 6, 6
-"""A reader follows so many lines in one panel, and so many panels on a screen."""
+"""So many lines a reader can follow in one panel, and so many panels fit on a screen."""
 
 
 def chart_of(
@@ -50,62 +50,28 @@ def chart_of(
     codes = {name: natural_ranks(shown, name) for name in keys} if len(shown) else {}
     if order and colour in codes:
         codes[colour] = shown[colour].map(list(order).index).to_numpy()
-    free = independent(codes)  # the table has the sizes that follow others, such as the batch size for so many tokens
+    # A number that follows from another key, such as the batch size that a number of tokens leaves, makes no lines of
+    # its own; the table shows it.
+    free = independent(codes)
     kept = [name for name in codes if name in free or not pd.api.types.is_numeric_dtype(points[name])]
     differing = [name for name in kept if len(set(codes[name])) > 1]
     if shown["y"].notna().sum() < 2 or not differing:
         return {}
-    x = (
-        over
-        if over in differing
-        else max(differing, key=lambda name: _worth_as_x(shown, codes, differing, name, colour))
-    )
+    x = over
+    if over not in differing:
+        x = max(differing, key=lambda name: _worth_as_x(shown, codes, differing, name, colour))
     inside = [name for name in differing if name != x]
     lines = _groups(codes, inside, len(shown))
     facet = _facets(inside, lines)
-    of_line = [name for name in inside if name not in facet]
-    panels: dict[Key, list[Key]] = {}
-    left = 0
-    for key in sorted(lines):
-        panel = tuple(key[inside.index(name)] for name in facet)
-        if (panel not in panels and len(panels) == MOST_PANELS) or len(panels.setdefault(panel, [])) == MOST_LINES:
-            left += 1
-        else:
-            panels[panel].append(key)
-    first = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in inside}
-
-    of_line = _without_protocol(of_line, inside, [*lines])
-    switched = [name for name in of_line if not UNUSED_LABELS.isdisjoint(first[name].values())]
-    often = Counter(text for name in of_line for text in set(first[name].values()))
-
-    def words(key: Key) -> str:
-        """The values of a line, but `none`; with the field's name if it is switched on, or another has such a value."""
-        texts = {name: first[name][key[inside.index(name)]] for name in of_line}
-        said = {name: text for name, text in texts.items() if text not in UNUSED_LABELS} or texts
-        return ", ".join(
-            f"{name} {text}" if name in switched or often[text] > 1 else text for name, text in said.items()
-        )
+    of_line = _without_protocol([name for name in inside if name not in facet], inside, [*lines])
+    panels, left = _panels(lines, [inside.index(name) for name in facet])
+    label_of = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in inside}
+    texts = {key: {name: label_of[name][key[inside.index(name)]] for name in of_line} for key in lines}
+    switched = [name for name in of_line if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
+    names = _line_names(texts, switched)
 
     numbers = _numbers(shown, x)
-    looks = _looks([key for of_panel in panels.values() for key in of_panel], inside, of_line, colour)
-    beside = {name: place for place, name in enumerate(dict.fromkeys(map(words, lines)))}
-    drawn = {name: shown[name].to_numpy(float) for name in ("y", "low", "high", "limit")}
-    out = np.isnan(drawn["y"])  # ran out of memory: a cross
-    drawn["y"] = np.where(out, drawn["limit"], drawn["y"])
-    texts, cells, traces = shown["text"].to_numpy(), shown["cell"].to_numpy(int), []
-    for place, of_panel in enumerate(panels.values()):
-        for key in of_panel:
-            name = words(key)
-            aside = 0.0 if numbers is not None or x in ("model", over) else min(0.09, 0.6 / len(beside))
-            shift = aside * (beside[name] - (len(beside) - 1) / 2)
-            hue, dash = looks[key]
-            rows = lines[key][np.argsort(codes[x][lines[key]], kind="stable")]
-            crosses = np.flatnonzero(out[rows]).tolist()
-            traces.append(
-                _trace({end: of_points[rows] for end, of_points in drawn.items()}, codes[x][rows], numbers, shift)
-                | {"text": texts[rows].tolist(), "cell": cells[rows].tolist(), "out": crosses}
-                | {"name": name, "panel": place, "colour": hue, "dash": dash}
-            )
+    is_ordered = numbers is not None or x in ("model", over)
     labels = dict(sorted(zip(codes[x], map(label, shown[x]), strict=True)))
     return {
         "title": title,
@@ -114,15 +80,95 @@ def chart_of(
         "ticks": [numbers[code] for code in labels] if numbers is not None else list(map(int, labels)),
         "labels": list(labels.values()),
         "numeric": numbers is not None,
-        "ordered": numbers is not None or x in ("model", over),
+        "ordered": is_ordered,
         "legend": ", ".join([name for name in of_line if name not in switched] or of_line),
         "panels": [
-            ", ".join(_panel_part(name, first[name][code]) for name, code in zip(facet, one, strict=True))
+            ", ".join(_panel_part(name, label_of[name][code]) for name, code in zip(facet, one, strict=True))
             for one in panels
         ],
-        "traces": traces,
+        "traces": _traces(
+            shown.assign(x=codes[x]),
+            [*panels.values()],
+            rows_of=lines,
+            names=names,
+            looks=_looks([key for of_panel in panels.values() for key in of_panel], inside, of_line, colour),
+            numbers=numbers,
+            shifts=dict.fromkeys(names.values(), 0.0) if is_ordered else _shifts(names.values()),
+        ),
         "left": left,
     }
+
+
+def _panels(lines: Iterable[Key], facet: Sequence[int]) -> tuple[dict[Key, list[Key]], int]:
+    """Return the lines of each panel, and how many are left out. facet: which of a line's values divide the panels."""
+    panels: dict[Key, list[Key]] = {}
+    left = 0
+    for key in sorted(lines):
+        panel = tuple(key[place] for place in facet)
+        if panel not in panels and len(panels) == MOST_PANELS:
+            left += 1
+            continue
+        of_panel = panels.setdefault(panel, [])
+        if len(of_panel) == MOST_LINES:
+            left += 1
+        else:
+            of_panel.append(key)
+    return panels, left
+
+
+def _line_names(texts: Mapping[Key, dict[str, str]], switched: Sequence[str]) -> dict[Key, str]:
+    """Name each line by its values without `none`. A value comes with its field's name if the field can be off, or
+    another field has the same value.
+
+    texts: for each line, the label of each field. switched: the fields that can be off.
+    """
+    fields_with_text = Counter(text for _, text in {pair for of_line in texts.values() for pair in of_line.items()})
+
+    def name_of(of_line: dict[str, str]) -> str:
+        used = {name: text for name, text in of_line.items() if text not in UNUSED_LABELS} or of_line
+        return ", ".join(
+            f"{name} {text}" if name in switched or fields_with_text[text] > 1 else text for name, text in used.items()
+        )
+
+    return {key: name_of(of_line) for key, of_line in texts.items()}
+
+
+def _shifts(names: Iterable[str]) -> dict[str, float]:
+    """Return how far each line is moved along an axis of names, so that intervals do not cover each other: by 9 % of
+    the distance between two names of the axis, and by 60 % for all lines together at most.
+    """
+    each = list(dict.fromkeys(names))
+    step = min(0.09, 0.6 / len(each))
+    return {name: step * (place - (len(each) - 1) / 2) for place, name in enumerate(each)}
+
+
+def _traces(
+    points: pd.DataFrame,
+    panels: Sequence[Sequence[Key]],
+    *,
+    rows_of: Mapping[Key, NDArray[np.int64]],
+    names: Mapping[Key, str],
+    looks: Mapping[Key, tuple[int, int]],
+    numbers: dict[int, float] | None,
+    shifts: Mapping[str, float],
+) -> list[dict[str, Any]]:
+    """Return what draws each line. points: as in `chart_of`, and `x`, the code on the x axis. rows_of: of each line."""
+    at = points["x"].to_numpy()
+    drawn = {name: points[name].to_numpy(float) for name in ("y", "low", "high", "limit")}
+    out = np.isnan(drawn["y"])  # ran out of memory: a cross
+    drawn["y"] = np.where(out, drawn["limit"], drawn["y"])
+    texts, cells, traces = points["text"].to_numpy(), points["cell"].to_numpy(int), []
+    for place, of_panel in enumerate(panels):
+        for key in of_panel:
+            name, (hue, dash) = names[key], looks[key]
+            rows = rows_of[key][np.argsort(at[rows_of[key]], kind="stable")]
+            crosses = np.flatnonzero(out[rows]).tolist()
+            traces.append(
+                _trace({end: of_points[rows] for end, of_points in drawn.items()}, at[rows], numbers, shifts[name])
+                | {"text": texts[rows].tolist(), "cell": cells[rows].tolist(), "out": crosses}
+                | {"name": name, "panel": place, "colour": hue, "dash": dash}
+            )
+    return traces
 
 
 def _without_protocol(names: list[str], inside: Sequence[str], lines: Sequence[Key]) -> list[str]:
@@ -145,7 +191,9 @@ def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray
 def _worth_as_x(
     points: pd.DataFrame, codes: Codes, names: Sequence[str], name: str, colour: str
 ) -> tuple[bool, bool, int]:
-    """How good the key is as x axis, to be compared: not the colour, several points a line, then the most usual key."""
+    """Rank a key as x axis: any key before that of the colours, then one with several points for most lines, then the
+    customary one.
+    """
     others = [codes[other] for other in names if other != name]
     lines = len(set(zip(*others, strict=True))) if others else 1
     worth = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)
@@ -161,7 +209,9 @@ def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
 
 
 def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
-    """The keys that divide many lines into the fewest panels and lines of the legend, of these at most MOST_LINES."""
+    """The keys, at most two, that divide many lines into the fewest panels and lines of the legend, of these at most
+    MOST_LINES.
+    """
     if len(lines) <= FEW_LINES:
         return []
     tried = []
@@ -215,5 +265,5 @@ def _trace(
 
 
 def _short(value: float) -> float:
-    """Six digits, which no screen can show."""
+    """Six digits: more than a screen can show."""
     return float(f"{value:.6g}")

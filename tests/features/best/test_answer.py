@@ -92,6 +92,7 @@ def test_the_effects_are_those_of_the_grid_and_a_limit_excludes_what_exceeds_it_
     got = found(attempts, limits=["peak < 10GB"])
     assert (got.winner.config.batch_size, got.winner.config.attention) == (4, "sdpa")
     assert got.over_limit == 7
+    assert got.measured == 1 + len(got.beaten) + 7 == 9, "what exceeds the limit has a result, too"
 
 
 def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attempts) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 import pytest
 
 import lmsweep
+from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from tests.support.command import answer_here, lmsweep_here
 
 STORE = "h200-best-2.7b"
@@ -24,6 +25,13 @@ def test_the_json_is_what_the_function_returns_and_the_words_say_the_same() -> N
     )
     assert job["measured"] == len(job["beaten"]) + 1 and job["beaten"][0]["ratio"] < job["beaten"][-1]["ratio"]
     assert f"{job['winner']['dollars_per_million_tokens']:.4g} dollars per million tokens" in words
+
+
+def test_the_schema_says_how_close_a_right_answer_is_and_which_cells_count_as_measured() -> None:
+    fields = json.loads(lmsweep_here("best", "--schema"))["$defs"]["BestOfJob"]["properties"]
+    margin = f"{100 * RIGHT_MARGIN:.0f} %"
+    assert all(margin in fields[name]["description"] for name in ("can_tell", "wrong"))
+    assert "those counted in `over_limit`; none of `failed`" in fields["measured"]["description"]
 
 
 def test_neither_memory_nor_the_largest_batch_is_predicted_until_it_is_asked_for(capfd: pytest.CaptureFixture) -> None:

@@ -1,17 +1,24 @@
 """The workload `collectives`: what each collective computes, what it takes, and how its bandwidth is counted."""
 
+import multiprocessing
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 from statistics import median
 from typing import get_args
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from lmsweep.orchestrator.features.ddp.collective_times import CollectiveStep, summand
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import Collective
+from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
 CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seconds=100.0)
@@ -40,6 +47,49 @@ def test_two_ranks_time_each_collective_and_count_as_nccl_tests_do(runner, envir
     assert list(found["collective.algorithm_bandwidth"]) == pytest.approx(rates)
     factor = {"all_reduce": 1.0, "broadcast": 1.0, "send_recv": 1.0}.get(collective, 0.5)
     assert median(found["collective.bus_bandwidth"]) == pytest.approx(factor * median(rates))
+
+
+def join(file: str, rank: int, ranks: int, dtype: torch.dtype, message_bytes: int) -> CollectiveStep:
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
+    return CollectiveStep(replace(CONFIG, world_size=ranks, message_bytes=message_bytes), dtype)
+
+
+def check_sum(file: str, rank: int, ranks: int) -> None:
+    join(file, rank, ranks, torch.bfloat16, 1024).check()
+    dist.barrier()
+
+
+def exit_codes(file: str, ranks: int) -> list[int | None]:
+    """Forks the ranks, as it would take minutes if each of them started Python."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=check_sum, args=(file, rank, ranks)) for rank in range(ranks)]
+    for one in processes:
+        one.start()
+    for one in processes:
+        one.join()
+    return [one.exitcode for one in processes]
+
+
+def test_a_right_sum_of_many_ranks_is_not_called_wrong_in_bf16_which_rounds_large_integers(tmp_path: Path):
+    assert in_clean_process(exit_codes, f"{tmp_path}/store", 24) == [0] * 24
+
+
+@pytest.mark.parametrize("ranks", [2, 22, 23, 300])
+def test_in_every_order_the_summands_of_all_ranks_have_the_same_sum(ranks: int):
+    summands = torch.tensor([summand(rank, ranks, torch.bfloat16) for rank in range(ranks)], dtype=torch.bfloat16)
+    *_, forward = accumulate(summands)
+    *_, backward = accumulate(summands.flip(0))
+    assert forward == backward == int(summands.to(torch.int64).sum())
+    assert ranks > 256 or bool((summands > 0).all()), "a rank that is left out would be found"
+
+
+def repetitions_of(file: str, message_bytes: int) -> int:
+    return join(file, 0, 1, torch.float32, message_bytes).repetitions
+
+
+@pytest.mark.parametrize(("message_bytes", "repetitions"), [(2**26 - 4, 20), (2**26, 5)])
+def test_from_64_mib_on_a_message_is_repeated_less_often(message_bytes: int, repetitions: int, tmp_path: Path):
+    assert in_clean_process(repetitions_of, f"{tmp_path}/store", message_bytes) == repetitions
 
 
 def test_what_has_no_effect_is_unsupported_with_the_reason(runner, environment):

@@ -206,7 +206,7 @@ def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(
     for verb in ("check", "plan", "run"):
         done = answer_here(verb, "mine.yaml")
         assert done.returncode == 2, verb
-        assert "none of its trials names anything there" in done.stderr and "package.module:Class" in done.stderr
+        assert "no trial uses anything in it" in done.stderr and "package.module:Class" in done.stderr
     (tmp_path / "ours.yaml").write_text(f"name: ours\n{grid}")
     assert load_sweep(str(tmp_path / "ours.yaml")).trials
     (tmp_path / "mine.py").write_text(lm("vocab_size"))

@@ -108,6 +108,19 @@ def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None
     assert headline_of(answers_of(attempts.store.location)[0])[0].endswith("fp32: cannot tell")
 
 
+def test_the_least_memory_from_a_size_on_is_not_called_faster(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for checkpointing, peaks in {"none": (2, 4, 8), "block": (3, 3, 5), "nested": (4, 4.5, 7)}.items():
+        for length, peak in zip((128, 256, 512), peaks, strict=True):
+            trial = config(device="cuda", context_length=length, checkpointing=checkpointing)
+            samples_of_peak = {"step.peak_allocated": (peak * 1e9,) * 3}
+            attempts.ok(trial, samples_of_peak, workload="memory", units={"step.peak_allocated": "B"})
+    [found] = answers_of(attempts.store.location)
+    headline, details = headline_of(found)
+    assert headline.startswith("Peak memory: checkpointing block is the smallest of 3 from context_length 256 on: ")
+    assert "Below that, it is not smaller." in details
+
+
 def test_the_question_of_a_sweep_chooses_fields_baseline_and_conditions(tmp_path: Path) -> None:
     location = grid(tmp_path, {"fp32": [12, 24], "tf32": [11, 22], "bf16": [10, 20]})
     asked = Asked(ask="Is bf16 worth it?", compare=("precision",), baseline={"precision": "tf32"},

@@ -69,8 +69,8 @@ def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class RotaryEmbedding(nn.Module):
-    """Rotate each even/odd pair of a query or key by an angle proportional to its position (RoFormer). All layers share
-    one instance, so that its tables are in memory once. The tables are at least float32."""
+    """Rotates each even/odd pair of a query or key by an angle that grows with its position (RoFormer). All layers
+    share one instance, so that its tables are in memory once. The tables are at least float32."""
 
     cos: Tensor
     """(tokens, d_head / 2)."""
@@ -97,7 +97,7 @@ class RotaryEmbedding(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU, W2(silu(W1 x) · W3 x), or as in GPT-2 W2 gelu(W1 x), with the tanh approximation of GELU."""
+    """SwiGLU, W2(silu(W1 x) · W3 x), or, as in GPT-2, W2 gelu(W1 x) with GELU's tanh approximation."""
 
     def __init__(self, size: ModelSize, **factory: Unpack[Factory]) -> None:
         super().__init__()
@@ -118,11 +118,11 @@ class FeedForward(nn.Module):
 class Experts(nn.Module):
     """A mixture of experts: each token is processed by a few of the feed-forward layers.
 
-    Experts choose tokens (Zhou et al. 2022): each takes the tokens that score highest for it, equally many. All
-    shapes are static and no step waits for the host: the time is that of perfectly balanced routing.
+    Here experts choose tokens (Zhou et al. 2022): each takes those with the highest scores for it, all equally many. So
+    all shapes are static, no step waits for the host, and the time is that of perfectly balanced routing.
     """
 
-    def __init__(self, size: ModelSize, *, device: torch.device | str, dtype: torch.dtype) -> None:
+    def __init__(self, size: ModelSize, *, device: Device, dtype: torch.dtype) -> None:
         super().__init__()
         assert size.num_experts is not None, "the size has experts"
         self.active = size.active_experts or 1

@@ -146,7 +146,7 @@ def _alone(config: TrialConfig) -> ShapeGrowth:
 def _recorded(config: TrialConfig, shapes: Sequence[Shape]) -> ShapeGrowth:
     found = shape_growth({one: _allocations(config, one) for one in shapes}, block_of(config))
     if found is None:
-        raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+        raise UnpredictableError("what its step allocates does not simply grow with the batch")
     return found
 
 

@@ -35,13 +35,16 @@ class Here(NamedTuple):
 
 @cache
 def conditions() -> list[str]:
-    """Return the fields of a trial that reports state."""
+    """Return the fields of a trial that published tables state."""
     return [name for name in published() if name in CONFIG_FIELDS]
 
 
-@lru_cache(1)  # of the parts of a table
+@lru_cache(1)  # the tables and parts of a report ask for the pairs of the same results
 def pairs_of(results: Results) -> pd.DataFrame:
-    """Return the pairs of these results with published numbers; the index is the place of the number."""
+    """Return our results, each paired with a published number; the index is the number's row in `published()`.
+
+    The columns are those of `lmsweep.paired`.
+    """
     nothing = pd.DataFrame(
         columns=["device_name", "device", "device_there", "source"], index=pd.Index([], name="number")
     )
@@ -52,15 +55,19 @@ def pairs_of(results: Results) -> pd.DataFrame:
         pairs = lmsweep.paired(results.attempts, PUBLISHED, results.everything).frame
     except RequestError:  # none of these results has a counterpart
         return nothing
+    # The shipped store has, beside each published value, its row in `published()`.
     stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
-    place = stored.set_index(["sweep", "attempt_id", "phase", "metric"])["number"]
+    number_of = stored.set_index(["sweep", "attempt_id", "phase", "metric"])["number"]
     keys = pd.MultiIndex.from_frame(pairs[["source", "attempt_id_there", "stored_there", "metric_there"]])
-    pairs = pairs.set_index(pd.Index(place.reindex(keys).to_numpy(), name="number"))
+    pairs = pairs.set_index(pd.Index(number_of.reindex(keys).to_numpy(), name="number"))
     return pairs[pairs.index.notna()]
 
 
 def stated() -> list[str]:
-    """Conditions that a result and a published number share, where both have them, besides the precision."""
+    """Return conditions in which our result and a published number must agree where both state them.
+
+    The precision is matched separately, and how many steps were measured need not agree.
+    """
     return [name for name in conditions() if name not in ("precision", "measure_steps")]
 
 
@@ -75,7 +82,7 @@ class TableResults:
         pairs = pairs[pairs.index.isin(report.index)]
         if rows["device"].nunique() > 1:  # its columns, or its rows, are devices
             pairs = pairs[pairs["device"].eq(pairs["device_there"])]
-        # Of several devices, the one that has most of the table.
+        # If several devices have results, those of the one with most cells of the table are taken.
         cells = pairs[pairs.index.isin(rows.index)].groupby("device_name").size()
         pairs = pairs.assign(cells=-pairs["device_name"].map(cells).fillna(0)).sort_values("cells", kind="stable")
         self.pairs = pairs[~pairs.index.duplicated()]
@@ -83,10 +90,13 @@ class TableResults:
         """The published numbers of the pairs."""
 
     def beside(self, row: pd.Series, *, metric: str = "time", **other: Any) -> pd.Series | None:
-        """Return our result that stands beside a time or peak of the same run, or of one with other conditions."""
+        """Return our result beside the published number of this metric of the row's run; None if there is none.
+
+        other: conditions that replace those of the row. A condition that either side does not state agrees with any.
+        """
         same = (self._numbers["metric"] == metric).to_numpy(copy=True)
         if (of_table := same & self._numbers.index.isin(self.rows.index)).any():
-            same = of_table  # a number of another table may state less
+            same = of_table  # numbers of another table may leave conditions open, and so agree with too much
         wanted = {name: other.get(name, row[name]) for name in ("phase", "precision", *stated())}
         for name, value in wanted.items():
             if not is_null(value):

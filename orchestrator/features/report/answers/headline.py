@@ -1,7 +1,7 @@
 """The headline of an answer, in words that rest on verdicts: faster, slower, no difference, or cannot tell."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,13 +15,15 @@ from lmsweep.orchestrator.features.report.answers.question import BASELINE, Opti
 from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer, cells_of_pair
 from lmsweep.trials.results.metrics import PADDING
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.median_interval import Floats
 
 MOST_PLACES = 4
 """If two options have at most as many cells, each has a line below the headline."""
 
 
 class Lead(NamedTuple):
-    """The option that the headline names: that with the largest certain gain, else the best in most conditions."""
+    """The option that the headline names: the one with the largest certain gain, or, if none is certain, the best in
+    most conditions."""
 
     words: str
     claim: Claim
@@ -36,6 +38,7 @@ def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
         return found.refused
     names, lead = options_of(found), lead_of(found)
     details = [*lead.details]
+    # The baseline is the first option of a question.
     baseline, *others = (one for one in found.question.options if one.name in {found.baseline, *names})
     if baseline.name == BASELINE:
         plain = baseline.values.items()
@@ -88,34 +91,44 @@ def _of_two(found: Answer, name: str) -> Lead:
 
 
 def _of_many(found: Answer, names: Sequence[str]) -> Lead:
-    claims = {name: found.claim(name) for name in names}
-    ahead = {name: claim.ahead for name, claim in claims.items()} | {found.baseline: 1.0}
-    wins = _wins(found)
-    winner = max(ahead, key=lambda name: ahead[name])
-    if winner == found.baseline:  # no gain is certain: the option that is best in most conditions is named
-        winner = max(ahead, key=lambda name: (wins[name], ahead[name]))
-    most, count = ("fastest" if found.timed else "smallest"), len(names) + 1
-    second = max((name for name in ahead if name != winner), key=lambda name: ahead[name])
-    rival = _between(found, second, winner) if claims.keys() >= {winner, second} else None
-    if rival and rival.verdict == "worse":  # against the baseline wall time decides; between these two it cannot tell
-        winner, second = second, winner
+    claims, wins, count = {name: found.claim(name) for name in names}, _wins(found), len(names) + 1
+    winner, second, is_first_surely = _first_two(found, claims, wins)
     if winner == found.baseline:
         lead = _of_two(found, second)
-        return lead._replace(words=f"None of {count} is surely better than {winner}; next, {lead.words}", details=())
+        return lead._replace(words=f"None of {count} is surely better than {winner}. Next: {lead.words}", details=())
     claim = claims[winner]
+    most, better = ("fastest", "faster") if found.timed else ("smallest", "smaller")
     if start := _threshold(found, winner):
         said = f"{winner} is the {most} of {count} from {start.field} {start.least} on: {words(start.claim, 'gain')}"
-        return Lead(f"{said} at {start.most}", start.claim, ["Below that, it is not faster."], start.place)
+        return Lead(f"{said} at {start.most}", start.claim, [f"Below that, it is not {better}."], start.place)
     if claim.verdict != "better":
-        better = "faster" if found.timed else "smaller"
         said = f"None of {count} is surely {better} than {found.baseline}; {winner} comes first"
         return Lead(said, claim, [_sentence(count_words(claim))])
-    surely = second == found.baseline or (rival is not None and rival.verdict in ("better", "worse"))
-    place = f"is the {most} of {count}" if surely and not claim.is_hidden else f"leads {count}"
+    place = f"is the {most} of {count}" if is_first_surely and not claim.is_hidden else f"leads {count}"
     measured = int(found.of(winner)["gain"].notna().sum())
     details = [f"It is first in {wins[winner]} of {measured} conditions."] if wins[winner] < measured else []
-    details = details if surely else [f"{second} may be as good."]
+    details = details if is_first_surely else [f"{second} may be as good."]
     return Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
+
+
+def _first_two(found: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> tuple[str, str, bool]:
+    """Return the first and the second of the options and the baseline, and whether the order of these two is sure.
+
+    They are ranked by the certain part of their gain over the baseline. The claims say whether that of the baseline's
+    place is sure.
+    """
+    certain = {name: claim.ahead for name, claim in claims.items()} | {found.baseline: 1.0}
+    winner = max(certain, key=lambda name: certain[name])
+    if winner == found.baseline:  # no gain is certain: the option that is best in most conditions is named
+        winner = max(certain, key=lambda name: (wins[name], certain[name]))
+    second = max((name for name in certain if name != winner), key=lambda name: certain[name])
+    if found.baseline in (winner, second):
+        return winner, second, True
+    direct = _between(found, second, winner)
+    if direct and direct.verdict == "worse":
+        # Against the baseline wall time decides. It cannot tell these two apart, but compared directly they differ.
+        winner, second = second, winner
+    return winner, second, direct is not None and direct.verdict in ("better", "worse")
 
 
 def _wins(found: Answer) -> Counter[str]:
@@ -123,9 +136,15 @@ def _wins(found: Answer) -> Counter[str]:
     wins: Counter[str] = Counter()
     known = found.cells[found.cells["gain"].notna()]
     for _, rows in known.groupby([labels(known[name]) for name in found.keys] or (lambda _: 0)):
-        lead = np.log(rows["gain"].to_numpy(float)) * (1 if found.timed else -1)
+        lead = _leads(found, rows)
         wins[str(rows[OPTION].iloc[int(lead.argmax())]) if lead.max() > 0 else found.baseline] += 1
     return wins
+
+
+def _leads(found: Answer, cells: pd.DataFrame) -> Floats:
+    """Return by how much each cell is better than the baseline, as a logarithm; below 0 it is worse."""
+    gains: Floats = np.log(cells["gain"].to_numpy(float))
+    return gains if found.timed else -gains
 
 
 def _between(found: Answer, one: str, other: str) -> Claim | None:
@@ -138,7 +157,7 @@ def _between(found: Answer, one: str, other: str) -> Claim | None:
 
 
 class _Start(NamedTuple):
-    """The smallest value of a field from which an option is better, and its claim at the largest value."""
+    """Where an option begins to be better: the smallest such value of a field; and its claim at the largest value."""
 
     field: str
     least: str
@@ -151,7 +170,8 @@ class _Start(NamedTuple):
 
 
 def _threshold(found: Answer, option: str) -> _Start | None:
-    """Return the smallest value of a field from which the option is always better, if below it the option is worse."""
+    """Return a value of a field such that the option is better everywhere there and above, and worse everywhere below;
+    None if there is none."""
     cells = found.of(option)
     better = cells["verdict"].isin(BETTER).to_numpy()
     for name in [*found.keys, *(["d_model"] if "model" in found.keys else [])]:
@@ -159,7 +179,7 @@ def _threshold(found: Answer, option: str) -> _Start | None:
             continue
         ranks = natural_ranks(cells, name)
         first = ranks[better].min()
-        behind = (cells["gain"] < 1 if found.timed else cells["gain"] > 1).to_numpy()
+        behind = _leads(found, cells) < 0
         if better[ranks >= first].all() and (ranks < first).any() and behind[ranks < first].all():
             start, most = label(cells[name][ranks == first].iloc[0]), cells[name].max()
             claim = found.claim(option, cells[cells[name] == most])

@@ -30,7 +30,8 @@ class Answer:
     question: Question
     cells: pd.DataFrame
     """A row for each cell of each option: the columns of its result, OPTION, KEPT, `gain`, `gain_low`,
-    `gain_high`, and the ResultKey of both results, `one` and `other`."""
+    `gain_high`, and the ResultKey of both results, `one` and `other`. The gain of a time is how many times as fast the
+    option is as the baseline, that of another value how many times as much it needs."""
     keys: list[str]
     """The columns in which cells of one option differ."""
     unit: str
