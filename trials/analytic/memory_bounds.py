@@ -98,7 +98,7 @@ class _Guess:
         self._peaks = np.array([np.nan if one is None else one for one in peaks], dtype=float)
         self._limit = limit
         self._doubt = 2.0
-        """Factor by which a guess may be wrong. Like its changes, chosen by trial: it costs calls, not correctness."""
+        """Factor by which a guess may be wrong. Like its changes, an assumption: it costs calls, not correctness."""
 
     def fits(self, index: int) -> bool | None:
         """Return whether it probably fits; None if that is open."""

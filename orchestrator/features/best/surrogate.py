@@ -23,8 +23,8 @@ from lmsweep.trials.statistics.median_interval import Floats
 Indices = NDArray[np.int64]
 
 LENGTH_SCALE = 3.0
-"""Doublings of a number, such as the batch size, at which the correlation of its effects falls to 1/e. Chosen
-by trial, like the priors below."""
+"""Doublings of a number, such as the batch size, at which the correlation of its effects falls to 1/e. An
+assumption, like the priors below."""
 
 OFFSET_DEVIATION = 2.0
 """Standard deviation of the offset that all cells share: the error of the prior mean. It is a factor of 7, so that
@@ -34,7 +34,7 @@ measurements decide."""
 class LogPrior(NamedTuple):
     """A normal prior of the logarithm of a standard deviation.
 
-    The three below are chosen by trial. docs/validation.md has how often searches with them are right: after a
+    The three below are assumptions. docs/validation.md has how often searches with them are right: after a
     change, run `python -m benchmarks.best_reliability` again.
     """
 
