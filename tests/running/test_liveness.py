@@ -22,6 +22,7 @@ from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
+from lmsweep.trials.results.record import Record
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import TINY, planned
 
