@@ -22,6 +22,7 @@ from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
+from lmsweep.trials.spec.quantities import ms
 from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.made_up_results import H200
@@ -265,3 +266,20 @@ def test_a_run_says_it_before_its_first_trial(tmp_path: Path) -> None:
     what = What(sweep=str(sweep), code=str(tmp_path))
     found = prepare(make_planned(what, where, How()), began=0.0, address=None)
     assert len(found.advice) == 1 and found.advice[0].startswith("wide computes in float32")
+
+
+def test_a_plan_of_ranks_says_what_each_trial_exposes(tmp_path: Path) -> None:
+    """Parts of 1e-15 ms were printed."""
+    step = "{model: tiny, device: cuda, world_size: 2, ddp: fsdp, tp: 2, num_layers: 2, context_length: 16}"
+    (tmp_path / "ranks.yaml").write_text(
+        f"name: ranks\ngrids:\n  - {{workloads: [ddp], axes: {{seed: [1]}}, fixed: {step}}}\n"
+    )
+    shown = lmsweep_here("plan", tmp_path / "ranks.yaml", "--for", "2xH100")
+    (said,) = (line for line in shown.splitlines() if ": exposed " in line)
+    assert "gathers and sums of divided layers" in said and "GPUs up to 8192 bring at least 80% of the rate" in said
+    assert "e-" not in said
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(1.3294, "1,329"), (0.0612, "61.2"), (0.00064, "0.64")])
+def test_milliseconds_have_three_digits_and_no_exponent(seconds: float, words: str) -> None:
+    assert ms(seconds) == words

@@ -34,8 +34,8 @@ from lmsweep.trials.results.outcome import Flag
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10
 """Isolated all-reduces that are timed, after ALL_REDUCE_WARMUP untimed ones."""
-TRACED_STEPS = {True: 3, False: 1}
-"""On a GPU, whose work is judged by these steps, and elsewhere."""
+TRACED_STEPS = 3
+"""Steps of GPUs from which device time is taken; elsewhere one is traced."""
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
@@ -89,7 +89,7 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
             team.all(TimedRank.advance)
             team.all(TimedRank.step)
         memory = team.all(TimedRank.memory)
-        steps = [team.all(trace_communication) for _ in range(TRACED_STEPS[config.device_type == "cuda"])]
+        steps = [team.all(trace_communication) for _ in range(TRACED_STEPS if config.device_type == "cuda" else 1)]
         merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
         reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
 

@@ -1,5 +1,6 @@
 """Tensor parallelism: what a rank computes, sends and holds, with gloo."""
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -191,3 +192,11 @@ def test_a_rank_has_its_part_of_the_vocabulary_the_residual_stream_and_each_laye
         }.items():
             assert [adapted[name] for name in adapted if name.startswith(f"{layer}.")] == shapes, "W, A, B"
     assert all(found[name]["error"] < 1e-4 for name in found if name != "in 16 bits")
+
+
+def test_fully_shard_does_not_warn_of_logits_that_are_views():
+    """PyTorch 2.13 did, fifteen times in one plan. The loss does not change logits in place."""
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        step_operators(replace(DIVIDED, ddp="fsdp", device="cuda", seed=7))
+    assert [str(one.message) for one in given if "view tensor" in str(one.message)] == []
