@@ -36,6 +36,7 @@ from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.words import NAMED_TRAINERS
 from tests.support.published_numbers import public_benchmarks
 
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses",
@@ -56,6 +57,11 @@ UPDATES = ("seed4",)
 same at all contexts, grows with the weights as AdamW's bytes do, and its profile of that code shows AdamW."""
 COMPILED = {"torch.compile nightly": 14, "bf16 autocast + compile": 12}
 """Framework of a row -> sequences in a batch."""
+TRAINERS = {name: name for name in NAMED_TRAINERS} | {"torchao": "torchtitan"}
+TRAINERS |= dict.fromkeys(("Megatron-Bridge", "Megatron-LM", "SimuMax", "vTrain"), "Megatron")
+"""Source -> the trainer that ran its steps."""
+MODEL_NAME = re.compile(r"(?:\d+ x )?((?:(?:Llama|Megatron|GPT) (?:[\d.]+ )?)?[^\s,]+)")
+"""How the words of a cell begin."""
 PARTS = {
     "forward": ("forward",),
     "forward_backward": ("forward", "backward"),
@@ -78,7 +84,9 @@ class Cell:
 
     @property
     def residual(self) -> Residual:
-        return Residual(self.level, self.source, self.device, round(log(self.published / self.predicted), 4), self.kind)
+        ratio, name = round(log(self.published / self.predicted), 4), MODEL_NAME.match(self.what)
+        trainer, model = TRAINERS.get(self.source, ""), name[1] if name else ""
+        return Residual(self.level, self.source, self.device, ratio, self.kind, trainer, model if trainer else "")
 
 
 def own_cells(every: int) -> Iterator[Cell]:

@@ -9,6 +9,7 @@ from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.spec.words import NAMED_TRAINERS
 
 TABLE_FORMATS = ("text", "markdown", "latex", "typst", "csv", "html", "json")
 """Those of `lmsweep.analysis.tables.render`, which imports pandas."""
@@ -38,11 +39,25 @@ def one_of(*words: str) -> Callable[[CallbackParam, Text], Text]:
     return checked(check)
 
 
+def check_trainer(name: str) -> None:
+    """Raise RequestError for a trainer without an interval of its own."""
+    if name not in NAMED_TRAINERS:
+        raise RequestError(f"--trainer {name}: too few public steps of it are known{choices(name, NAMED_TRAINERS)}")
+
+
 StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
 Format = Annotated[
     str, Option(callback=one_of(*TABLE_FORMATS), help=f"{', '.join(TABLE_FORMATS[:-1])} or {TABLE_FORMATS[-1]}.")
 ]
 JsonFormat = Annotated[str, Option(callback=one_of("text", "json"), help="text or json.")]
+NamedTrainer = Annotated[
+    Text,
+    Option(
+        "--trainer",
+        callback=checked(lambda name, _: check_trainer(name)),
+        help=f"Whose steps to predict beside lmsweep's own: {', '.join(NAMED_TRAINERS)}.",
+    ),
+]
 Prices = Annotated[
     Texts,
     Option(

@@ -75,9 +75,11 @@ class PlanEstimate:
     """Seconds after which a run ends, whatever was estimated; None if nothing limits it."""
 
 
-def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[PlanEstimate, StepEstimates]:
+def estimate_planned(
+    planned: Planned, prices: Sequence[Price] = (), trainer: str | None = None
+) -> tuple[PlanEstimate, StepEstimates]:
     """Estimate a plan, and the steps of its trials. Raises RequestError as `estimate_plan` does."""
-    steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, prices=prices)
+    steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, trainer=trainer)
     estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
     estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
     if (until := planned.until(now := time.monotonic())) is not None:

@@ -1,6 +1,6 @@
 """Predicts the step of each trial on a GPU from its operators: of one process, or of a rank among others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
@@ -12,10 +12,8 @@ from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_pre
 from lmsweep.orchestrator.predicting.varied_times import varied_times
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.memory_prediction import subject_of
-from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.analytic.rates.operators import Operators
-from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, saved_in_16_bits
 from lmsweep.trials.results.environment import is_absent
@@ -30,18 +28,6 @@ STEPS = frozenset(("timing", "memory", "profile", "attention", "ddp"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleet:
-    """Estimates for a step of several ranks."""
-
-    tokens_per_second: float
-    """Tokens per second of all ranks."""
-    dollars: float | None
-    """Dollars per billion tokens; None without a price."""
-    worth: int | None
-    """Largest number of ranks at which doubling still gains 60 %; None if that holds up to MOST_RANKS."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class StepEstimate:
     """The predicted step of one process or one rank."""
 
@@ -53,12 +39,13 @@ class StepEstimate:
     between: tuple[float, float]
     """The 95 % interval, from the residuals of measured steps."""
     others: Sure
-    """As other trainers run it, from the residuals of public stacks."""
+    """As other trainers run it, or the one named, from the residuals of public stacks."""
     source: str
     """Where the rates come from, in words for a user."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Part of the step -> the seconds that communication adds to it."""
-    fleet: Fleet | None = None
+    among: tuple[Operators, OperatorRates] | None = None
+    """Operators of a rank, and their rates; None of a single process."""
     quantiles: tuple[float, float] | None = None
     """Median and 99th percentile of steps whose batches differ; `seconds` is their mean."""
     planning: float = 0.0
@@ -88,11 +75,6 @@ class StepEstimate:
         return sum(self.parts.values())
 
 
-MOST_RANKS = 4096
-"""Largest number of ranks for which the gain of doubling is computed."""
-WORTH = 0.8
-"""Share of the first ranks' rate that added ranks must bring, each."""
-
 Estimated = StepEstimate | Refusal
 
 
@@ -105,14 +87,15 @@ class StepEstimates:
         *,
         store: Store | None = None,
         network: Network | None = None,
-        prices: Sequence[Price] = (),
+        trainer: str | None = None,
     ) -> None:
-        """store: what it has measured of a GPU replaces what ships. network: between nodes."""
+        """store: what it has measured of a GPU replaces what ships. network: between nodes. trainer: whose steps
+        `StepEstimate.others` are; None: those of all public ones."""
         self._own_attentions = OwnAttentions(store)
         self._rates = DeviceRates(store)
         self._predictions = predictions
         self._network = network
-        self._prices = prices
+        self._trainer = trainer
         self._known: dict[tuple[TrialConfig, str], Estimated | None] = {}
 
     def of(self, planned: PlannedTrial) -> Estimated | None:
@@ -158,18 +141,18 @@ class StepEstimates:
         if config.world_size > 1 and not shipped.connects(config.world_size):
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
         rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
-        step = predicted_step(found, config, shipped, rates, subject_of(planned.trial) or "model")
-        if step.ranks:
-            estimated = self._of_ranks(planned, found, rates, step, step.ranks)
-        else:
-            source = source_of(step.time)
-            if is_reference(config.attention) and not own:
-                source += f"; {config.attention} by PyTorch's operators in it, not measured"
-            estimated = _estimate(step, source)
+        step = predicted_step(found, config, shipped, rates, subject_of(planned.trial) or "model", self._trainer)
+        source = source_of(step.time, is_host_bound=step.ranks.is_host_bound if step.ranks else None)
+        if is_reference(config.attention) and not own:
+            source += f"; {config.attention} by PyTorch's operators in it, not measured"
+        factor, exposed = step.spread.factor, step.ranks.exposed if step.ranks else {}
         casts = PRECISIONS[config.precision].autocast is not None
         saved = saved_in_16_bits(step.time, rates) if casts else {}
         return replace(
-            estimated, beyond_autocast={name: step.spread.factor * seconds for name, seconds in saved.items()}
+            _estimate(step, source),
+            parts={name: factor * seconds for name, seconds in exposed.items()},
+            among=(in_precision(found, config), rates) if step.ranks else None,
+            beyond_autocast={name: factor * seconds for name, seconds in saved.items()},
         )
 
     def _of_batches(self, planned: PlannedTrial, device: Device) -> Estimated:
@@ -178,7 +161,7 @@ class StepEstimates:
         config, found = planned.trial.config, self._predictions.shapes(planned.trial)
         if isinstance(found, Refusal):
             return found
-        steps = varied_times(config, found, self._rates.of(device), config.batches)
+        steps = varied_times(config, found, self._rates.of(device), config.batches, self._trainer)
         return replace(
             _estimate(steps.usual, source_of(steps.usual.time)),
             seconds=steps.mean.seconds,
@@ -187,33 +170,6 @@ class StepEstimates:
             quantiles=steps.quantiles,
             planning=steps.planning if config.batching != "packed" else 0.0,
         )
-
-    def _of_ranks(
-        self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, step: PredictedStep, time: RankTime
-    ) -> StepEstimate:
-        config, factor = planned.trial.config, step.spread.factor
-        tokens = config.batch_size * config.context_length
-        operators = in_precision(operators, config)
-
-        def rate(ranks: int) -> float:
-            """Return the tokens per second of so many ranks."""
-            among = operators if ranks == config.world_size else resized(operators, config, ranks)
-            return ranks // config.tp * tokens / rank_time(among, rates, config).at(factor)
-
-        ranks = least = config.world_size
-        # Double the ranks as long as those added bring enough of what as many bring at first.
-        while ranks <= MOST_RANKS and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
-            ranks *= 2
-        prices = [one.dollars for one in self._prices if one.is_of(planned.environment.device_name, None)]
-        known = rate(config.world_size)
-        fleet = Fleet(
-            tokens_per_second=known,
-            dollars=prices[0] * config.world_size / 3600 / known * 1e9 if prices else None,
-            worth=ranks if ranks <= MOST_RANKS else None,
-        )
-        parts = {name: factor * part for name, part in time.exposed.items()}
-        source = source_of(step.time, is_host_bound=time.is_host_bound)
-        return replace(_estimate(step, source), parts=parts, fleet=fleet)
 
 
 def _estimate(step: PredictedStep, source: str) -> StepEstimate:

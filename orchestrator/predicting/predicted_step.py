@@ -23,7 +23,7 @@ class PredictedStep:
     """Time of a rank with communication; None for a single process."""
     spread: Spread
     others: Spread
-    """As other trainers run it."""
+    """As other trainers run it, or the one named."""
 
     @property
     def elsewhere(self) -> Sure:
@@ -44,11 +44,12 @@ def predicted_step(
     shipped: Rates,
     rates: OperatorRates | None = None,
     subject: Subject = "model",
+    trainer: str | None = None,
 ) -> PredictedStep:
     """Return the step of recorded operators, or a part of it.
 
     rates: those of `shipped`, with the measured time of the user's attention. subject: what the operators are of, as
-    attention alone and a whole model take different factors.
+    attention alone and a whole model take different factors. trainer: the one whose steps `others` are.
     """
     operators, rates = in_precision(operators, config), rates or shipped
     time = step_time(operators, rates)
@@ -57,7 +58,7 @@ def predicted_step(
         time=time,
         ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,
         spread=spread_for(shipped.hardware.device.name, shipped.level(time.product_type), config.world_size, subject),
-        others=spread_of_others(shipped.hardware.device.name, experts),
+        others=spread_of_others(shipped.hardware.device.name, experts, trainer),
     )
 
 

@@ -58,13 +58,17 @@ class VariedTimes:
         return float(np.median(self.times[:, 0])), float(np.quantile(self.times[:, 0], 0.99))
 
 
-def varied_times(config: TrialConfig, known: ShapeOperators, rates: Rates, count: int) -> VariedTimes:
+def varied_times(
+    config: TrialConfig, known: ShapeOperators, rates: Rates, count: int, trainer: str | None = None
+) -> VariedTimes:
     """Return the first `count` steps of a configuration, each as long as its slowest rank's.
 
     known: the operators of some shapes of batches; those of all other shapes follow from them.
     """
     steps = {
-        (rows, width): predicted_step(its, replace(config, batch_size=rows, context_length=width), rates)
+        (rows, width): predicted_step(
+            its, replace(config, batch_size=rows, context_length=width), rates, trainer=trainer
+        )
         for (rows, width), its in known.items()
     }
     usual, world = next(iter(steps.values())), config.world_size

@@ -20,10 +20,12 @@ from lmsweep.trials.analytic.rates.intervals import (
     INTERVAL_DEVIATIONS,
     Residual,
     Spread,
+    covering,
     known_residuals,
     learned,
     others,
     peak_of_others,
+    ran_by,
     spread_for,
     spread_from,
     spread_of_others,
@@ -38,6 +40,7 @@ from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.words import NAMED_TRAINERS
 from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here
 
@@ -187,6 +190,20 @@ def test_the_intervals_of_other_trainers_hold_in_nine_of_ten_cells_of_sources_no
     assert held(distances(peaks), spread_of_peaks()) >= 0.9
     middle, low, high = peak_of_others(10**9)
     assert low < 10**9 < high and low < middle < high
+
+
+def test_the_interval_of_a_named_trainer_holds_in_nine_of_ten_steps_of_models_that_it_was_not_learned_from() -> None:
+    kept, cells = 0, 0
+    for trainer in NAMED_TRAINERS:
+        ran = ran_by(trainer)
+        assert len({one.source for one in ran}) >= 3, f"{trainer} has steps of too few models"
+        for one in ran:
+            rest = covering([other for other in ran if other.source != one.source], one.device)
+            kept += abs(one.log_ratio - log(rest.factor)) <= log(rest.width) * (1 + 1e-9)
+            cells += 1
+    assert kept / cells >= 0.9 and cells >= 160
+    foundry, everyone = spread_of_others("H100 SXM", trainer="LLM-Foundry"), spread_of_others("H100 SXM")
+    assert foundry.width < 1.2 < everyone.width and foundry.factor > everyone.factor
 
 
 @pytest.mark.parametrize(("ranks", "width"), [(1, 1.2), (2, 1.5), (8, 1.75)])

@@ -52,9 +52,17 @@ def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep:
         middle, least, most = one["expected_step_seconds_of_others"]
         assert least < middle < most and most / least > high / low
         assert "H200" in one["expected_step_source"] and one["expected_step_reason"] is None
-    chosen = next(one["trial_id"] for one in trials if one["config"]["compile"] == "none")
-    found = json.loads(lmsweep_here("plan", sweep, "--for", "H200", "--explain", chosen[:8], "--format", "json"))
+    first = next(one for one in trials if one["config"]["compile"] == "none")
+    chosen, everyone = first["trial_id"], first["expected_step_seconds_of_others"]
+    asked = ["plan", sweep, "--for", "H200", "--explain", chosen[:8], "--trainer", "LLM-Foundry"]
+    found = json.loads(lmsweep_here(*asked, "--format", "json"))
     assert found["trial_id"] == chosen
+    middle, low, high = found["expected_step_seconds_of_others"]
+    assert middle > everyone[0] and high / low < everyone[2] / everyone[1]
+    assert "as LLM-Foundry runs it: " in lmsweep_here(*asked)
+    assert "by LLM-Foundry" in lmsweep_here("plan", sweep, "--for", "H200", "--trainer", "LLM-Foundry")
+    wrong = answer_here("plan", sweep, "--trainer", "TRL")
+    assert wrong.returncode == 2 and "--trainer TRL: too few public steps of it are known (one of: " in wrong.stderr
     assert {"blocks.*.attention", "head", "loss", "optimizer"} <= found["parts"].keys()
     parts = sum(sum(by_class.values()) for by_class in found["parts"].values())
     assert parts == pytest.approx(found["device_seconds"])

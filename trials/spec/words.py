@@ -20,6 +20,8 @@ Batching = Literal["padded", "grouped", "packed", "token_budget"]
 Gather = Literal["fp32", "bf16"]  # type of the weights that sharding gathers
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Profiler = Literal["torch", "nsys"]
+NAMED_TRAINERS = ("LLM-Foundry", "Megatron", "fms-fsdp", "nanotron", "prime-rl", "torchtitan")
+"""Those with public steps of three models or more, from which their own interval is learned."""
 Auto = Literal["auto"]
 """The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
 

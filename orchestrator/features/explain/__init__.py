@@ -56,10 +56,17 @@ def with_explain(verb: Callable[..., None]) -> Callable[..., None]:
 
 @takes_request(
     "sweep store grids overrides address cluster_file retry fresh predict on price explain code trusted shard nodes "
-    "network format"
+    "network trainer format"
 )
 def _show_step(
-    what: What, where: Where, how: How, explain: str = "", on: Texts = [], price: Texts = [], format: str = "text"
+    what: What,
+    where: Where,
+    how: How,
+    explain: str = "",
+    on: Texts = [],
+    price: Texts = [],
+    trainer: Text = None,
+    format: str = "text",
 ) -> None:
     from lmsweep.orchestrator.api import make_planned
     from lmsweep.orchestrator.cluster.nodes import Refusal
@@ -71,14 +78,14 @@ def _show_step(
 
     planned = make_planned(what, with_device(where, what.sweep, on), how, prices=parse_prices(price))
     one = chosen(planned.plan, explain)
-    _, steps = estimate_planned(planned)
+    _, steps = estimate_planned(planned, trainer=trainer)
     estimate = steps.estimate(one)
     if isinstance(estimate, Refusal):
         raise RequestError(f"--explain {explain}: its step is not predicted: {estimate.reason}")
     if format == "json":
         say_data(json_of(step_output(one, estimate)))
     else:
-        show_parts([step_listing(one, estimate)])
+        show_parts([step_listing(one, estimate, trainer)])
 
 
 def _show_causes(**given: Any) -> None:

@@ -83,8 +83,9 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
     )  # fmt: skip
 
 
-def step_listing(planned: PlannedTrial, estimate: StepEstimate) -> Listing:
-    """Return one trial's predicted step as a table: a row for each part of the model, a column for each class."""
+def step_listing(planned: PlannedTrial, estimate: StepEstimate, trainer: str | None = None) -> Listing:
+    """Return one trial's predicted step as a table: a row for each part of the model, a column for each class. trainer:
+    whose steps `others` of the estimate are; None: those of all public ones."""
     parts = explained(estimate.time)
     classes = list(estimate.time.by(lambda one: one.kind))
     rows = [
@@ -101,11 +102,12 @@ def step_listing(planned: PlannedTrial, estimate: StepEstimate) -> Listing:
         keys=["part"],
         units=dict.fromkeys([*classes, "device time"], "s"),
         together=(*classes, "device time"),
-        notes=_notes(estimate),
+        notes=_notes(estimate, trainer),
     )
 
 
-def _notes(estimate: StepEstimate) -> list[str]:
+def _notes(estimate: StepEstimate, trainer: str | None) -> list[str]:
+    runs = f"as {trainer} runs it" if trainer else "as other trainers run it"
     time, launches = estimate.time, Counter[str]()
     for one in time.parts:
         launches[one.operator.phase] += one.operator.count
@@ -116,8 +118,9 @@ def _notes(estimate: StepEstimate) -> list[str]:
         f"host: {ms(time.launching)} ms for {launches.total()} launches ({phases}); {bound}",
         f"host: {time.host_source}",
         f"steps that were measured took {estimate.factor:.2f} times as long as the sum of their operators",
-        "as other trainers run it: {} ms ({} to {}), learned from public stacks; the first interval is of "
-        "lmsweep's own loop".format(*map(ms, estimate.others)),
+        "{}: {} ms ({} to {}), learned from public steps; the first interval is of lmsweep's own loop".format(
+            runs, *map(ms, estimate.others)
+        ),
         *(f"exposed, {name}: {ms(part)} ms" for name, part in estimate.parts.items() if part >= 1e-6),
         *(f"{kind}: {source}" for kind, source in time.sources.items()),
     ]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import JsonFormat, Prices
+from lmsweep.orchestrator.commands.options import JsonFormat, NamedTrainer, Prices
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
@@ -34,6 +34,7 @@ def fits(
     ] = None,
     tokens: Annotated[Text, Option("--tokens", help="300M, 1B: hours and dollars for so many tokens.")] = None,
     price: Prices = [],
+    trainer: NamedTrainer = None,
     settings: Annotated[
         Texts, Option("--set", help="FIELD=VALUE of the trial: precision=bf16, adapter_args.rank=64; repeatable.")
     ] = [],
@@ -64,6 +65,7 @@ def fits(
         lengths=lengths,
         tokens=tokens,
         prices=price,
+        trainer=trainer,
         settings=settings,
         store=store,
         code=code,
@@ -80,6 +82,7 @@ def fits(
         model=request.model,
         context=request.context_meant(),
         tokens=request.tokens_meant(),
+        trainer=request.trainer,
         assumed=request.assumed(),
         fits=find_fits(request),
     )

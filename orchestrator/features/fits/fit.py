@@ -34,7 +34,7 @@ class Fit:
     """95 % interval, as lmsweep's own loop trains."""
     tokens_per_second_of_others: float | None = None
     tokens_per_second_of_others_between: tuple[float, float] | None = None
-    """95 % interval, as other trainers do."""
+    """95 % interval, as other trainers do, or the one named."""
     hours: float | None = None
     """Of the tokens asked for, as lmsweep's own loop trains."""
     hours_between: tuple[float, float] | None = None
@@ -79,6 +79,8 @@ class FitsOutput:
     model: str
     context: int
     tokens: float | None
+    trainer: str | None = None
+    """Whose rates are those `of_others`; None: of all public ones."""
     assumed: Annotated[list[str], Field(description="What the prediction assumes, in sentences.")]
     fits: list[Fit]
     """The best first."""

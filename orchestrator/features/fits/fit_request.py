@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import lmsweep
 from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, Layout, layout_of
+from lmsweep.orchestrator.commands.options import check_trainer
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, counted, devices_meant
 from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
@@ -66,6 +67,8 @@ class FitRequest:
     """Token counts of documents, as in the field `lengths`; None: `context` in each."""
     tokens: str | None = None
     prices: Sequence[str] = ()
+    trainer: str | None = None
+    """One of NAMED_TRAINERS; None: the second interval is of all public trainers."""
     settings: Sequence[str] = ()
     """Other fields of the trial, as `FIELD=VALUE`."""
     store: str = "results"
@@ -207,6 +210,8 @@ class FitRequest:
                 raise RequestError(f"--gpus {count}: it must be at least 1")
         if not self.devices:
             raise RequestError("--for names no GPU; write --for H100,H200")
+        if self.trainer:
+            check_trainer(self.trainer)
         if self.lengths and max(self.gpus) > 1:
             raise RequestError(
                 f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"

@@ -13,11 +13,9 @@ from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.quantities import gib
 
 RATE, OTHERS = "tokens/s", "others' tokens/s"
-"""Columns: as lmsweep's own loop trains, and as other trainers do."""
-COLUMNS = (
-    "In brackets: 95 % intervals. tokens/s, hours and dollars: of lmsweep's own training loop; others' tokens/s: of "
-    "PyTorch's public trainers, whose interval is wider as they differ.",
-)
+"""Columns: as lmsweep's own loop trains, and as other trainers do, or the one named."""
+COLUMNS = "In brackets: 95 % intervals. tokens/s, hours and dollars: of lmsweep's own training loop; {}: of {}."
+ALL_OTHERS = "PyTorch's public trainers, whose interval is wider as they differ"
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 MOST_SOURCES = 6
 WIDTH = 100
@@ -40,10 +38,15 @@ def fits_listing(answer: FitsOutput) -> Listing:
     columns.append("checkpointing")
     columns += ["what would fit"] * any(one.remedy or one.reason for one in lines)
     known = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []
+    others = _others(answer)
     sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
     return Listing(
         title=f"{answer.model} with {answer.context:,} tokens of context, as predicted{_precisions(lines)}",
-        frame=pd.DataFrame([[_cells(one)[name] for name in columns] for one in lines], columns=columns, dtype=object),
+        frame=pd.DataFrame(
+            [[_cells(one)[name] for name in columns] for one in lines],
+            columns=[others if name == OTHERS else name for name in columns],
+            dtype=object,
+        ),
         keys=columns[: columns.index("fits")],
         units={},
         tones=TONES,
@@ -51,13 +54,18 @@ def fits_listing(answer: FitsOutput) -> Listing:
             *_lasting(lines),
             *_spending(answer),
             *unpriced(answer),
-            *COLUMNS,
+            COLUMNS.format(others, f"{answer.trainer}'s public steps" if answer.trainer else ALL_OTHERS),
             *unknown,
             *answer.assumed,
             *known,
             *list(sources)[:MOST_SOURCES],
         ],
     )
+
+
+def _others(answer: FitsOutput) -> str:
+    """Return the heading of OTHERS."""
+    return f"{answer.trainer}'s tokens/s" if answer.trainer else OTHERS
 
 
 def _precisions(lines: Sequence[Fit]) -> str:
@@ -144,6 +152,7 @@ def fits_page(answer: FitsOutput) -> str:
         lines=list(zip(map(_cells, lines), bars, strict=True)),
         spent=[name for name in ("hours", "dollars") if name in listing.frame],
         notes=listing.notes,
+        others=_others(answer),
         width=WIDTH,
     )
 

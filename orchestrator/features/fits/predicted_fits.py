@@ -47,7 +47,8 @@ def fits(request: FitRequest) -> list[Fit]:
 
     model: a size, `hf:` and a name, folder or JSON file, or your own by reference. devices: names of GPUs. gpus: how
     many of them, `(1, 8)`. methods: full, lora, dora, qlora. tokens: `1B`, for hours and dollars. prices: `H100=2.5`,
-    dollars per hour. settings: other fields of the trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
+    dollars per hour. trainer: `LLM-Foundry`, whose steps the second interval is of. settings: other fields of the
+    trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
     """
     return find_fits(request)
 
@@ -122,7 +123,7 @@ def _fit(
 
     place: of the device among those that were asked about. tokens: to train on. price: dollars an hour of one GPU.
     """
-    config, datasheet = candidate.config, device.datasheet
+    config, datasheet, trainer = candidate.config, device.datasheet, request.trainer
     reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     largest = answer.largest[place] if answer.largest else None
     fit = Fit(
@@ -146,11 +147,17 @@ def _fit(
         return replace(fit, reason=answer.untimed)
     if config.varies:
         return _with_varied_times(
-            replace(fit, beyond=answer.beyond[place]), config, answer, rates.of(datasheet), price, tokens
+            replace(fit, beyond=answer.beyond[place]),
+            config,
+            answer,
+            rates.of(datasheet),
+            price,
+            tokens,
+            trainer,
         )
     layout = request.layout(device, candidate.gpus)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
-    step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network))
+    step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network), trainer=trainer)
     (middle, low, high), others = step.sure, step.elsewhere
     step_tokens = fit.batch * config.context_length * candidate.gpus
     spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in (middle, low, high)])
@@ -166,13 +173,19 @@ def _fit(
 
 
 def _with_varied_times(
-    fit: Fit, config: TrialConfig, answer: Answer, rates: Rates, price: float | None, tokens: float | None
+    fit: Fit,
+    config: TrialConfig,
+    answer: Answer,
+    rates: Rates,
+    price: float | None,
+    tokens: float | None,
+    trainer: str | None,
 ) -> Fit:
     """Return the fit with the rates of real tokens in batches that differ."""
     size = "batch_tokens" if config.batching == "token_budget" else "batch_size"
     sized = replace(config, **{size: fit.batch})  # type: ignore[arg-type]
     known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
-    steps = varied_times(sized, known, rates, SOME_BATCHES)
+    steps = varied_times(sized, known, rates, SOME_BATCHES, trainer)
     (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
     return replace(
         fit,

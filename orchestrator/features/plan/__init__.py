@@ -2,6 +2,7 @@
 
 plan_text.py     a plan as text
 plan_output.py   a plan for programs
+fleet.py         what the ranks of a trial do together, and how many GPUs are worth their price
 """
 
 import shlex
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.commands.options import JsonFormat, Prices
+from lmsweep.orchestrator.commands.options import JsonFormat, NamedTrainer, Prices
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import How, Texts, What, Where, command_on, takes_request, with_device
 from lmsweep.orchestrator.terminal import say, say_data
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @takes_request(
     "sweep store grids overrides address cluster_file retry fresh predict on max_batch max_context price code trusted "
-    "shard nodes network all format"
+    "shard nodes network trainer all format"
 )
 def plan(
     what: What,
@@ -40,6 +41,7 @@ def plan(
     max_batch: Annotated[bool, Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, Option("--max-context", help="Show the longest context that fits.")] = False,
     price: Prices = [],
+    trainer: NamedTrainer = None,
     all: Annotated[bool, Option("--all", help="List all trials of a long plan.")] = False,
     format: JsonFormat = "text",
 ) -> None:
@@ -61,11 +63,11 @@ def plan(
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
 
     planned = make_planned(what, where, how, prices=(prices := parse_prices(price)))
-    estimate, steps = estimate_planned(planned, prices)
+    estimate, steps = estimate_planned(planned, prices, trainer)
     if format == "json":
         from lmsweep.orchestrator.features.plan.plan_output import plan_output
 
-        say_data(json_of(plan_output(planned.plan, estimate, planned.predictions, steps)))
+        say_data(json_of(plan_output(planned.plan, estimate, planned.predictions, steps, prices)))
         return
     if not planned.plan.trials:
         say(f"{planned.plan.sweep}: no trials; this shard is empty")
@@ -74,7 +76,8 @@ def plan(
     from lmsweep.orchestrator.features.plan.plan_text import PlanText
 
     command = partial(command_on, what=what, where=where, how=how)
-    show_parts([PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all)])
+    plan_text = PlanText(planned.plan, estimate, planned.predictions, steps, command, prices, trainer)
+    show_parts([plan_text.listing(all=all)])
     if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(where.address)}" if where.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")

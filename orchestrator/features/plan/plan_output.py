@@ -1,12 +1,14 @@
 """What `plan --format json` prints."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
+from lmsweep.orchestrator.features.plan.fleet import fleet_of
 from lmsweep.orchestrator.planning import plan as planning
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -17,6 +19,7 @@ from lmsweep.orchestrator.predicting.varied_times import padding_of
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import ManySteps
+from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
 from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.spec.config import TrialConfig
@@ -60,7 +63,9 @@ class PlannedTrial(BaseModel):
     expected_step_seconds_quantiles: tuple[float, float] | None = Field(
         None, description="Median and 99th percentile, where batches differ by `lengths`; the mean is above."
     )
-    expected_step_seconds_of_others: Sure | None = Field(None, description="Middle and interval, by public stacks.")
+    expected_step_seconds_of_others: Sure | None = Field(
+        None, description="Middle and interval, by public stacks, or --trainer."
+    )
     expected_exposed_seconds: float | None = None
     expected_step_source: str | None = None
     expected_step_reason: str | None = None
@@ -99,13 +104,14 @@ def plan_output(
     estimate: PlanEstimate,
     predictions: Predictions | None = None,
     steps: StepEstimates | None = None,
+    prices: Sequence[Price] = (),
 ) -> PlanOutput:
     """Return the trials, and time and dollars in total; beside each null is its reason."""
     no_dollars = f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
     no_dollars = "--price was not given" if estimate.dollars is None else no_dollars
     trials = []
     for planned in plan.trials:
-        peak = peak_of(planned, predictions)
+        peak, step = peak_of(planned, predictions), steps.of(planned) if steps else None
         no_peak = f"{between(peak)}, {peak.source}" if isinstance(peak, Bounds) else getattr(peak, "reason", None)
         no_seconds = NO_SECONDS.get(planned.action) or estimate.trials[planned.index].reason
         trials.append(
@@ -120,7 +126,8 @@ def plan_output(
                 **_of_lengths(planned, predictions),
                 **_of_others(planned, peak),
                 **_of_steps(None if no_seconds else estimate.trials[planned.index]),
-                **_of_step(steps.of(planned) if steps else None),
+                **_of_step(step),
+                **_of_fleet(planned, step, prices),
             )
         )  # fmt: skip
     return PlanOutput(
@@ -178,13 +185,19 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
     }
     if known and known.quantiles:
         fields["expected_step_seconds_quantiles"] = known.quantiles
-    if not known or not known.fleet:
-        return fields
-    return fields | {
-        "expected_exposed_parts": known.parts,
-        "expected_tokens_per_second": known.fleet.tokens_per_second,
-        "expected_dollars_per_billion_tokens": known.fleet.dollars,
-        "worth_up_to_gpus": known.fleet.worth,
+    return fields
+
+
+def _of_fleet(planned: planning.PlannedTrial, step: Estimated | None, prices: Sequence[Price]) -> dict[str, Any]:
+    """Return what the ranks of a trial do together; nothing of a single process."""
+    fleet = fleet_of(planned, step, prices) if isinstance(step, StepEstimate) else None
+    if not fleet or not isinstance(step, StepEstimate):
+        return {}
+    return {
+        "expected_exposed_parts": step.parts,
+        "expected_tokens_per_second": fleet.tokens_per_second,
+        "expected_dollars_per_billion_tokens": fleet.dollars,
+        "worth_up_to_gpus": fleet.worth,
     }
 
 

@@ -9,19 +9,21 @@ import pandas as pd
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.cluster.nodes import Refusal
+from lmsweep.orchestrator.features.plan.fleet import MOST_RANKS, WORTH, Fleet, fleet_of
 from lmsweep.orchestrator.features.plan.plan_output import between, peak_of
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.planning.step_estimate import MOST_RANKS, WORTH, Fleet, StepEstimate, StepEstimates
+from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
 from lmsweep.orchestrator.predicting.varied_times import padding_of
 from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import ManySteps
+from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.lengths.recompiling import recompiles
@@ -31,8 +33,8 @@ from lmsweep.trials.spec.quantities import gib, ms
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
-BY_OTHERS = "by other trainers"
-"""The column of a step's time as public stacks run it."""
+BY_OTHERS = "by {}"
+"""The column of a step's time as public stacks run it, or the one named."""
 LENGTHS = ("padding", "recompiles", "out of memory")
 """The columns of trials whose batches differ by their lengths."""
 MOST_REASONS = 3
@@ -49,6 +51,12 @@ class PlanText:
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
     command: Callable[[str], str] = SET_DEVICE
+    prices: Sequence[Price] = ()
+    trainer: str | None = None
+
+    @property
+    def _by_others(self) -> str:
+        return BY_OTHERS.format(self.trainer or "other trainers")
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
@@ -60,7 +68,7 @@ class PlanText:
             keys=[
                 str(name)
                 for name in frame
-                if name not in ("peak memory", *LENGTHS, "step", BY_OTHERS, "time", "action")
+                if name not in ("peak memory", *LENGTHS, "step", self._by_others, "time", "action")
             ],
             units={},
             tones=TONES,
@@ -86,9 +94,9 @@ class PlanText:
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
         together = [
-            _of_ranks(planned, step, step.fleet)
+            _of_ranks(planned, step, fleet)
             for planned, step in zip(trials, steps, strict=False)
-            if isinstance(step, StepEstimate) and step.fleet
+            if isinstance(step, StepEstimate) and (fleet := fleet_of(planned, step, self.prices))
         ]
         advice = dict.fromkeys(one.advice or "" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
@@ -118,7 +126,7 @@ class PlanText:
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
         lengths = LENGTHS if any(one.trial.config.varies for one in trials) else ()
         has_step = self.steps and any(isinstance(self.steps.of(one), StepEstimate) for one in trials)
-        stepping = ["step", BY_OTHERS] if has_step else []
+        stepping = ["step", self._by_others] if has_step else []
         short = short_values([one.trial.config for one in trials])
         rows = []
         for one in trials:

@@ -86,8 +86,11 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     least, most = first["hours_between"]
     assert f"{first['hours']:,.3g} ({least:,.3g} to {most:,.3g})" in said
     assert "\nno price for RTX 4090: --price 'RTX 4090=DOLLARS' an hour\n" in said
-    alone = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--method", "full", "--price", "H100=2.5")
+    alone = answer_here(
+        *asked[:4], "--for", "H100", "--method", "full", "--price", "H100=2.5", "--trainer", "torchtitan"
+    )
     assert "--price without --tokens" in alone.stderr
+    assert "torchtitan's tokens/s" in alone.stdout and "others' tokens/s" not in alone.stdout
 
 
 FAST = Fit(

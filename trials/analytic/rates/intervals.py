@@ -27,6 +27,7 @@ OTHER_GPU = 0.06
 """Standard deviation between GPUs, added if a level has no residual of this chip: as between A100 and H100."""
 OTHERS = frozenset({"others", "ranks", "public", "fp32", "tuned stacks", "sizes assumed"})
 """Levels whose steps other trainers ran: the second interval, of a step as these run it, is learned from them."""
+RAN_BY_OTHERS = OTHERS | {"PCIe", "TP"}
 LEAST_COVERED = 0.9
 """Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
 DATASHEET_DEVIATION = 2.2
@@ -43,6 +44,9 @@ class Residual(NamedTuple):
     """log(measured / predicted)."""
     kind: str = "dense 16 bit"
     """Of the model and its products: fp32, MoE, LoRA."""
+    trainer: str = ""
+    """One of NAMED_TRAINERS, or empty."""
+    model: str = ""
 
 
 class Timed(Protocol):
@@ -176,11 +180,17 @@ def others(experts: bool) -> list[Residual]:
     return [one._replace(level="others") for one in found]
 
 
+def ran_by(trainer: str) -> list[Residual]:
+    """Return the residuals of steps that a trainer ran, as of one level; each model is a source."""
+    found = [one for one in known_residuals() if one.trainer == trainer and one.level in RAN_BY_OTHERS]
+    return [one._replace(level="others", source=f"{one.source}: {one.model}") for one in found]
+
+
 @cache
-def spread_of_others(device_name: str, experts: bool = False) -> Spread:
-    """Return the spread of a step on a GPU as other trainers run it: over its operators, as all spreads are. experts:
-    whether the model is a mixture of experts."""
-    return covering(others(experts), device_name)
+def spread_of_others(device_name: str, experts: bool = False, trainer: str | None = None) -> Spread:
+    """Return the spread of a step on a GPU as other trainers run it, or as the one named does: over its operators, as
+    all spreads are. experts: whether the model is a mixture of experts."""
+    return covering(ran_by(trainer) if trainer else others(experts), device_name)
 
 
 def peak_of_others(peak: int) -> SurePeak:
