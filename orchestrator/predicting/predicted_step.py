@@ -54,11 +54,14 @@ def predicted_step(
     operators, rates = in_precision(operators, config), rates or shipped
     time = step_time(operators, rates)
     experts = config.num_experts is not None or any("experts" in one.module for one in operators)
+    device = shipped.hardware.device.name
+    spread = spread_for(device, shipped.level(time.product_type), config.world_size, subject)
     return PredictedStep(
         time=time,
         ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,
-        spread=spread_for(shipped.hardware.device.name, shipped.level(time.product_type), config.world_size, subject),
-        others=spread_of_others(shipped.hardware.device.name, experts, trainer),
+        spread=spread,
+        # What trainers add to a step is not in attention alone.
+        others=spread if subject == "attention" else spread_of_others(device, experts, trainer),
     )
 
 

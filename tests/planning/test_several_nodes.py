@@ -222,6 +222,8 @@ def test_a_mixture_of_experts_has_the_interval_of_mixtures_as_other_trainers_run
     dense, mixture = (predicted_step((each,), alone, rates_of(H100)).others for each in (one, of_experts))
     by_size = predicted_step((one,), replace(alone, num_experts=8), rates_of(H100)).others
     assert mixture == by_size == spread_of_others("H100 SXM", experts=True) != dense
+    attention = predicted_step((one,), alone, rates_of(H100), subject="attention")
+    assert attention.others == attention.spread != dense
 
 
 def test_a_gpu_is_moved_by_how_it_differs_within_a_source_and_an_unknown_one_is_less_sure() -> None:
