@@ -28,7 +28,7 @@ from benchmarks.score_cells import GROUPS, Cell, cells_in
 from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.analytic.rates.intervals import (
     INTERVAL_DEVIATIONS,
-    OTHERS,
+    RAN_BY_OTHERS,
     RESIDUALS_FILE,
     Residual,
     covering,
@@ -104,8 +104,10 @@ def card(residuals: Sequence[Residual]) -> None:
     peaks = [one._replace(device="") for one in residuals if one.level == "memory"]
     groups: dict[tuple[str, str, str], list[list[Answer | None]]] = defaultdict(list)
     for one, roofline in zip(residuals, rooflines, strict=True):
-        if one.level in OTHERS or one.level in ("PCIe", "TP"):
-            level = {"others": _known(one.device), "PCIe": "ranks", "TP": "ranks"}.get(one.level, one.level)
+        if one.level in RAN_BY_OTHERS:
+            level = {"others": _known(one.device), "run here": "measured", "PCIe": "ranks", "TP": "ranks"}.get(
+                one.level, one.level
+            )
             mine = _answer(one._replace(level=level), residuals)
             among = among_all if "MoE" in one.kind else without
             answers = [mine, _answer(one._replace(level="others"), among, spread_for_level(one.device, level))]

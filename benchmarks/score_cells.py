@@ -46,8 +46,10 @@ PROFILED = ("small", "large")
 PROFILED_CONTEXT = 256
 SLOW_HOST = 2.6
 """Of an unknown host, over the reference: a step that it would decide is left out."""
-UNSEEN = "unseen-steps-measured.csv"
+UNSEEN = "unseen-steps.yaml", "unseen-steps-measured.csv"
 """Steps of one H200 that were predicted before they ran, 2026-11-25: docs/lab has them."""
+TITAN = "steps/torchtitan.yaml", "steps/torchtitan-measured.csv"
+"""Steps of one H200 by torchtitan's own loop (steps/torchtitan_loop.py, 2026-11-28): median wall time."""
 PAIRS = ("h200-x2-ddp", "h200-x2-fsdp", "h200-x2-sharded")
 """Measured steps of two ranks."""
 COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
@@ -57,7 +59,7 @@ UPDATES = ("seed4",)
 same at all contexts, grows with the weights as AdamW's bytes do, and its profile of that code shows AdamW."""
 COMPILED = {"torch.compile nightly": 14, "bf16 autocast + compile": 12}
 """Framework of a row -> sequences in a batch."""
-TRAINERS = {name: name for name in NAMED_TRAINERS} | {"torchao": "torchtitan"}
+TRAINERS = {name: name for name in NAMED_TRAINERS} | {"torchao": "torchtitan", "torchtitan 0.2.2": "torchtitan"}
 TRAINERS |= dict.fromkeys(("Megatron-Bridge", "Megatron-LM", "SimuMax", "vTrain"), "Megatron")
 """Source -> the trainer that ran its steps."""
 MODEL_NAME = re.compile(r"(?:\d+ x )?((?:(?:Llama|Megatron|GPT) (?:[\d.]+ )?)?[^\s,]+)")
@@ -193,20 +195,20 @@ def _least(one: Operator, device: Device) -> float:
     return one.count * (one.stream == "compute") * max(one.flops / peak, one.bytes / device.bytes_per_second)
 
 
-def unseen_cells() -> Iterator[Cell]:
-    """Yield the device time of the steps of one process that were predicted before they ran."""
+def measured_cells(sweep: str, table: str, level: str, source: str) -> Iterator[Cell]:
+    """Yield the steps of one process of a sweep, as a table has them: of a trainer, or the device time of our own."""
     folder = Path(__file__).parent
     use_code(code_folder(str(folder.parent / "examples")))
     configs = {
         trial_id(one.config): one.config
-        for one in load_sweep(str(folder / "unseen-steps.yaml"), code=str(folder.parent / "examples")).trials
+        for one in load_sweep(str(folder / sweep), code=str(folder.parent / "examples")).trials
     }
-    with (folder / UNSEEN).open(newline="") as file:
+    with (folder / table).open(newline="") as file:
         for row in csv.DictReader(file):
             config, device = configs[row["trial_id"]], device_named(row["device"])
             assert device is not None
             time = step_time(in_precision(step_operators(config), config), rates_of(device))
-            yield Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
+            yield Cell(level=level, source=source, device=device.name, what=str(config.model),
                        published=float(row["device_seconds"]), predicted=time.computing)  # fmt: skip
 
 
@@ -370,7 +372,8 @@ GROUPS: dict[str, Callable[[Path, int], Iterator[Cell]]] = {
     "attention": lambda _, __: attention_cells(),
     "pairs": lambda _, __: pair_cells(),
     "tensor-parallel": lambda _, __: tensor_parallel_cells(),
-    "unseen": lambda _, __: unseen_cells(),
+    "unseen": lambda _, __: measured_cells(*UNSEEN, "measured", "unseen-steps"),
+    "torchtitan-steps": lambda _, __: measured_cells(*TITAN, "run here", "torchtitan 0.2.2"),
     "products": lambda folder, _: product_cells(folder),
     "compiled": lambda folder, _: compiled_cells(folder),
     "doubted": lambda folder, _: cells_of_others(folder, DOUBTED),

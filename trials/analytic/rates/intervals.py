@@ -27,7 +27,8 @@ OTHER_GPU = 0.06
 """Standard deviation between GPUs, added if a level has no residual of this chip: as between A100 and H100."""
 OTHERS = frozenset({"others", "ranks", "public", "fp32", "tuned stacks", "sizes assumed"})
 """Levels whose steps other trainers ran: the second interval, of a step as these run it, is learned from them."""
-RAN_BY_OTHERS = OTHERS | {"PCIe", "TP"}
+RAN_BY_OTHERS = OTHERS | {"PCIe", "TP", "run here"}
+"""Levels of a trainer's own interval; steps of its loop that we ran count there alone, and test the interval of all."""
 LEAST_COVERED = 0.9
 """Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
 DATASHEET_DEVIATION = 2.2
