@@ -48,6 +48,7 @@ def said(code: Code, reference: str) -> str:
     return "\n".join(one.found for one in in_clean_process(answer, question, code, 60) if one.kind == "wrong")
 
 
+@pytest.mark.slow
 def test_the_version_in_pyproject_stands_in_for_a_project_that_is_not_installed(code: Code) -> None:
     assert said(code, "cs336_systems.loss:loss") == ""
     Path(code.folder, "pyproject.toml").unlink()

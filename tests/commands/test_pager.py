@@ -46,7 +46,11 @@ def test_a_terminal_that_nobody_sees_gets_the_output_itself() -> None:
     assert b"the pager" not in printed_on_terminal(answers=False)
 
 
-@pytest.mark.parametrize("how", [{"PAGER": ""}, {"TERM": "dumb"}, {"types": b"ls\n"}], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [*(pytest.param(how, marks=pytest.mark.slow) for how in ({"PAGER": ""}, {"TERM": "dumb"})), {"types": b"ls\n"}],
+    ids=str,
+)
 def test_no_pager_where_it_is_not_wanted_or_cannot_work_or_would_swallow_what_was_typed_ahead(how) -> None:
     text = printed_on_terminal(answers=True, **how)
     assert b"the pager" not in text and QUESTION not in text

@@ -176,7 +176,7 @@ def test_what_a_page_has_its_reader_run_succeeds_in_its_order(
             run(step, latest)
 
 
-@pytest.mark.parametrize("page", ["README.md", "own-code.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("own-code.md", marks=pytest.mark.slow)])
 def test_the_commands_about_own_code_read_what_the_commands_before_them_made(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def assert_shown(contents: list[dict[str, Any]], verbs: Sequence[str]) -> None:
             assert done.returncode in (0, 2), done.stderr  # 2: there is nothing to compare
 
 
+@pytest.mark.slow
 @given(ROWS)
 @example(ISSUE)
 @example(ZERO)

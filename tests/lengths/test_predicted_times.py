@@ -56,6 +56,7 @@ def test_documents_of_one_length_take_what_as_many_rows_of_that_length_take(plan
     assert varied["padding"] == 0
 
 
+@pytest.mark.slow
 def test_two_ranks_wait_for_the_longer_batch(plans: Plans) -> None:
     alone, two = plans.trial("2xH100"), plans.trial("2xH100", world_size=2)
     assert two["expected_step_seconds"] > 1.05 * alone["expected_step_seconds"]
@@ -63,6 +64,7 @@ def test_two_ranks_wait_for_the_longer_batch(plans: Plans) -> None:
     assert two["padding"] == alone["padding"] > 0.3
 
 
+@pytest.mark.slow
 def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_take_as_long_as_uncompiled(
     plans: Plans,
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_page_names_the_winner_and_the_padding_of_each_option(store: str) ->
     assert "Padding: batching padded 75 to 75 %, batching packed 2 to 2 %." in " ".join(details)
 
 
+@pytest.mark.slow
 def test_the_page_predicts_the_safe_size_of_the_winner(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for batching, seconds in (("padded", 1e-3), ("packed", 1e-4)):

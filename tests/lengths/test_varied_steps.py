@@ -140,7 +140,14 @@ def test_memory_says_the_peak_of_each_step_and_of_the_run_and_why_a_cpu_has_no_r
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("fields", [{}, {"batching": "packed"}, {"batching": "token_budget", "batch_tokens": 40}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"batching": "packed"},
+        {"batching": "token_budget", "batch_tokens": 40},
+    ],
+)
 def test_compiled_code_is_compiled_again_as_often_as_predicted(fields: dict[str, Any], dynamic: bool) -> None:
     reset_compiler()
     config = replace(TINY, compile="block", dynamic_shapes=dynamic, mode="forward", batches=20, **fields)

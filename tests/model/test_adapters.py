@@ -131,6 +131,7 @@ def test_a_target_that_no_layer_has_is_refused_with_those_that_there_are():
         step_of(adapter="lora", adapter_args='{"rank": 4, "targets": "q_proj"}')
 
 
+@pytest.mark.slow
 def test_the_peak_of_qlora_is_below_that_of_lora_by_the_bits_saved():
     wide = {"d_model": 1024, "d_ff": 4096, "num_layers": 8, "num_heads": 8, "vocab_size": 64, "context_length": 64}
     wide |= {"precision": "bf16_pure", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
@@ -150,7 +151,10 @@ def test_the_peak_of_qlora_is_below_that_of_lora_by_the_bits_saved():
 
 
 @pytest.mark.parametrize("adapter", ["lora", "qlora"])
-@pytest.mark.parametrize("fields", [{}, {"checkpointing": "block", "precision": "bf16", "dropout": 0.5}])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, pytest.param({"checkpointing": "block", "precision": "bf16", "dropout": 0.5}, marks=pytest.mark.slow)],
+)
 def test_what_stands_for_pefts_layer_on_fake_tensors_allocates_and_computes_as_it_does(adapter, fields, monkeypatch):
     arguments = json.dumps({"rank": 4, "dropout": fields.get("dropout", 0.0)})
     fields = {name: value for name, value in fields.items() if name != "dropout"}

@@ -106,6 +106,7 @@ def test_git_ignores_no_file_of_the_code() -> None:
     assert [name for name in tracked("--others", "--ignored") if "__pycache__" not in name] == []
 
 
+@pytest.mark.slow
 def test_the_command_and_load_work_in_a_folder_with_modules_of_our_names(python: Path, research: Path) -> None:
     assert run_there(research, python, "-P", "-m", "lmsweep", "--version").strip() == f"lmsweep {__version__}"
     assert "12 trials" in run_there(research, python, "-m", "lmsweep", "plan", "quick", "--no-predict")

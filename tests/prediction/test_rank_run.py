@@ -62,6 +62,7 @@ def assert_predicted(config: TrialConfig, records: Mapping[str, float], peak: fl
     assert sum(sizes.values()) == records["communication.size"]
 
 
+@pytest.mark.slow
 def test_what_a_rank_holds_and_sends_is_what_recorded_ranks_held_and_sent() -> None:
     rows = load(str(Path(__file__).parents[1] / "support" / "stores" / "ranks"))
     trials = [trial for _, trial in rows[rows["workload"] == "ddp"].groupby("measurement_id")]

@@ -56,7 +56,9 @@ if find_spec("peft"):
         },
         {"checkpointing": "2", "compile": "block", "precision": "bf16"},
         # Only the second layer has gradients of what it reads.
-        pytest.param({"adapter": "lora", "precision": "bf16", "checkpointing": "block"}, marks=with_peft),
+        pytest.param(
+            {"adapter": "lora", "precision": "bf16", "checkpointing": "block"}, marks=[with_peft, pytest.mark.slow]
+        ),
         *(pytest.param(fields, marks=pytest.mark.slow) for fields in DEEP),
     ],
     ids=str,

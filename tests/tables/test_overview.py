@@ -88,6 +88,7 @@ def crossing(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> str:
     return Path(attempts.store.location).name
 
 
+@pytest.mark.slow
 def test_a_large_store_is_listed_by_the_grids_that_its_results_fill(crossing: str) -> None:
     shown = check(crossing, width=80, terminal=True)
     assert re.match(r"(sweep \S+ on .*: \d+ ok.*\n)+\n", shown) and "Laptop CPU" in shown

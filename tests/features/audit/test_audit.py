@@ -110,6 +110,7 @@ def test_what_is_not_stated_is_varied_and_said() -> None:
     assert any("torch.compile not stated" in text for text in found.varied)
 
 
+@pytest.mark.slow
 def test_where_a_step_fits_by_checkpointing_alone_the_audit_assumes_it_as_fits_does() -> None:
     asked = ["--model", "llama-3.1-8b", "--context", "8192", "--tokens/s", "6000", "--gpus", "H100"]
     done = answer_here("audit", *asked)

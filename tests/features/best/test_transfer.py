@@ -105,7 +105,7 @@ def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(att
 @pytest.mark.parametrize(
     ("device", "precisions", "reason"),
     [
-        ("T4", ("fp16", "bf16"), "T4 has no bfloat16 arithmetic"),
+        pytest.param("T4", ("fp16", "bf16"), "T4 has no bfloat16 arithmetic", marks=pytest.mark.slow),
         ("A100", ("tf32", "fp8_tensorwise"), "fp8_tensorwise needs the float8 tensor cores"),
     ],
 )

@@ -163,7 +163,11 @@ def test_a_model_in_a_folder_that_no_import_can_name_gets_its_function_beside_it
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"mine": lm("vocab_size, router")}, "LM: router is VALUE; write the value that it needs"),
+        pytest.param(
+            {"mine": lm("vocab_size, router")},
+            "LM: router is VALUE; write the value that it needs",
+            marks=pytest.mark.slow,
+        ),
         ({"mine": lm("vocab_size, router: Router")}, "build is not written yet: mine:LM (mine.py:5): it needs router"),
         ({"mine": lm("vocab_size", others=", memory")}, "its forward also requires memory"),
         ({"mine": HEAD + "class ViT(nn.Module):\n    def forward(self, img): ...\n"}, "its forward takes img"),

@@ -159,6 +159,7 @@ def legend(chart: Any) -> set[str]:
     return {trace["name"] for trace in chart["traces"]}
 
 
+@pytest.mark.slow
 def test_jobs_that_one_chart_cannot_show_have_a_view_each_and_the_first_has_the_option_of_the_headline(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,7 @@ def texts(path: Path) -> str:
     return "\n".join(ET.parse(path).getroot().itertext())
 
 
+@pytest.mark.slow
 def test_every_chart_is_a_file(tmp_path: Path) -> None:
     store = grid(tmp_path, {"fp32": [1200, 2400], "bf16": [1000, 2000]})
     run = answer_here("report", store, "--charts", tmp_path / "charts")

@@ -20,7 +20,12 @@ INTERVAL = r"(?: time)?(?: (?:than|as) [^()\[\]]*)?(?: ?[\[(](-?[\d.]+)(?:,| to)
 @pytest.mark.parametrize(
     ("seconds", "device_seconds", "verdict"),
     [
-        ({"fp32": (0.03, 0.04), "bf16": (0.05, 0.06)}, {"fp32": (0.012, 0.024), "bf16": (0.004, 0.008)}, "gain"),
+        pytest.param(
+            {"fp32": (0.03, 0.04), "bf16": (0.05, 0.06)},
+            {"fp32": (0.012, 0.024), "bf16": (0.004, 0.008)},
+            "gain",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"fp32": (0.03, 0.04), "bf16": (0.02, 0.01)},
             {"fp32": (0.012,), "bf16": (0.010,)},

@@ -104,6 +104,7 @@ def test_at_most_one_history_of_twenty_without_a_change_names_one(days: pd.DataF
     assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
 
 
+@pytest.mark.slow
 def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(days: pd.DataFrame) -> None:
     """On every other of 13 days the GPU waited, which made steps 10 % longer; days of one kind repeat."""
     frame = days

@@ -31,6 +31,7 @@ def shown_rows(page: Path) -> tuple[str, list[dict[str, str]]]:
     return headline, [dict(zip(table[0], row, strict=True)) for row in table[1:]]
 
 
+@pytest.mark.slow
 def test_every_number_of_the_page_is_that_of_compare(tmp_path: Path) -> None:
     compared = json.loads(lmsweep_here("compare", "h100-devices", "h200-devices", "--format", "json"))
     lmsweep_here("report", "h100-devices", "--with", "h200-devices", "-o", tmp_path / "page.html")

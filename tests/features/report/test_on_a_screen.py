@@ -14,6 +14,7 @@ WORDS, LINES, SHEETS, PIXELS = 90, 8, 12, 8000
 WIDEST = ("h100-best-grid",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in WIDEST else pytest.param(name, marks=pytest.mark.slow) for name in sorted(stores())]
 )

@@ -247,7 +247,10 @@ def test_a_folder_that_is_shared_is_whole_or_empty_and_the_next_try_succeeds(how
     process.send_signal(how)
     process.communicate()
     left = [path.name for path in (tmp_path / "mine").glob("*")]
-    assert process.returncode == 130 and not left if how == signal.SIGINT else len(left) == 1
+    if how == signal.SIGINT:  # a slow machine delivers it when all is written
+        assert (process.returncode, bool(left)) in ((130, False), (0, True))
+    else:
+        assert len(left) == 1
     assert answer_here(*words).returncode == 0
     written = {path.name for path in (tmp_path / "mine").iterdir()}
     assert {"results", "report.html", "README.md"} <= written and not any(name.startswith(".") for name in written)

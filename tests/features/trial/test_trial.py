@@ -30,6 +30,7 @@ def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_p
     assert not (tmp_path / "store" / "measurements").exists()
 
 
+@pytest.mark.slow
 def test_a_trial_ends_at_its_timeout(tmp_path: Path) -> None:
     words = (*ENDLESS, "workloads=noop,timing", "timeout_seconds=3", "--no-predict", "--store", tmp_path / "late")
     hanging = start("trial", *words)
