@@ -116,6 +116,26 @@ def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
     assert found.frame[["ratio_low", "ratio", "ratio_high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ((0.9, 0.6), "each 11 to 67 % faster"),
+        ((0.92, 0.5), "each 1.09 to 2 times as fast"),
+        ((1.1, 3.0), "each 1.1 to 3 times as long"),
+        ((1.25, 0.25), "each 1.25 times as long to 4 times as fast"),
+        ((1.1, 0.8), "each 9.1 % slower to 25 % faster"),
+    ],
+)
+def test_both_ends_of_a_range_are_in_percent_or_both_in_times(
+    seconds: tuple[float, ...], said: str, attempts: Attempts
+) -> None:
+    for context, median in enumerate(seconds, start=1):
+        attempts.ok(gpu(context_length=context), {"step.time": samples(1.0, STEADY)})
+        attempts.ok(gpu(context_length=context, compile="block"), {"step.time": samples(median, STEADY)})
+    summary = of(attempts, {"compile": "none"}, {"compile": "block"}).summary
+    assert summary.partition("], ")[2] == said, summary
+
+
 def test_one_cell_on_a_busy_host_does_not_widen_the_mean_over_machines_as_if_all_were() -> None:
     def low(kinds: list[str]) -> float:
         places = [frozenset({"one", "other"})] * len(kinds)
