@@ -261,7 +261,7 @@ def _undecided(claim: Claim) -> str:
 def _in_table(claim: Claim) -> str:
     scope = claim.scope
     said = ["" if np.isnan(claim.gain) else f": {words(claim, 'clocks')}"]
-    said += [f"{scope.itself} with the same attempts on both sides"] if scope.itself else []
+    said += [f"{scope.itself} with the same measurements on both sides"] if scope.itself else []
     said += [f"{scope.limited} {HOST_LIMITED}"] if scope.limited else []
     return f"{scope.cells} combination{'s'[: scope.cells > 1]}{'; '.join(said)}"
 
