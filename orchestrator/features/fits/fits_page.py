@@ -19,7 +19,6 @@ COLUMNS = (
     "PyTorch's public trainers, whose interval is wider as they differ.",
 )
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
-MOST_SOURCES = 6
 WIDTH = 100
 """Width of the longest bar, in pixels."""
 
@@ -55,7 +54,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
             *unknown,
             *answer.assumed,
             *known,
-            *list(sources)[:MOST_SOURCES],
+            *sources,
         ],
     )
 

@@ -161,6 +161,12 @@ def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
     assert {"weights" in one or "checkpointing" in one for one in beyond_a_screen(page, 1168)} <= {True}
 
 
+def test_each_gpu_has_a_line_that_says_where_its_rates_come_from(tmp_path):
+    lines = [ANSWER["fits"][0] | {"device_name": f"GPU {n}", "source": f"products of GPU {n}"} for n in range(9)]
+    page = page_of(tmp_path, fits=lines).read_text()
+    assert re.findall(r"GPU (\d): products of GPU \1", page) == [str(n) for n in range(9)]
+
+
 def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     reason = f"adapter lora needs the package peft; {install_extra('adapters')}"
     nothing = {"fits": None, "batch": None, "peak_bytes": None, "reason": reason, "missing_bytes": 0}
