@@ -37,7 +37,7 @@ class Gain(NamedTuple):
     high: float = np.nan
 
     def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
-        """Return `10 % faster`, `[8, 12]`; as a multiple or from twice on `3.1 times as fast`. No interval is empty."""
+        """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
         known = self.high - self.low > 1e-9  # NaN is not
         # Beyond these bounds the difference would round to 99 % slower, or to 100 % faster.
         if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:

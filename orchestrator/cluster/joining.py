@@ -43,6 +43,8 @@ def connect(address: str) -> None:
                 "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled here"
             )
         start_ray(address, cpus=0, gpus=0)
+    except RequestError:
+        raise
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
             f"no Ray cluster answers at {address}: {line_of(error, 0)}. Check that it is running and that this "
@@ -59,9 +61,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
         raise RequestError(f"{address}: Ray Client is not supported; run lmsweep on the head node with --address auto")
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise RequestError(
-            f"{address!r} is not the address of a Ray cluster; write HOST:PORT, or auto on the head node"
-        )
+        raise RequestError(f"{address!r} is no address of a Ray cluster; write HOST:PORT, or auto on the head node")
     return host, int(port)
 
 

@@ -175,11 +175,7 @@ def _node() -> Any:
 
 def _kill(started: "list[subprocess.Popen[bytes]]") -> None:
     """Kill these processes and their children: Ray's agents would look for their dead node for a minute."""
-    processes = set()
-    for one in started:
-        if one.poll() is None:  # else it has ended, and another process may have its number
-            with suppress(psutil.NoSuchProcess):
-                processes.add(psutil.Process(one.pid))
+    processes = {psutil.Process(one.pid) for one in started if one.poll() is None}  # numbers of others are free again
     kill(processes)
     await_end(processes, KILL_SECONDS)
 

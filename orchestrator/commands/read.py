@@ -122,8 +122,7 @@ def compare(
     if fatal:  # a combination that fails on one side is a regression, too
         counts = Counter(found.frame["verdict"])
         if found.cells["itself"].sum() == len(found.frame) - counts["no result"] > 0:
-            advice = "measure one side again, with `lmsweep run --fresh`"
-            raise RequestError(f"--fail-on: both sides are the same measurements: nothing to judge; {advice}")
+            raise RequestError("--fail-on: both sides are the same measurements; `lmsweep run --fresh` measures again")
         failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
         said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {len(found.frame)} combinations"
         if unsure := [one for one in UNDECIDED if counts[one] and one not in fatal]:
