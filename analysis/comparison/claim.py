@@ -36,11 +36,11 @@ class Gain(NamedTuple):
     low: float = np.nan
     high: float = np.nan
 
-    def words(self, *, timed: bool) -> tuple[str, str]:
-        """Return `10 % faster` and `[8, 12]`; from twice on `3.1 times as fast`. The interval may be empty."""
+    def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
+        """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
         known = self.high - self.low > 1e-9  # NaN is not
         # Beyond these bounds the difference would round to 99 % slower, or to 100 % faster.
-        if not (0.5025 if timed else 0) < self.mean < 1.995:
+        if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:
             flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
             word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
             return f"{flipped.mean:.3g} {word}", f"[{flipped.low:.3g}, {flipped.high:.3g}]" if known else ""
@@ -261,7 +261,7 @@ def _undecided(claim: Claim) -> str:
 def _in_table(claim: Claim) -> str:
     scope = claim.scope
     said = ["" if np.isnan(claim.gain) else f": {words(claim, 'clocks')}"]
-    said += [f"{scope.itself} with the same attempts on both sides"] if scope.itself else []
+    said += [f"{scope.itself} with the same measurements on both sides"] if scope.itself else []
     said += [f"{scope.limited} {HOST_LIMITED}"] if scope.limited else []
     return f"{scope.cells} combination{'s'[: scope.cells > 1]}{'; '.join(said)}"
 
@@ -322,11 +322,14 @@ def _range(claim: Claim) -> str:
     ends = claim.scope.cells_differ
     if not ends:
         return ""
-    low, high = (Gain(end).words(timed=claim.clock is not None)[0] for end in ends)
+    for multiple in (False, True):  # `8 % faster to 2 times as fast` would be in two units
+        low, high = (Gain(end).words(timed=claim.clock is not None, multiple=multiple)[0] for end in ends)
+        if ("times" in low) == ("times" in high):
+            break
     if ends[1] < 1:  # less and slower: the smaller difference first
         low, high = high, low
-    (first, *unit), rest = low.split(" "), high.split(" ", 1)
-    return f"each {first if unit == rest[1].split(' ') else low} to {high}"
+    number, unit = low.split(" ", 1)
+    return f"each {number if high.endswith(unit) else low} to {high}"
 
 
 def count_words(claim: Claim) -> str:

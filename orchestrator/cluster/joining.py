@@ -31,8 +31,8 @@ def connect(address: str) -> None:
     """Join the cluster. Raises RequestError if that fails."""
     import ray
 
-    host_and_port = _host_and_port(address)
     try:
+        host_and_port = _host_and_port(address)
         plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None  # TLS asks for a certificate
         is_open = os.environ.get("RAY_AUTH_MODE") == "disabled"
         if plain and wants_token(*plain, patience=PORT_PATIENCE) == is_open:
@@ -43,6 +43,8 @@ def connect(address: str) -> None:
                 "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled here"
             )
         start_ray(address, cpus=0, gpus=0)
+    except RequestError:
+        raise
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
             f"no Ray cluster answers at {address}: {line_of(error, 0)}. Check that it is running and that this "
@@ -52,18 +54,14 @@ def connect(address: str) -> None:
         raise RequestError(f"cannot join the Ray cluster at {address}: {line_of(error, 0)}") from error
 
 
-def _host_and_port(address: str) -> tuple[str, int] | None:
-    """Return None for `auto` if Ray finds no head. Raises RequestError for a malformed address."""
-    if address == "auto":
-        found = ray_private.head_address()
-        return _host_and_port(found) if found else None
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Return where the head listens. Raises RequestError for a malformed address, and what `head_address` raises."""
+    address = ray_private.head_address(address)
     if address.startswith("ray://"):
         raise RequestError(f"{address}: Ray Client is not supported; run lmsweep on the head node with --address auto")
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise RequestError(
-            f"{address!r} is not the address of a Ray cluster; write HOST:PORT, or auto on the head node"
-        )
+        raise RequestError(f"{address!r} is no address of a Ray cluster; write HOST:PORT, or auto on the head node")
     return host, int(port)
 
 

@@ -62,13 +62,15 @@ def job_config() -> "JobConfig":
     return WithoutCurrentFolder(_py_driver_sys_path=[] if installed else [ROOT])
 
 
-def head_address() -> str | None:
-    """Return the address that Ray resolves `auto` to; None if Ray finds none."""
-    from ray._private.services import get_ray_address_from_environment
+def head_address(address: str) -> str:
+    """Return the address, for `auto` that of a Ray here that others reach, not of a run. Raises ConnectionError."""
+    from ray._private import services
 
-    with suppress(ConnectionError):
-        return str(get_ray_address_from_environment("auto", None) or "") or None
-    return None
+    if address != "auto":
+        return address
+    reachable = {one for one in _private(services, "find_gcs_addresses")() if not one.startswith(LOOPBACK)}
+    with _replaced(services, "find_gcs_addresses", lambda: reachable):
+        return str(_private(services, "get_ray_address_from_environment")(address, None))
 
 
 def read_token_again() -> None:
@@ -173,11 +175,7 @@ def _node() -> Any:
 
 def _kill(started: "list[subprocess.Popen[bytes]]") -> None:
     """Kill these processes and their children: Ray's agents would look for their dead node for a minute."""
-    processes = set()
-    for one in started:
-        if one.poll() is None:  # else it has ended, and another process may have its number
-            with suppress(psutil.NoSuchProcess):
-                processes.add(psutil.Process(one.pid))
+    processes = {psutil.Process(one.pid) for one in started if one.poll() is None}  # numbers of others are free again
     kill(processes)
     await_end(processes, KILL_SECONDS)
 

@@ -170,7 +170,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         else:
             kept.enter_context(authenticated({"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}))
             with safe_environment():
-                ray.init(address, job_config=ray_private.job_config(), **QUIET)
+                ray.init(ray_private.head_address(address), job_config=ray_private.job_config(), **QUIET)
     except BaseException:  # Ctrl-C too: no process of Ray may stay
         stop_ray()
         raise

@@ -121,6 +121,8 @@ def compare(
     show_parts([found.listing() if verbose or format != "text" else found.brief()], format)
     if fatal:  # a combination that fails on one side is a regression, too
         counts = Counter(found.frame["verdict"])
+        if found.cells["itself"].sum() == len(found.frame) - counts["no result"] > 0:
+            raise RequestError("--fail-on: both sides are the same measurements; `lmsweep run --fresh` measures again")
         failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
         said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {len(found.frame)} combinations"
         if unsure := [one for one in UNDECIDED if counts[one] and one not in fatal]:

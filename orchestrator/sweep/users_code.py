@@ -182,7 +182,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
     machine. Raises RequestError if there is no such file or it is not JSON.
     """
     name = str(config.model_code).removeprefix(HUGGING_FACE)
-    path = _json_of(name, code)
+    path = configuration_file(name, code)
     if path is None:
         warnings.warn(
             f"hf:{name}: its config.json is not in the hub's cache here, so its dimensions are unknown, and null "
@@ -200,7 +200,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
     return replace(config, **values)
 
 
-def _json_of(name: str, code: Code) -> Path | None:
+def configuration_file(name: str, code: Code) -> Path | None:
     """Return the file of a Hugging Face configuration in the code folder, the hub's cache, or lmsweep itself."""
     path = Path(code.folder, name)
     for file in (path / "config.json", path):

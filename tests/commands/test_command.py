@@ -103,7 +103,7 @@ def test_help_takes_a_third_of_a_second_of_a_core():
         (["run", "quick", "--store", "./h200-devices/"], "h200-devices is a set that ships with lmsweep"),
         (["trial", "model=tiny", "--store", "h200-devices"], "choose another name, such as my-h200-devices"),
         # Said before memory is predicted, and before anything is written.
-        (["run", "quick", "--address", "nowhere"], "'nowhere' is not the address of a Ray cluster"),
+        (["run", "quick", "--address", "nowhere"], "lmsweep: 'nowhere' is no address of a Ray cluster"),
         (["run", "quick", "--address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
         (["run", "quick", "--address", "ray://127.0.0.1:10001"], "run lmsweep on the head node"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; add --set device=cuda"),

@@ -112,8 +112,28 @@ def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
     frame = analysis.load(attempts.store, pooled=False)
     found = compare(frame, frame, between={})
     assert list(found.frame["verdict"]) == ["same"]
-    assert found.summary == "1 combination; 1 with the same attempts on both sides"
+    assert found.summary == "1 combination; 1 with the same measurements on both sides"
     assert found.frame[["ratio_low", "ratio", "ratio_high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ((0.9, 0.6), "each 11 to 67 % faster"),
+        ((0.92, 0.5), "each 1.09 to 2 times as fast"),
+        ((1.1, 3.0), "each 1.1 to 3 times as long"),
+        ((1.25, 0.25), "each 1.25 times as long to 4 times as fast"),
+        ((1.1, 0.8), "each 9.1 % slower to 25 % faster"),
+    ],
+)
+def test_both_ends_of_a_range_are_in_percent_or_both_in_times(
+    seconds: tuple[float, ...], said: str, attempts: Attempts
+) -> None:
+    for context, median in enumerate(seconds, start=1):
+        attempts.ok(gpu(context_length=context), {"step.time": samples(1.0, STEADY)})
+        attempts.ok(gpu(context_length=context, compile="block"), {"step.time": samples(median, STEADY)})
+    summary = of(attempts, {"compile": "none"}, {"compile": "block"}).summary
+    assert summary.partition("], ")[2] == said, summary
 
 
 def test_one_cell_on_a_busy_host_does_not_widen_the_mean_over_machines_as_if_all_were() -> None:
@@ -202,6 +222,21 @@ def test_the_gate_exits_with_1_where_something_became_slower_or_no_longer_runs(t
     Attempts(tmp_path / "fails").failed(gpu(), "oom")
     done = answer_here("compare", before, tmp_path / "fails", "--fail-on", "slower")
     assert done.returncode == 1 and "1 failed" in done.stdout, "something no longer runs"
+
+
+def test_a_gate_refuses_a_store_beside_its_copy_and_judges_what_was_measured_since(tmp_path: Path) -> None:
+    before = Attempts(tmp_path / "before")
+    before.ok(gpu(), {"step.time": samples(0.1, 0.01)})
+    before.failed(gpu(context_length=1024), "oom")
+    shutil.copytree(tmp_path / "before", tmp_path / "copy")
+    sides = ("compare", tmp_path / "before", tmp_path / "copy")
+    done = answer_here(*sides, "--fail-on", "slower")
+    assert done.returncode == 2 and "2 combinations; 1 with the same measurements on both sides" in done.stdout
+    assert "--fail-on: both sides are the same measurements" in done.stderr and "`lmsweep run --fresh`" in done.stderr
+    for name, median in (("before", 0.3), ("copy", 0.4)):
+        Attempts(tmp_path / name).ok(gpu(context_length=512), {"step.time": samples(median, STEADY)})
+    done = answer_here(*sides, "--fail-on", "slower")
+    assert done.returncode == 1 and "--fail-on slower: 1 slower of 3 combinations" in done.stderr
 
 
 def test_a_gate_says_what_it_judged_and_which_undecided_combinations_passed(tmp_path: Path) -> None:

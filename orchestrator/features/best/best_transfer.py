@@ -38,11 +38,21 @@ def transferred_cells(
 ) -> list[Cell]:
     """Return the cells of the stores, with the peaks predicted that say whether they fit, and those that calibrate.
 
-    names: of the devices to predict, which a price may be for.
+    names: of the devices to predict, which a price may be for. Raises RequestError for an unknown one, for a goal that
+    cannot be predicted, and for one in dollars without a price, before anything is predicted.
     """
+    if aim.goal not in (Goal.SPEED, Goal.MONEY):
+        raise RequestError(
+            f"--for predicts time and money, not {aim.goal.value}; lmsweep plan --for shows the memory of a sweep"
+        )
+    targets = [(devices_meant(name)[0].name, None) for name in names]
     calibrating = [cell for other in others for cell in cells_of(load(other))]
     there = [(one.environment.device_name, one.environment.accelerator_type) for one in calibrating]
-    cells = stored_cells(stores, where, aim, [*there, *((devices_meant(name)[0].name, None) for name in names)])
+    cells = stored_cells(stores, where, aim, [*there, *targets])
+    known = [(one.environment.device_name, one.environment.accelerator_type) for one in cells]
+    priced = hourly_dollars(aim.prices, [*known, *there, *targets])
+    if aim.goal is Goal.MONEY and (missing := [name for name, kind in targets if (name, kind) not in priced]):
+        raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
     if predict and (aim.peak is not None or len(set(map(job_of, cells))) == 1):
         cells = with_predicted(cells)
     return [*cells, *calibrating]
@@ -51,17 +61,9 @@ def transferred_cells(
 def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:
     """Print the predictions for these devices, job by job. cells: with those that calibrate. title: of the store.
 
-    Raises RequestError for an unknown device, for a goal that cannot be predicted, and if no cell can be scaled.
+    Raises RequestError if no cell can be scaled.
     """
-    if aim.goal not in (Goal.SPEED, Goal.MONEY):
-        raise RequestError(
-            f"--for predicts time and money, not {aim.goal.value}; lmsweep plan --for shows the memory of a sweep"
-        )
     targets = [_device(name) for name in names]
-    known = [(one.environment.device_name, one.environment.accelerator_type) for one in cells]
-    priced = hourly_dollars(aim.prices, [*known, *((one.name, None) for one in targets)])
-    if aim.goal is Goal.MONEY and (missing := [one.name for one in targets if (one.name, None) not in priced]):
-        raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
     ratios = StepRatios(cells)
     found = [one for target in targets for one in transfers(cells, target, ratios.of)]
     if not found:

@@ -19,7 +19,7 @@ from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer, raise_explained, shards_state
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.transformer.attention_functions import naive, sdpa
-from lmsweep.trials.model.users.users_attention import with_mask
+from lmsweep.trials.model.users.users_attention import users_attention, with_mask
 from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
@@ -60,27 +60,44 @@ def check_attention(question: Question) -> Iterator[Finding]:
 
 
 def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
-    if _takes_heads_last(config):
-        name, swapped = config.attention.rpartition(":")[2], "(x.transpose(1, 2) for x in (q, k, v))"
-        return (
-            "it agrees for tensors of (batch, context, heads, d_head), so write def attend(q, k, v, is_causal): return "
-            f"{name}(*{swapped}, is_causal).transpose(1, 2), and name attend"
-        )
+    name, attend, takes_mask = config.attention.rpartition(":")[2], load(config.attention), _takes_mask(config)
+    mask = ", is_causal" if takes_mask else ""
+    for causal in dict.fromkeys((config.causal, True)):
+        masks_itself = causal != config.causal
+        why = " with causal: true, as it masks later positions itself" if masks_itself else ""
+        write = f"write def attend(q, k, v{', is_causal' if causal else mask}): return {name}"
+        then = ", name attend, and measure causal: true" if masks_itself else ", and name attend"
+        if _agrees(_with_heads_last(with_mask(config, attend)), config, causal):
+            called = f"{write}(*(x.transpose(1, 2) for x in (q, k, v)){mask}).transpose(1, 2)"
+            return f"it agrees for tensors of (batch, context, heads, d_head){why}, so {called}{then}"
+        if masks_itself and _agrees(users_attention(config, device="cpu", dtype=torch.float32), config, causal):
+            return f"it agrees{why}, so {'measure causal: true' if takes_mask else f'{write}(q, k, v){then}'}"
     without_mask = compare_attention(replace(config, causal=False), torch.float32, gradients=gradients)
     if config.causal and not any(one.disagrees for one in without_mask):
         return "it agrees with causal: false, so it ignores is_causal: mask later positions, or measure causal: false"
     return "tensors are (batch, heads, context, d_head), and is_causal masks later positions"
 
 
-def _takes_heads_last(config: TrialConfig) -> bool:
-    """Whether the user's attention agrees if tensors are (batch, tokens, heads, d_head), as flash_attn's are."""
-    inputs = random_inputs((1, 2, config.context_length, config.head_width), config, torch.float32, count=3)
-    exact = naive(*(one.double() for one in inputs), causal=config.causal)
-    attend = with_mask(config, load(config.attention))
+def _takes_mask(config: TrialConfig) -> bool:
     try:
-        output = attend(*(one.transpose(1, 2) for one in inputs)).transpose(1, 2)
-        usual = error_of(sdpa(*inputs, causal=config.causal), exact)
-        return error_of(output, exact) <= tolerance([usual], torch.float32)
+        with_mask(replace(config, causal=True), load(config.attention))
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _with_heads_last(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an attention as one of (batch, tokens, heads, d_head), as flash_attn's are."""
+    return lambda *inputs: attend(*(one.transpose(1, 2) for one in inputs)).transpose(1, 2)
+
+
+def _agrees(attend: Callable[..., Tensor], config: TrialConfig, causal: bool) -> bool:
+    """Return whether the output is that of attention in float64, with a causal mask or without."""
+    inputs = random_inputs((1, 2, config.context_length, config.head_width), config, torch.float32, count=3)
+    exact = naive(*(one.double() for one in inputs), causal=causal)
+    usual = error_of(sdpa(*inputs, causal=causal), exact)
+    try:
+        return error_of(attend(*inputs), exact) <= tolerance([usual], torch.float32)
     except Exception:  # noqa: BLE001 - it does not take this shape either
         return False
 

@@ -23,7 +23,9 @@ def fits(
         str,
         Argument(help="A model by name, as for audit; hf: and a name, folder or JSON file; or your own by reference."),
     ],
-    context: Annotated[str, Option("--context", help="Tokens of a sequence: 8192, or 8k, which is the same.")] = "4k",
+    context: Annotated[
+        Text, Option("--context", help="Tokens of a sequence: 8192 or 8k. Default: 4k, or all positions of the model.")
+    ] = None,
     on: Annotated[
         str, Option("--for", metavar="GPU,...", help="The GPUs to ask about; 24GB: the memory alone.")
     ] = "H100,H200,B200,A100 80GB,4090",

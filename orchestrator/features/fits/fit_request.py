@@ -13,10 +13,12 @@ from lmsweep.orchestrator.commands.options import check_trainer
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, counted, devices_meant
 from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
+from lmsweep.orchestrator.sweep.users_code import configuration_file
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price, parse_prices
-from lmsweep.trials.code.hub_configurations import FOLDER
+from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.code.hub_configurations import FOLDER, read_configuration
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.quantities import bytes_of, context_of
@@ -30,6 +32,9 @@ FULL = "full"
 """The method that trains all weights."""
 METHODS = (FULL, *ADAPTERS)
 USUAL_METHODS = (FULL, "lora", "qlora")
+USUAL_CONTEXT = 4096
+POSITIONS = ("max_position_embeddings", "n_positions")
+"""Names of the number of positions in a Hugging Face configuration."""
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _RANKS = {"ddp", "world_size", "nodes", "tp"}
 """Fields that follow from --gpus."""
@@ -58,8 +63,8 @@ class FitRequest:
 
     model: str
     _: KW_ONLY
-    context: int | str = 4096
-    """Tokens of a sequence; `8k` is 8,192."""
+    context: int | str | None = None
+    """Tokens of a sequence; `8k` is 8,192. None: USUAL_CONTEXT, or as many as the model has positions."""
     devices: Sequence[str] = ("H100", "H200", "B200", "A100 80GB", "4090")
     gpus: Sequence[int] = (1,)
     methods: Sequence[str] = USUAL_METHODS
@@ -85,9 +90,7 @@ class FitRequest:
         asked += [f"lengths={self.lengths}"] if self.lengths else []
         if taken := ({text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS) & chosen:
             raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error below says it
-            trial = single_trial([*asked, *usual, *self.settings], code=self.code, trusted=self.trusted)
+        trial = self._trial_of([*asked, *usual, *self.settings])
         if trial.config.is_hugging_face and trial.config.num_layers is None:
             name = str(trial.config.model_code).removeprefix(HUGGING_FACE)
             raise RequestError(
@@ -96,6 +99,22 @@ class FitRequest:
             )
         first = next((name for name in self.methods_meant() if name != FULL), FULL)
         return replace(trial, config=self.by(first, trial.config))
+
+    def _trial_of(self, settings: Sequence[str]) -> Trial:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error of `trial` says it
+            return single_trial(settings, code=self.code, trusted=self.trusted)
+
+    def positions(self) -> int | None:
+        """Return the positions that a model of Hugging Face states; None if it states none, or is another model."""
+        if not self.model.startswith(HUGGING_FACE):
+            return None
+        changes = [text for text in self.settings if text.startswith("model_args.")]
+        trial = self._trial_of([f"model={self.model}", *changes])
+        assert trial.code is not None, "a reference has its folder"
+        path = configuration_file(self.model.removeprefix(HUGGING_FACE), trial.code)
+        stated = read_configuration(path, arguments_of(trial.config.model_args)) if path else {}
+        return next((one for name in POSITIONS if isinstance(one := stated.get(name), int) and one > 0), None)
 
     def _model(self) -> list[str]:
         """Return the settings of the model: those of any name that `audit` knows. Raises RequestError for another."""
@@ -164,6 +183,8 @@ class FitRequest:
 
     def context_meant(self) -> int:
         """Return the tokens of a sequence. Raises RequestError for other text."""
+        if self.context is None:
+            return min(USUAL_CONTEXT, self.positions() or USUAL_CONTEXT)
         if not (tokens := context_of(str(self.context))):
             raise RequestError(f"--context {self.context}: write the tokens of a sequence, such as 8192 or 8k")
         return tokens
@@ -194,6 +215,11 @@ class FitRequest:
             "allocator's blocks at that batch, or at one sequence",
             f"weights, gradients and AdamW's state: {types}; several GPUs share them by fsdp",
         ]
+        most, context = self.positions(), self.context_meant()
+        if most and context > most:
+            said.append(f"{self.model} has {most:,} positions: if they are learned, no step of {context:,} tokens runs")
+        elif most == context < USUAL_CONTEXT:
+            said.append(f"context: the {most:,} positions of the model, fewer than the usual {USUAL_CONTEXT:,}")
         asked = self.model.rpartition("/")[2].lower()
         alike = (name for name in shipped_names() if name.rpartition("/")[2].lower().startswith(asked))
         if ":" not in self.model and (other := next(alike, None)):
@@ -216,8 +242,8 @@ class FitRequest:
             raise RequestError(
                 f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
             )
-        self.context_meant(), self.methods_meant(), self.tokens_meant(), self.prices_meant()
-        return replace(self, gpus=tuple(dict.fromkeys(self.gpus)))
+        self.methods_meant(), self.tokens_meant(), self.prices_meant()
+        return replace(self, gpus=tuple(dict.fromkeys(self.gpus)), context=self.context_meant())
 
 
 def _without_memory(device: Device) -> str:

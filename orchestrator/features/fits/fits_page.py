@@ -17,7 +17,6 @@ RATE, OTHERS = "tokens/s", "others' tokens/s"
 COLUMNS = "In brackets: 95 % intervals. tokens/s, hours and dollars: of lmsweep's own training loop; {}: of {}."
 ALL_OTHERS = "PyTorch's public trainers, whose interval is wider as they differ"
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
-MOST_SOURCES = 6
 WIDTH = 100
 """Width of the longest bar, in pixels."""
 
@@ -58,7 +57,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
             *unknown,
             *answer.assumed,
             *known,
-            *list(sources)[:MOST_SOURCES],
+            *sources,
         ],
     )
 

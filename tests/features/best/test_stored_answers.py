@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -83,7 +84,11 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
         (["quick", "--format", "json"], "--format json is about a store: lmsweep best quick, then lmsweep best re"),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
         ([STORE, "--price", "H2000=3"], "--price H2000: no such device here; did you mean H200? the devices are"),
-        ([STORE, "--no-predict", "--for", "H200 SXM", "--goal", "memory"], "--for predicts time and money, not memory"),
+        ([STORE, "--for", "H200 SXM", "--goal", "memory"], "--for predicts time and money, not memory"),
+        (
+            [STORE, "--for", "H100 SXM", "--goal", "$/Mtoken", "--price", "H200=3"],
+            "the price of every device; H100 SXM has none",
+        ),
         ([STORE, "--for", "H2000"], "--for H2000: no such device"),
         ([STORE, "--with", "other"], "--for H200 names the device to predict"),
         ([STORE, "--goal", "token/s"], "--goal token/s: no such goal; did you mean tokens/s?"),
@@ -93,7 +98,9 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(words: list[str], message: str) -> None:
-    done = answer_here("best", *words)
+def test_what_the_options_cannot_be_is_refused_before_anything_is_predicted(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
+    done = answer_here("best", *words, XDG_CACHE_HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "") and message in done.stderr
-    assert "predicting" not in done.stderr
+    assert not list(tmp_path.rglob("predictions-*")), "each prediction is kept there"

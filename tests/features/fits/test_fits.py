@@ -71,6 +71,24 @@ def test_a_context_of_8k_is_8192_tokens_in_fits_and_in_audit():
         )
 
 
+@pytest.mark.parametrize("key", ["n_positions", "max_position_embeddings"])
+def test_without_a_context_a_model_of_few_positions_has_all_of_them_and_says_so(key: str, tmp_path: Path) -> None:
+    for model_type, positions in (("gpt2", 512), ("llama", 131_072)):
+        (tmp_path / f"{model_type}.json").write_text(
+            json.dumps({"model_type": model_type, "num_layers": 2, key: positions})
+        )
+    asked = {"methods": ["full"], "code": str(tmp_path)}
+    short, usual = FitRequest("hf:gpt2.json", **asked).checked(), FitRequest("hf:llama.json", **asked).checked()
+    assert (short.trial().config.context_length, usual.trial().config.context_length) == (512, 4096)
+    assert "context: the 512 positions of the model, fewer than the usual 4,096" in short.assumed()
+    long = FitRequest("hf:gpt2.json", context="1k", **asked)
+    assert long.trial().config.context_length == 1024
+    assert "hf:gpt2.json has 512 positions: if they are learned, no step of 1,024 tokens runs" in long.assumed()
+    more = FitRequest("hf:gpt2.json", settings=[f"model_args.{key}=1024"], **asked)
+    assert more.checked().context == 1024
+    assert not [one for one in (*usual.assumed(), *FitRequest("tiny").assumed()) if "positions of" in one]
+
+
 def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     asked = ["fits", "tiny", *SHORT, "--for", "H100,4090", "--method", "full", "--tokens", "1B", "--price", "H100=2.5",
              "--set", "checkpointing=none"]  # fmt: skip
@@ -144,6 +162,12 @@ def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
     page = page_of(tmp_path)
     assert beyond_a_screen(page, 390) == []
     assert {"weights" in one or "checkpointing" in one for one in beyond_a_screen(page, 1168)} <= {True}
+
+
+def test_each_gpu_has_a_line_that_says_where_its_rates_come_from(tmp_path):
+    lines = [ANSWER["fits"][0] | {"device_name": f"GPU {n}", "source": f"products of GPU {n}"} for n in range(9)]
+    page = page_of(tmp_path, fits=lines).read_text()
+    assert re.findall(r"GPU (\d): products of GPU \1", page) == [str(n) for n in range(9)]
 
 
 def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):

@@ -1,0 +1,54 @@
+"""What `lmsweep check` says of an attention that `lmsweep init` has put into a sweep works when it is pasted."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import answer_here
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+CODE = """
+import torch
+
+def scores(q, k):
+    return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+
+def masked(q, k):
+    return scores(q, k).masked_fill(torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1), -torch.inf)
+
+def swapped(*inputs):
+    return (x.transpose(1, 2) for x in inputs)
+"""
+ATTENTIONS = {
+    "masks-itself": "mine(q, k, v): return masked(q, k).softmax(-1) @ v",
+    "masks-itself-heads-last": (
+        "mine(q, k, v):\n    q, k, v = swapped(q, k, v)\n    return (masked(q, k).softmax(-1) @ v).transpose(1, 2)"
+    ),
+    "heads-last": (
+        "mine(q, k, v):\n    q, k, v = swapped(q, k, v)\n    return (scores(q, k).softmax(-1) @ v).transpose(1, 2)"
+    ),
+    "always-unmasked": "mine(q, k, v, is_causal): return scores(q, k).softmax(-1) @ v",
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_what_check_says_of_an_attention_works_when_it_is_pasted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, sweep = tmp_path / "attention.py", tmp_path / "lmsweep.yaml"
+    code.write_text(f"{CODE}\ndef {ATTENTIONS[name]}\n")
+    assert answer_here("init").returncode == 0
+    said = answer_here("check", sweep).stdout
+    if pasted := re.search(r"(def attend\(.*\): return .*?), (?:and )?name attend", said):
+        code.write_text(f"{code.read_text()}\n{pasted[1]}\n")
+    named = "attend" if pasted else "mine"
+    text = sweep.read_text().replace("attention:mine", f"attention:{named}")
+    if causal := re.search(r"measure causal: (true|false)", said):
+        text = re.sub(r"causal: (true|false)", f"causal: {causal[1]}", text)
+    assert text != sweep.read_text(), said
+    sweep.write_text(text)
+    done = answer_here("check", sweep)
+    assert done.returncode == 0 and "no errors" in done.stdout, said + done.stdout
