@@ -10,9 +10,9 @@ quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
 
 # The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends. Many tests wait for the
-# processes that they start: on two cores three workers leave none idle.
+# processes that they start: on two cores four workers leave none idle.
 WITH := --dist=loadfile --max-worker-restart=0
-PYTEST := $(BIN)/pytest --numprocesses=3 $(WITH)
+PYTEST := $(BIN)/pytest --numprocesses=4 $(WITH)
 BESIDE := $(MAKE) --no-print-directory --output-sync
 
 # Only the lowest Python has wheels of the lowest versions.
