@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from lmsweep.trials.machine.torch_private import (
     backward_node,
     latest_number,
     number_of,
+    positional_names,
     returns_view,
     schema_name,
     written_places,
@@ -31,7 +32,7 @@ from lmsweep.trials.memory.storage_tracker import with_storage
 from lmsweep.trials.prediction.without_device.fused_kernels import Seen, Storage, fused
 from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import CAUSAL, is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.losses import COMPILED_LOSSES
 
@@ -131,7 +132,7 @@ class OperatorLog:
                 return
             operator = collective
         elif "attention" in known.name:
-            operator = self._attention.of(operator, args)
+            operator = self._attention.of(operator, dict(zip(positional_names(func), args, strict=False)))
         elif known.name == "lmsweep::update_on_host":
             operator = replace(operator, ranks=self._sharing_host)
         self.seen.append(Seen(operator, block, self._numbered(moved.read), self._numbered(moved.wrote)))
@@ -292,7 +293,7 @@ class _Attention:
         elif config.device_type == "cuda" and known and known.uses_cudnn:
             self._kernel = "sdpa_cudnn"
 
-    def of(self, operator: Operator, args: Sequence[Any]) -> Operator:
+    def of(self, operator: Operator, args: Mapping[str, object]) -> Operator:
         """Return an operator of attention as the GPU's, with the shapes of query, key and value, and its FLOPs."""
         config, name, shapes = self._config, operator.name, operator.shapes
         is_varlen, is_backward = name.startswith("varlen"), "backward" in name
@@ -300,7 +301,7 @@ class _Attention:
             shapes = tuple((1, one[1], one[0], one[2]) if len(one) == 3 else one for one in shapes)
         first = 1 if is_backward else 0
         query, key, value = shapes[first : first + 3]
-        causal = is_varlen or any(one is True for one in args[3:])
+        causal = is_varlen or any(args.get(name) is True for name in CAUSAL)
         share = (1 + 1 / key[2]) / 2 if causal else 1.0  # of n x n scores, n (n + 1) / 2
         is_packed = config.attention in ("flex", "varlen") and (config.window or config.document_length)
         if is_packed:
@@ -308,7 +309,7 @@ class _Attention:
         if is_packed or is_varlen:
             share /= key[2] / config.context_length  # varlen's scores are those of one long sequence of all documents
         # Fakes call cuDNN's kernel by its name where FlashAttention does not stand for it.
-        masked = "cudnn" in name and args[8 if is_backward else 3] is not None
+        masked = "cudnn" in name and args.get("attn_bias") is not None
         if masked or (self._kernel and ("flash" in name or self._kernel == "flex_attention")):
             name = "sdpa_cudnn_masked" if masked else str(self._kernel)
             name += "_backward" if is_backward else ""
