@@ -47,7 +47,8 @@ class RankTime:
 
     @property
     def is_host_bound(self) -> bool:
-        return self.launching > self.busy
+        device, host = self.limits(1.0)
+        return host > device
 
     @property
     def elsewhere(self) -> "RankTime":

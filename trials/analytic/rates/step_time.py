@@ -133,7 +133,8 @@ class StepTime:
 
     @property
     def is_host_bound(self) -> bool:
-        return self.launching > self.computing
+        device, host = self.limits(1.0)
+        return host > device
 
     @property
     def product_type(self) -> str:
@@ -143,15 +144,16 @@ class StepTime:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Class -> the source of the rates for most of its time, and of the rates that are assumed."""
+        """Class -> the source of the rates of most of its measured time, then of those that are assumed."""
         time: dict[tuple[str, str], float] = defaultdict(float)
         for part in self.parts:
             time[part.kind, part.source] += part.seconds
         assumed = {(one.kind, one.source) for one in self.parts if one.unsure != NO_ASSUMPTION}
         ordered = sorted(time, key=lambda key: (key not in assumed, time[key]))
-        found = dict(ordered)
-        for kind, source in assumed:
-            if found[kind] != source:
+        first = dict(ordered)  # of each class its last source, which is measured if any is
+        found = dict(first)
+        for kind, source in ordered:
+            if (kind, source) in assumed and first[kind] != source:
                 whole = sum(seconds for (other, _), seconds in time.items() if other == kind)
                 found[kind] += f" ({time[kind, source] / whole:.0%} of their time: {source})"
         return found
@@ -177,7 +179,7 @@ def step_time(operators: Operators, rates: OperatorRates) -> StepTime:
 
 
 LEAST_SAVED = 0.02
-"""Least share of the device's time in forward and backward that is worth a word."""
+"""Least share of the device's time that is worth a word."""
 
 
 def saved_in_16_bits(time: StepTime, rates: OperatorRates) -> dict[str, float]:
