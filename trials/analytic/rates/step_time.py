@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.datasheets import CpuRates
+from lmsweep.trials.analytic.rates.intervals import Timed
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
 
 NO_ASSUMPTION = (1.0, 1.0)
@@ -91,7 +92,7 @@ class StepPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTime:
+class StepTime(Timed):
     parts: tuple[StepPart, ...]
     computing: float
     """Time of the device's kernels, without communication."""
@@ -101,18 +102,7 @@ class StepTime:
     """Least and most launch time, over `launching`."""
     host_source: str
 
-    @property
-    def seconds(self) -> float:
-        """Time of the whole step: of the device with its waits, or of the host, whichever is longer."""
-        return self.at(1.0)
-
-    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
-        """Return the seconds of the step if the device takes `factor` times as long. `end` 0 or 1: the least or most,
-        by the assumptions about the host and about operators that were not measured."""
-        return max(self.limits(factor, end))
-
     def limits(self, factor: float, end: Literal[0, 1] | None = None) -> tuple[float, float]:
-        """Return the seconds if the device decides, and if the host does; the longer are those of the step."""
         host = 1.0 if end is None else self.hosts[end]
         update = Work(host * self.launching_update, factor * self.updating)
         return limits(Work(host * self.launching, factor * (self.computing + self.unsure(end))), update)
@@ -130,11 +120,6 @@ class StepTime:
     def launching_update(self) -> float:
         """Time in which the host launches the optimizer."""
         return math.fsum(one.launching for one in self.parts if one.operator.phase == "optimizer")
-
-    @property
-    def is_host_bound(self) -> bool:
-        device, host = self.limits(1.0)
-        return host > device
 
     @property
     def product_type(self) -> str:
