@@ -91,10 +91,8 @@ def statistics_of(rows: pd.DataFrame) -> Columns:
 
 def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
     """Return a column of Arrow lists of length one, one for each number."""
-    lists = pa.ListArray.from_arrays(
-        pa.array(np.arange(len(numbers) + 1, dtype=np.int32)), pa.array(numbers, pa.int64())
-    )
-    return pd.Series(pd.arrays.ArrowExtensionArray(lists))
+    bounds = pa.array(np.arange(len(numbers) + 1, dtype=np.int32))
+    return pd.Series(pd.arrays.ArrowExtensionArray(pa.ListArray.from_arrays(bounds, pa.array(numbers, pa.int64()))))
 
 
 def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
