@@ -103,7 +103,7 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     ids=str,
 )
 def test_a_kernel_of_attention_computes_all_scores_where_no_causal_mask_is_its_own(fields: dict[str, Any]) -> None:
-    """Some kernels are also told whether backward follows. A mask of documents they read, and skip nothing."""
+    """Some kernels also take whether backward follows. A mask of documents they read, and skip nothing."""
     found = [one for one in step_operators(small(precision="bf16", **fields)) if class_of(one) == "attention"]
     products = 4 * 4 * 4 * 32**2 * 16
     assert {one.phase: (one.flops, one.is_causal) for one in found} == {

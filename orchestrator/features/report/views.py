@@ -168,7 +168,7 @@ def _table(found: Answer, cells: pd.DataFrame, gains: Any, position: Callable[[f
 
 
 def _chart(found: Answer, cells: pd.DataFrame, gains: Any, texts: list[str]) -> dict[str, JsonObject]:
-    """Return the chart of these gains by what it shows; nothing if it would be empty."""
+    """Return the name of what the chart of these gains shows -> the chart; nothing if it would be empty."""
     shows, drawn = "% faster" if found.timed else "% less", 100 * (gains - 1) * (1 if found.timed else -1)
     title = f"{shows} than {found.baseline}"
     if found.timed and (gains[:, 0] > MOST_TIMES_IN_PERCENT).any():
