@@ -75,13 +75,13 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))  # by pooled row, the newest process last
     newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
     statistics = pool_statistics(statistics_of(rows), codes, int(codes.max(initial=-1)) + 1, *variation)
-    if len(codes) == len(set(codes)):  # one process each
+    if len(codes) == len(set(codes)):  # one process each: only the interval is another
         return rows.assign(low=statistics["low"][codes], high=statistics["high"][codes])
     begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))  # where a pooled row begins in `order`
     pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})
     for name in ("samples", "process_lengths", "flags"):
         pooled[name] = _together(rows[name].iloc[order], begins, distinct=name == "flags").array
-    return pooled.iloc[np.argsort(newest)].reset_index(drop=True)
+    return pooled.iloc[np.argsort(newest)].reset_index(drop=True)  # in the order of `rows`
 
 
 def statistics_of(rows: pd.DataFrame) -> Columns:
@@ -91,10 +91,8 @@ def statistics_of(rows: pd.DataFrame) -> Columns:
 
 def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
     """Return a column of Arrow lists of length one, one for each number."""
-    lists = pa.ListArray.from_arrays(
-        pa.array(np.arange(len(numbers) + 1, dtype=np.int32)), pa.array(numbers, pa.int64())
-    )
-    return pd.Series(pd.arrays.ArrowExtensionArray(lists))
+    bounds = pa.array(np.arange(len(numbers) + 1, dtype=np.int32))
+    return pd.Series(pd.arrays.ArrowExtensionArray(pa.ListArray.from_arrays(bounds, pa.array(numbers, pa.int64()))))
 
 
 def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
@@ -105,13 +103,14 @@ def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    ends = np.append(np.cumsum(lengths) - lengths, lengths.sum())[np.append(begins, len(lengths))]
+    starts = np.append(0, np.cumsum(lengths))  # of each row's items, and the end of all
+    bounds = starts[np.append(begins, len(lengths))]
     known = np.maximum.reduceat(column.notna().to_numpy().astype(int), begins).astype(bool)
     values = pc.list_flatten(lists)
     if distinct:
         words = values.to_pylist()
-        made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in pairwise(ends)], lists.type)
+        made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in pairwise(bounds)], lists.type)
     else:
-        made = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).cast(lists.type)
+        made = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), values).cast(lists.type)
     made = pc.if_else(pa.array(known), made, pa.scalar(None, lists.type))
     return pd.Series(pd.arrays.ArrowExtensionArray(made))

@@ -36,7 +36,7 @@ def set_aside_damage(store: Store) -> None:
     for damage in store.set_aside_damage():
         at = store.location
         if damage.is_newer:
-            said = f"lmsweep: {at}/{damage.path} is left out: {damage.error}"
+            said = f"{at}/{damage.path} is left out: {damage.error}"
         elif damage.stays:
             said = f"{at}/{damage.path} cannot be read ({damage.error}) and stays where it is"
         else:
@@ -54,7 +54,7 @@ def other_runs() -> list[int]:
         for one in psutil.process_iter(["pid", "ppid", "cmdline"])
         if one.pid not in ours and _is_run(one.info["cmdline"] or [])
     ]
-    started = {run["ppid"] for run in runs}
+    started = {run["ppid"] for run in runs}  # of `timeout 1h lmsweep run` and its child, the child counts
     return sorted(run["pid"] for run in runs if run["pid"] not in started)
 
 

@@ -386,3 +386,12 @@ def test_measured_grouped_products_replace_the_formula() -> None:
     assert rates.of(one).seconds == pytest.approx(4e-4, rel=0.1)
     alone = product(16384, 1536, 2048, layout="nt")
     assert rates.of(alone).seconds < 3e-4, "a product of one group was not measured so"
+
+
+def test_the_source_of_a_grouped_product_is_the_device_that_measured_grouped_ones_or_else_products() -> None:
+    rates = rates_of(device("H100 SXM"))
+    alone, together = product(16384, 1536, 2048, layout="nt"), grouped(16384, 128, 1536, 2048)
+    assert rates.of(alone).source == "products measured on H200 SXM, the same chip"
+    assert rates.of(together).source.startswith("products measured on H100 SXM, with an expected load")
+    for dtype in ("float16", "tf32"):  # which loop over the groups
+        assert rates.of(replace(together, dtype=dtype)).source.startswith("products measured on H200 SXM, the same")

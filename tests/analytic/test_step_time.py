@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from itertools import permutations
 from statistics import geometric_mean, median
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,15 @@ from lmsweep.trials.analytic.model_operators.model_parts import model_parts, sec
 from lmsweep.trials.analytic.rates.intervals import Spread, Sure, spread_for
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES, MEASURED_HOSTS, rates_of
-from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, Cost, StepTime, in_tf32, step_time
+from lmsweep.trials.analytic.rates.step_time import (
+    NO_ASSUMPTION,
+    WAIT_PER_LAUNCH,
+    Cost,
+    StepPart,
+    StepTime,
+    in_tf32,
+    step_time,
+)
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
@@ -65,6 +74,33 @@ def test_the_update_follows_a_host_that_decides_and_is_hidden_by_its_own_launche
     assert time.seconds == 33 + 7 - 3, "ten launches, then the update, which begins when the host gets there"
     many = operator("mul", 1, count=7, phase="optimizer", module="optimizer")
     assert step_time((backward, many), Rates(3.0)).seconds == 51, "seven launches, during which the update runs"
+
+
+def test_the_host_decides_if_a_step_takes_what_it_launches_and_the_update_after_that() -> None:
+    update = operator("_fused_adamw_", 29, phase="optimizer", module="optimizer")
+    late = step_time((operator("mm", 8, count=9), update), Rates(10))
+    assert (late.launching, late.computing, late.seconds, late.is_host_bound) == (100, 101, 100 + 29 - 10, True)
+    waiting = step_time((operator("mm", 19),), Rates(20))
+    assert (waiting.seconds, waiting.is_host_bound) == (pytest.approx(19 + WAIT_PER_LAUNCH * 20), False)
+
+
+def test_what_is_assumed_of_a_class_is_named_beside_what_was_measured_whatever_the_order() -> None:
+    def sources(*given: tuple[float, str, bool]) -> str:
+        parts = [
+            StepPart(operator=PRODUCT, kind="products", seconds=seconds, launching=0.0, source=source,
+                     unsure=(0.5, 2.0) if is_assumed else NO_ASSUMPTION)
+            for seconds, source, is_assumed in given
+        ]  # fmt: skip
+        found = {
+            StepTime(parts=order, computing=0, launching=0, hosts=(1, 1), host_source="").sources["products"]
+            for order in permutations(parts)
+        }
+        (words,) = found
+        return words
+
+    short, long, measured = (1.0, "one guess", True), (2.0, "another", True), (1.0, "a table", False)
+    assert sources(short, long) == "another (33% of their time: one guess)"
+    assert sources(short, long, measured) == "a table (25% of their time: one guess) (50% of their time: another)"
 
 
 def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None:

@@ -164,6 +164,9 @@ BAD: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "no numbers": ("", {"lengths": "uniform(a, b)"}, "is not uniform(a, b) with numbers"),
     "from more to less": ("", {"lengths": "uniform(9, 3)"}, "needs a <= b, whole numbers from 1"),
     "from none": ("", {"lengths": "uniform(0, 3)"}, "whole numbers from 1"),
+    "no spread": ("", {"lengths": "lognormal(40, nan, 64)"}, "has the sigma nan: write a number from 0, such as 0.8"),
+    "all spread": ("", {"lengths": "lognormal(40, inf, 64)"}, "has the sigma inf: write a number from 0"),
+    "spread below 0": ("", {"lengths": "lognormal(40, -1, 64)"}, "has the sigma -1: write a number from 0"),
     "normal": ("", {"lengths": "normal(3, 1)"}, "none of: lognormal(median, sigma, max), uniform(a, b)"),
     "above the positions": ("", {"lengths": "uniform(1, 65)"}, "above the 64 positions"),
 }

@@ -22,7 +22,8 @@ from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.memory.allocation_history import Part, TracedHistory, read_trace
 from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
-from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.meter import resident_bytes
+from lmsweep.trials.memory.rows import breakdown_rows, resident_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Residual, Timeline, Yielded
@@ -208,6 +209,13 @@ def test_a_process_has_more_memory_than_its_tensors():
     found = measured(CONFIG)
     assert 50e6 < found["baseline.resident"] <= found["step.peak_resident"]
     assert found["step.peak_resident"] % 1024 == 0
+
+
+def test_resident_memory_is_null_with_the_reason_as_far_as_a_sandbox_does_not_state_it(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda _: "Name:\tpython\nVmRSS:\t    2048 kB\nThreads:\t1\n")
+    now, peak = resident_rows(resident_bytes(), resident_bytes())
+    assert (now.samples, peak.samples) == ((2048 * 1024,), None)
+    assert peak.reason == "resident memory is read from VmHWM in Linux's /proc/self/status, which is not there"
 
 
 # Lines of code

@@ -91,6 +91,27 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     assert 28 * weights <= update.bytes < 28 * weights + 1000  # four tensors read, three written, and counts
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attention": "sdpa_flash", "causal": False},
+        {"attention": "sdpa_efficient", "causal": False},
+        {"attention": "sdpa_cudnn", "causal": False},
+        {"attention": "sdpa", "lengths": "8"},
+        {"attention": "sdpa_efficient", "lengths": "8"},
+    ],
+    ids=str,
+)
+def test_a_kernel_of_attention_computes_all_scores_where_no_causal_mask_is_its_own(fields: dict[str, Any]) -> None:
+    """Some kernels also take whether backward follows. A mask of documents they read, and skip nothing."""
+    found = [one for one in step_operators(small(precision="bf16", **fields)) if class_of(one) == "attention"]
+    products = 4 * 4 * 4 * 32**2 * 16
+    assert {one.phase: (one.flops, one.is_causal) for one in found} == {
+        "forward": (products, False),
+        "backward": (2.5 * products, False),
+    }
+
+
 def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less() -> None:
     eager, compiled = (step_operators(small(compile=way, precision="bf16")) for way in ("none", "block"))
     assert total(eager) == total(compiled)

@@ -1,11 +1,12 @@
 """The forms of the field `lengths`, and what is wrong with one.
 
-1024                         packed documents of about so many tokens, the same in every row
+1024                         packed documents of about so many tokens, the same in every row; read as document_length
 lognormal(400, 0.8, 2048)    its median, its sigma, and the longest, to which longer ones are cut
 uniform(16, 512)             whole numbers from the first to the second
 chats.parquet:input_ids      a file, and its column; with @DIGEST once it has been read
 """
 
+import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +38,7 @@ class LengthFile:
     path: Path
     column: str | None = None
     digest: str | None = None
-    """Of the content that was read when the trial was asked for."""
+    """Of the content that was read when the trial was asked for; `stream` compares it with that of the file."""
 
     @property
     def longest(self) -> int:
@@ -70,12 +71,12 @@ def read_lengths(text: str) -> Distribution | LengthFile:
     names = PARAMETERS[call[1]]
     if len(numbers) != len(names):
         raise RequestError(f"lengths: {text!r} is not {call[1]}({', '.join(names)}) with numbers")
-    whole = [number for name, number in zip(names, numbers, strict=True) if name != "sigma"]
-    if whole != sorted(whole) or whole[0] < 1 or any(number % 1 for number in whole) or min(numbers) < 0:
-        raise RequestError(
-            f"lengths: {text!r} needs {' <= '.join(n for n in names if n != 'sigma')}, whole numbers from 1"
-        )
-    if whole[-1] > LARGEST_COUNT:
+    if len(numbers) == 3 and not 0 <= numbers[1] < math.inf:
+        raise RequestError(f"lengths: {text!r} has the sigma {numbers[1]:g}: write a number from 0, such as 0.8")
+    first, last = numbers[0], numbers[-1]
+    if not 1 <= first <= last or first % 1 or last % 1:
+        raise RequestError(f"lengths: {text!r} needs {names[0]} <= {names[-1]}, whole numbers from 1")
+    if last > LARGEST_COUNT:
         raise RequestError(f"lengths: {text!r} has lengths above {LARGEST_COUNT}")
     return Distribution(name=call[1], numbers=numbers)
 

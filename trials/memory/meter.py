@@ -38,7 +38,7 @@ class AllocatorMeter:
 
 
 class TensorMeter:
-    """Bytes of all tensors seen by a storage tracker and, on MPS, its own counters, which have no peak."""
+    """Bytes of all tensors seen by a storage tracker and, on MPS, of the device's counters, which have no peak."""
 
     def __init__(self, device_type: str, tracker: StorageTracker | None) -> None:
         """`tracker` is None if code is compiled, since a tracker does not see its tensors."""
@@ -71,11 +71,11 @@ def meter_for(config: TrialConfig) -> Meter:
 
 
 class ResidentBytes(NamedTuple):
-    """Resident memory of a process on the host."""
+    """Resident memory of a process on the host; None for what it does not state, such as the peak in gVisor."""
 
-    now: int
+    now: int | None
     """VmRSS."""
-    peak: int
+    peak: int | None
     """VmHWM."""
 
 
@@ -86,4 +86,4 @@ def resident_bytes() -> ResidentBytes | None:
     except OSError:
         return None
     found = {name: int(kib) * 1024 for name, kib in re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE)}
-    return ResidentBytes(now=found["VmRSS"], peak=found["VmHWM"])
+    return ResidentBytes(now=found.get("VmRSS"), peak=found.get("VmHWM"))

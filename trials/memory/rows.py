@@ -58,10 +58,10 @@ def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measure
         return
     peaks = [*phases, "step"]
     for metric in ("allocated", "reserved"):
-        why = f"PyTorch does not count what it allocates on device {device}"
         if device == "mps":
             why = "device mps does not count a peak; its readings between phases are lower bounds"
         else:
+            why = f"PyTorch does not count what it allocates on device {device}"
             yield from _unknown(POINTS, metric, why)
         yield from _unknown(peaks, f"peak_{metric}", why)
     if config.compiles:
@@ -71,9 +71,9 @@ def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measure
 
 def resident_rows(before: ResidentBytes | None, after: ResidentBytes | None) -> Iterator[Measurement]:
     """Resident memory of this process on the host, including libraries: before the trial, and its peak."""
-    why = "resident memory is read from VmRSS and VmHWM in /proc/self/status, which only Linux has"
-    yield _row("baseline", "resident", before and before.now, why)
-    yield _row("step", "peak_resident", after and after.peak, why)
+    why = "resident memory is read from {} in Linux's /proc/self/status, which is not there"
+    yield _row("baseline", "resident", before and before.now, why.format("VmRSS"))
+    yield _row("step", "peak_resident", after and after.peak, why.format("VmHWM"))
 
 
 def breakdown_rows(
@@ -94,7 +94,7 @@ def breakdown_rows(
     else:
         named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
         for category in CATEGORIES:
-            known = labels and category not in ("workspace", "other")
+            known = bool(labels) and category not in ("workspace", "other")
             yield _row("before_backward", category, named[category] if known else None, why)
         for category in CATEGORIES:
             yield _row("peak", category, None, why)

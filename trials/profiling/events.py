@@ -17,7 +17,7 @@ class HostEvent(NamedTuple):
     is_annotation: bool = False
     """Whether it is a range named by Python code."""
     number: int = 0
-    """Number by which a device event refers to its operator; 0 for none. The first of those with one number counts."""
+    """Number by which a device event refers to its operator; 0 for none. If several have it, the first counts."""
     call: int = 0
     """Number that a driver call shares with the device event that it launched; 0 for none."""
     sequence: int = -1

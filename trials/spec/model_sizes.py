@@ -37,7 +37,7 @@ class ModelSize:
 
     @property
     def terms(self) -> dict[str, int]:
-        """Arguments of `lmsweep.trials.analytic.formulas`, except the vocabulary size."""
+        """Arguments of `lmsweep.trials.analytic.formulas`, except the vocabulary size. router: 1 if there is one."""
         return {
             "d_model": self.d_model,
             "d_ff": self.d_ff,
@@ -64,7 +64,7 @@ PLAIN_DIMENSIONS: tuple[str, ...] = tuple(name for name in DIMENSIONS if name no
 
 # small to 2.7b are from Stanford CS336's systems assignment of 2025, xl-2026 to 8b-2026 from that of 2026 (the last is
 # the model of its leaderboard). The others have the dimensions of the published models (the config.json of each), with
-# this program's norms, biases and embeddings. An empty field has its default.
+# this program's norms, biases and embeddings. Cells are JSON, such as `true`; an empty one has its default.
 with (Path(__file__).parent / "model_sizes.csv").open(newline="", encoding="utf-8") as _file:
     _ROWS = list(csv.DictReader(_file))
 

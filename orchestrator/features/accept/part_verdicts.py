@@ -116,7 +116,8 @@ def verdicts(
 def _disturbed_units(
     parts: Mapping[tuple[Unit, tuple[object, ...]], Sequence[Process]], disturbed: Iterable[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Return those known before and those whose samples show another process; with a GPU, its node's links and host."""
+    """Return the units that are known to be disturbed and those whose samples show another process; with a GPU, its
+    node's links and host."""
     shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
     busy: set[tuple[str, str]] = {*disturbed, *shared}
     return busy | {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
@@ -153,9 +154,7 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
     slow = [one for one in judged if one[0] == "slow"]
     decides = [one for one in judged if one[1].decides]
     verdict: Verdict = "not judged"
-    reason, comparison = "no shipped set has this part of such a machine", dict[str, Any]()
-    if first.judged.kind == "cpu":
-        reason = "no undisturbed history of this CPU yet"
+    reason, comparison = "", dict[str, Any]()
     if counting := slow or decides or judged:
         verdict, shown = counting[0]
         comparison = _comparison(seconds, shown)
@@ -163,10 +162,13 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
             verdict = "not judged"  # the others may be as slow
         elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
             verdict, reason = "cannot tell", DISTURBED
-        elif seconds / shown.seconds > 1 + NEAR_SLOWDOWN:
-            reason = "slower than most, but not surely"
-        else:
-            reason = "what is expected is too uncertain"
+        elif verdict == "cannot tell":
+            is_near = seconds / shown.seconds > 1 + NEAR_SLOWDOWN
+            reason = "slower than most, but not surely" if is_near else "what is expected is too uncertain"
+    if verdict == "not judged":
+        reason = "no shipped set has this part of such a machine"
+        if first.judged.kind == "cpu":
+            reason = "no undisturbed history of this CPU yet"
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,
@@ -174,7 +176,7 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         processes=len(part),
         seconds=seconds,
         verdict=verdict,
-        reason=reason if verdict in ("cannot tell", "not judged") else "",
+        reason=reason,
         flags=tuple(dict.fromkeys(flag for one in part for flag in sorted(one.flags))),
         settings=first.settings,
         **comparison,

@@ -172,7 +172,7 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
         # Between a number that counts FLOPs and one that does not, each usual count is possible.
         counts = case.of_conventions.values() if len(counted) == 1 and not case.claim.convention else (1.0,)
         ratio = math.log(case.rates[second] / case.rates[first])
-        sign = 1.0 if second in (MFU, TFLOPS) else -1.0
+        sign = 1.0 if second in (MFU, TFLOPS) else -1.0  # the numerator counts FLOPs, or the denominator
         distance = min(abs(ratio - sign * math.log(count)) for count in counts)
         if distance > (COUNT_TOLERANCE if counted else TOLERANCE):
             apart.append((distance, first, second))

@@ -4,7 +4,7 @@ from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.number_format import choose_unit, number_text, two_digits
 from lmsweep.orchestrator.features.best.answer import Answer, Beaten, LargestBatch
 from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, known_cost, workloads_of
-from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, cell_words, value_of
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, USUAL_AXES, cell_words, value_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.recipes.recipe import pytorch_snippet, trial_command
@@ -33,14 +33,6 @@ def answer_parts(answer: Answer, largest: LargestBatch | None) -> list[str]:
     return [part for part in parts if part]
 
 
-def _batch_words(largest: LargestBatch | None) -> str:
-    if largest is None:
-        return ""
-    if largest.batch is None:
-        return f"The largest batch that it fits with is not known: {largest.words}"
-    return f"The largest batch with which it fits: {largest.batch} (predicted; {largest.words})"
-
-
 def recipe_parts(answer: Answer) -> list[str]:
     """Return the command that measures the winner again, and plain PyTorch that sets it up."""
     return [
@@ -52,7 +44,7 @@ def recipe_parts(answer: Answer) -> list[str]:
 def winner_words(answer: Answer, *, is_short: bool = False) -> str:
     """Return the best cell and its certainty in words; if short, without its time, memory and cost."""
     winner, goal = answer.winner, answer.aim.goal
-    names = answer.names or ("batch_size", "precision", "compile", "attention")
+    names = answer.names or USUAL_AXES
     measured = _number(goal.shown(known_cost(winner, answer.aim).median), goal)
     low, high = (_number(one, goal) for one in sorted(map(goal.shown, answer.cost.interval)))
     ends = f"{low.removesuffix(high[high.rindex(' ') :])} to {high}"  # a unit that both have is written once
@@ -91,12 +83,21 @@ def _account_words(winner: Cell, aim: Aim) -> str:
             words.append(f"of it {number_text(busy.median / unit.size)} {unit.name} of device time")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
         words.append(_peak_words(winner))
-    idle = winner.dollars(aim, DEVICE_TIME)
+    unit_words, if_busy = " dollars per million tokens", winner.dollars(aim, DEVICE_TIME)
     if dollars is not None and aim.goal is not Goal.MONEY:
-        words.append(f"{number_text(dollars)} dollars per million tokens")
-    if idle is not None:
-        words.append(f"{number_text(idle)} if the GPU never waited")
+        words.append(f"{number_text(dollars)}{unit_words}")
+        unit_words = ""  # once in the line
+    if if_busy is not None:
+        words.append(f"{number_text(if_busy)}{unit_words} if the GPU never waited")
     return ", ".join(words)
+
+
+def _batch_words(largest: LargestBatch | None) -> str:
+    if largest is None:
+        return ""
+    if largest.batch is None:
+        return f"The largest batch that it fits with is not known: {largest.words}"
+    return f"The largest batch with which it fits: {largest.batch} (predicted; {largest.words})"
 
 
 def _larger_words(answer: Answer) -> str:

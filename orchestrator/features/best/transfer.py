@@ -16,7 +16,7 @@ import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.features.best.cell_costs import key_of
-from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, axes_of, cell_words, value_of
+from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, USUAL_AXES, axes_of, cell_words, value_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell, Value
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.trials.analytic.datasheets import Device, find_device
@@ -156,9 +156,7 @@ def how_wrong(transfer: Transfer) -> str:
 def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
     """Return the tables of one job: the best of each device, then the cells of each prediction."""
     cells = [one.cell for transfer in transfers for one in transfer.cells]
-    names = [name for name in axes_of(cells) if name != DEVICE]
-    if not names:  # the cells do not differ; a single one is named by axes that usually vary
-        names = ["batch_size", "precision", "compile", "attention"]
+    names = [name for name in axes_of(cells) if name != DEVICE] or USUAL_AXES
     return [_best_of_each(transfers, names, aim), *(_cells_table(one, names) for one in transfers if one.cells)]
 
 
@@ -168,17 +166,17 @@ def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim)
     several_sources = len({one.source for one in transfers}) > 1
     for transfer in (one for one in transfers if one.cells):
         source, target = transfer.source, transfer.target.name
-        best = min(transfer.cells, key=lambda one: one.source_seconds / one.cell.tokens)
-        environment = best.cell.environment
+        measured = min(transfer.cells, key=lambda one: one.source_seconds / one.cell.tokens)
+        environment = measured.cell.environment
         hourly = aim.hourly(environment.device_name, environment.accelerator_type)
-        measured = _row(source, "measured", best, best.source_seconds, None, hourly, names)
-        rows.setdefault((source, "measured"), measured)
-        best = min(transfer.cells, key=lambda one: one.seconds / one.cell.tokens)
+        row = _row(source, "measured", measured, measured.source_seconds, None, hourly, names)
+        rows.setdefault((source, "measured"), row)
+        predicted = min(transfer.cells, key=lambda one: one.seconds / one.cell.tokens)
         how = f"predicted from {source}" if several_sources else "predicted"
         hourly = aim.hourly(target, None)
-        rows[target, how] = _row(target, how, best, best.seconds, best.interval, hourly, names)
+        rows[target, how] = _row(target, how, predicted, predicted.seconds, predicted.interval, hourly, names)
     frame = pd.DataFrame([*rows.values()])
-    if aim.goal is Goal.MONEY:
+    if aim.goal is Goal.MONEY:  # each target has a price then
         first = min((row for row in rows.values() if not isnan(row["device_cost"])), key=lambda row: row["device_cost"])
     else:
         first = min(rows.values(), key=lambda row: row["seconds"])

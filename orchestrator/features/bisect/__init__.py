@@ -41,12 +41,14 @@ def bisect(
     Example:
       lmsweep bisect quick --good 2.11.0 --bad 2.13.0
     """
+    from packaging.utils import canonicalize_version
+
     if explain:
         check_function("explain_steps", "--explain")
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
     ordered = releases.split(",") if releases else [str(good), str(bad)]
-    if len(ordered) < 2 or len({*ordered}) < len(ordered):
+    if len(ordered) < 2 or len({*map(canonicalize_version, ordered)}) < len(ordered):
         raise RequestError(f"--releases {','.join(ordered)}: give at least two different releases, the oldest first")
     if wrong := [one for one in value if "." not in one]:
         raise RequestError(f"--value {wrong[0]}: write PHASE.METRIC, such as step.time")

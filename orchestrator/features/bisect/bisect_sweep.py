@@ -69,7 +69,7 @@ class Question:
 def known_releases(package: str, good: str, bad: str) -> list[str]:
     """Return the releases that the package index offers here, from `good` to `bad`. Raises RequestError."""
     try:
-        ends = sorted([Version(good), Version(bad)])
+        low, high = sorted([Version(good), Version(bad)])
         canonical_software([f"{package}=={good}"])
     except (InvalidVersion, ValueError) as error:
         raise RequestError(f"--good {good} --bad {bad}: {error}") from None
@@ -85,9 +85,14 @@ def known_releases(package: str, good: str, bad: str) -> list[str]:
     if not listed:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise RequestError(f"{unknown}: {last}; {advice}")
-    offered = {Version(text.strip()).public for text in listed[1].split(",")} | {good, bad}
-    within = sorted((text for text in offered if ends[0] <= Version(text) <= ends[1]), key=Version)
-    return within if Version(good) <= Version(bad) else within[::-1]
+    offered = {_without_local(Version(text.strip())) for text in listed[1].split(",")}
+    offered -= {_without_local(low), _without_local(high)}  # which the user may write as 2.11 or 2.11.0+cu126
+    between = [str(one) for one in sorted(offered) if low < one < high]
+    return [good, *(between if low == Version(good) else between[::-1]), bad]
+
+
+def _without_local(version: Version) -> Version:
+    return Version(version.public)
 
 
 def bisect_sweep(question: Question) -> None:
@@ -109,8 +114,8 @@ def bisect_sweep(question: Question) -> None:
     say(f"\nsearching {len(question.releases)} releases for the change of {words}: {_change(followed)}")
     search = Bisection(len(question.releases))
     while (middle := search.next()) is not None:
-        left = math.ceil(math.log2(search.high - search.low))
-        say(f"\nbetween {question.software(search.low)} and {question.software(search.high)}: about {left} to measure")
+        count = math.ceil(math.log2(search.high - search.low))
+        say(f"\nbetween {question.software(search.low)} and {question.software(search.high)}: about {count} to measure")
         row = _row(_measured(question, 0, middle).compare(question.values), cell)
         search.learn(middle, None if row is None else _has_changed(row, followed))
     _say_found(question, search, cell)
@@ -167,10 +172,10 @@ def _measured(question: Question, first: int, second: int) -> Measured:
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     what = replace(question.what, overrides=(*question.what.overrides, *more))
     ready = make_ready(what, question.where, question.how, began=time.monotonic())
-    if (first, second) == (0, len(question.releases) - 1):
+    if (first, second) == (0, len(question.releases) - 1):  # others that cannot be made are skipped
         _install(ready.planned.plan)
     run_or_exit(ready, question.resume)
-    measured = {
+    measured = {  # with the environment that this plan gives the software of each trial
         (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
         for trial in ready.planned.sweep.trials
         for planned in ready.planned.plan.trials
@@ -204,7 +209,8 @@ def _row(comparison: Comparison, cell: dict[str, object]) -> pd.Series | None:
 
 
 def _has_changed(row: pd.Series, ends: pd.Series) -> bool | None:
-    """Return whether a release is nearer to the last than to the first; None if it was not measured."""
+    """Return whether a release is nearer to the last than to the first; None if its ratio is not known. If one of the
+    ends failed, it has changed with their verdict."""
     if ends["verdict"] in ("failed", "fixed"):
         return bool(row["verdict"] == ends["verdict"])
     if pd.isna(row["ratio"]):

@@ -112,8 +112,11 @@ def peaks(results: Results) -> Table:
     results = only(results, "mode", "train_step")
     frame = results.of("memory")
     numbers = values_in(frame[frame["median"].notna()])
-    value = [next((name for name in PEAKS if name in numbers), PEAKS[0])]
-    return Pivot("memory", value, "Peak memory of a training step")(results)
+    value = next((name for name in PEAKS if name in numbers), PEAKS[0])
+    return Pivot("memory", [value], "Peak memory of a training step")(results)
+
+
+_HELD = ("weights", "gradients", "optimizer_state", "communication", "activations", "inputs", "other")
 
 
 def stages(results: Results) -> Table:
@@ -124,9 +127,9 @@ def stages(results: Results) -> Table:
     chosen = [(moment, part) for moment in STAGES for part in parts if f"rank0.{moment}_{part}" in stored]
     if not chosen:
         raise nothing("ddp")
-    ok = frame[frame["metric"].notna()]
+    ran = frame[frame["metric"].notna()]
     cells = pd.concat(
-        [cells_of(frame, ok, f"rank0.{moment}_{part}").assign(moment=moment, value=part) for moment, part in chosen]
+        [cells_of(frame, ran, f"rank0.{moment}_{part}").assign(moment=moment, value=part) for moment, part in chosen]
     )
     cells["moment"] = cells["moment"].map({name: f"{at} {name}" for at, name in enumerate(STAGES, start=1)})
     known = [part for part in parts if part in set(cells["value"])]
@@ -139,9 +142,6 @@ def stages(results: Results) -> Table:
         together=tuple(known),
         notes=(),
     )
-
-
-_HELD = ("weights", "gradients", "optimizer_state", "communication", "activations", "inputs", "other")
 
 
 def with_values(table: Table, values: Sequence[str]) -> Table:

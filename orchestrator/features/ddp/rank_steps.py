@@ -62,7 +62,7 @@ def _verified(bench: Workbench, team: Team[ComparedStep]) -> Iterator[Measuremen
 
 def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
     config = bench.config
-    gradients = team.all(TimedRank.build)[0]
+    gradient_count = team.all(TimedRank.build)[0]
     with bench.account("warmup"):
         team.all(TimedRank.time_all_reduces, ALL_REDUCE_WARMUP)
     with bench.account("measured"):
@@ -77,7 +77,7 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         team.all(TimedRank.restart)
 
     with bench.account("compile" if config.compiles else "warmup"):
-        checks = list(_unverified(run) if config.varies else verify(team, config))
+        checked = list(_unverified(run) if config.varies else verify(team, config))
     if config.compiles:
         check_compiled()
     series = take_series_of_ranks(bench, team, run, lambda pair: pair.synchronized.step, before_measuring=begin)
@@ -93,8 +93,8 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
         reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
 
-    yield from checks
-    doubtful = (*series.flags, *((Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()))
+    yield from checked
+    doubtful = (*series.flags, *((Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checked) else ()))
     if config.device_type == "cuda":
         worked = [seconds for ranks in steps if (seconds := device_seconds(ranks)) is not None]
         doubtful += host_bound_flags(worked, [pair.synchronized.step for pair in series.measured])
@@ -110,10 +110,11 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
     yield from report_rows(reports)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
-    yield from _bandwidth(bench, gradients, all_reduces)
+    yield from _bandwidth(bench, gradient_count, all_reduces)
 
 
 def _unverified(run: Callable[[], Pair]) -> Iterator[Measurement]:
+    """Run one pair, which compiles as a check would."""
     run()
     reason = "gradients are compared with one process where all batches have one shape; take lengths out for that"
     yield one_number("gradients", "relative_error", "1", None, reason)
@@ -141,8 +142,8 @@ def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurem
         yield one_number(f"rank{rank}", "optimizer_state", "B", one.optimizer_state, hidden)
 
 
-def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> Iterator[Measurement]:
-    size = gradients * bench.math_mode.parameter_dtype.itemsize
+def _bandwidth(bench: Workbench, gradient_count: int, seconds: Sequence[float]) -> Iterator[Measurement]:
+    size = gradient_count * bench.math_mode.parameter_dtype.itemsize
     yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))
     yield Measurement(phase="all_reduce", metric="time", unit="s", samples=tuple(seconds))
     yield from bandwidth_rows("all_reduce", "all_reduce", size, seconds, bench.config.world_size)

@@ -135,7 +135,7 @@ class StepPairs:
         if not self._was_tried:
             self._was_tried = True
             answers = self._team.all(try_local_step)
-        if not any(answers):
+        if all(answer is None for answer in answers):
             answers = self._team.all(local_step)
         taken = [answer for answer in answers if isinstance(answer, Iteration)]
         if len(taken) == len(answers):

@@ -69,7 +69,7 @@ def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:
     if min(gone.sum(), new.sum()) <= GONE * max(gone.sum(), new.sum()):
         return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
     compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
-    as_one = not all(compiled) or max(compiled) > MOST_NAMED
+    as_one = not all(compiled) or max(compiled) > MOST_NAMED  # by name if both sides have a few of these
     return " -> ".join(_names(names, as_one=as_one) for names in (gone, new))
 
 

@@ -111,7 +111,7 @@ def _notes(estimate: StepEstimate, trainer: str | None) -> list[str]:
     time, launches = estimate.time, Counter[str]()
     for one in time.parts:
         launches[one.operator.phase] += one.operator.count
-    bound = "the host launches longer than the device computes" if time.is_host_bound else "the device decides"
+    bound = "the host decides" if time.is_host_bound else "the device decides"
     phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
     return [
         *([estimate.advice] if estimate.advice else []),

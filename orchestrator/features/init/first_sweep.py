@@ -42,12 +42,18 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
         *model.left,
         *(f"{one.reference} ({one.place}): {one.advice}" for one in discovery.left_out if one.kind != "model"),
     ]
+    # The grids add to `left`, in this order.
     grids = [
         *(_timing_grid(model, contexts, device) if model.is_users or not discovery.files else []),
         *_attention_grids(discovery, device, left),
         *_optimizer_grid(discovery, model.line, device, left),
         *_ddp_grid(discovery, model.line, device, gpus, left),
     ]
+    if not any(line.startswith("  - workloads") for line in grids):  # at most a comment about two GPUs
+        of_two = [*discovery.of("ddp"), *filter(_is_sharded, discovery.of("optimizer"))] if grids else []
+        advice = "it takes two GPUs: run lmsweep init where there are two"
+        left += [f"{one.reference} ({one.place}): {advice}" for one in of_two]
+        return FirstSweep(text="", model=model, not_measured=tuple(left))
     lines = [
         f"name: {as_yaml(name)}",
         "description: A first look at the time and memory of a training step.",
@@ -58,15 +64,11 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
         ),
         "",
         "grids:",
-        *(grids[1:] if grids and not grids[0] else grids),
+        *(grids if grids[0] else grids[1:]),  # all but the first begin with an empty line
     ]
     if left:
         lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in left)]
-    return FirstSweep(
-        text="\n".join(lines) + "\n" if grids else "",
-        model=model,
-        not_measured=tuple(left),
-    )
+    return FirstSweep(text="\n".join(lines) + "\n", model=model, not_measured=tuple(left))
 
 
 def _timing_grid(model: FirstModel, contexts: tuple[int, int], device: str) -> list[str]:
@@ -111,10 +113,8 @@ def _grid(comment: str, workload: str, axes: list[str], fixed: list[str]) -> lis
 
 def _attention_grids(discovery: Discovery, device: str, left: list[str]) -> list[str]:
     lines: list[str] = []
-    is_cuda = device == "cuda"
+    is_cuda, functions, masked = device == "cuda", discovery.of("attention"), {*CAUSAL, *ATTENTION_MASKS}
     for causal in (True, False):
-        masked = {*CAUSAL, *ATTENTION_MASKS}
-        functions = discovery.of("attention")
         of_kind = [one for one in functions if bool({taken.name for taken in one.parameters} & masked) == causal]
         users = [_quoted(one.reference) for one in _measured(of_kind, "attention", left)]
         if users:

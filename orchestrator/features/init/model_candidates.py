@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lmsweep.orchestrator.features.init.definitions import Candidate, Class, LeftOut, Parameter, is_archived, last_name
 from lmsweep.orchestrator.features.init.model_settings import ways_to_build
-from lmsweep.trials.spec.reference import MASKS, POSITIONS, TARGETS, TOKENS, Code
+from lmsweep.trials.spec.reference import FINISH, MASKS, POSITIONS, TARGETS, TOKENS, Code
 
 _HEADS = ("head", "unembed", "output", "to_logits")
 _OF_ATTENTION = ("heads", "d_head", "dim_head", "head_dim", "head_size")
@@ -45,7 +45,7 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
         score = 0.0
         found: Candidate | LeftOut
         if unknown := _not_given(taken):
-            if is_part or not any(parameter.required for parameter in taken):
+            if is_part:
                 continue
             found = _left_out(cls, unknown)
         else:
@@ -62,7 +62,7 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
         near = (cls.reference.startswith("./"), cls.file.name.startswith(_SCRIPTS), len(cls.file.parts))
         ranked.append(_Ranked(is_archived(cls.file, code), -score, near, cls.reference, found))
     in_use = [one for one in ranked if not one.is_old]
-    likeliest = [one.found for one in sorted(in_use or ranked, key=lambda one: one[:-1])]
+    likeliest = [one.found for one in sorted(in_use or ranked, key=lambda one: one[:-1])]  # what was found has no order
     return likeliest or [*_without_forward(modules, named.keys())]
 
 
@@ -79,7 +79,7 @@ class _Ranked(NamedTuple):
 def _is_model(cls: Class, named: Mapping[str, list[Class]]) -> bool:
     """Whether a module has a forward, takes no other input than tokens and embeds them, also in a part. named: modules
     of the folder by their name."""
-    is_wrapper = "finish_gradient_synchronization" in cls.methods
+    is_wrapper = FINISH in cls.methods
     is_embedding = any(_EMBEDDING.search(each) for each in (cls.name, *(cls.bases & named.keys())))
     has_forward = "forward" in cls.methods and not is_wrapper and not is_embedding
     return has_forward and not _other_input(cls) and _embeds(cls, named)

@@ -20,7 +20,7 @@ _SIZES = ("largest_ok", "smallest_oom")
 
 def roofline_table(results: Results) -> Listing:
     """Rate, MFU, share of the measured ceiling, arithmetic intensity, and the roof that it implies."""
-    rows, keys = _steps(roofline(results.of("timing"), results.everything))
+    rows, keys = _ordered_steps(roofline(results.of("timing"), results.everything))
     columns = ["rate", "mfu", "of_ceiling", "intensity", "roof", "of_roof"]
     frame = with_flags(rows[[*keys, *columns]], rows)
     return Listing(
@@ -41,8 +41,8 @@ def roofline_table(results: Results) -> Listing:
 
 def cost_table(results: Results) -> Listing:
     """Speed in tokens per second; dollars and joules per million tokens."""
-    rows, keys = _steps(cost(results.measurements, results.prices))
-    keys = [*keys, *({"device_name"} - {*keys})]
+    rows, keys = _ordered_steps(cost(results.measurements, results.prices))
+    keys = keys if "device_name" in keys else [*keys, "device_name"]
     ends = [f"{name}{end}" for name in ("tokens_per_second", "dollars") for end in ("", "_low", "_high")]
     busy = ["device_dollars"] if rows["device_dollars"].notna().any() else []
     return Listing(
@@ -99,8 +99,8 @@ def scaling_limits_table(results: Results) -> Listing:
             "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
             "with computation (the formulas are in lmsweep.orchestrator.features.limits.communication_limits)",
             "elements: of 16 bits with a precision of 16 bits, as of activations. Under autocast DDP and FSDP send "
-            "float32, so that data_parallel is half as far above 1, or two thirds with gather bf16, whose gradients "
-            "stay float32",
+            "float32, so that data_parallel - 1 is half as large, or two thirds as large with gather bf16, whose "
+            "gradients stay float32",
             "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the "
             "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else of the datasheet's NVLink",
         ],
@@ -159,7 +159,7 @@ def break_even_table(results: Results) -> Listing:
         raise RequestError(
             "the store has no compiled step with an eager one of the same configuration; measure compile: [none, block]"
         )
-    rows, _ = _steps(compiled)
+    rows, _ = _ordered_steps(compiled)
     keys = varying_keys(rows, ["model", "context_length", "compile"], [])
     columns = ["compile_time", "eager_step", "compiled_step", "saved", "steps"]
     return Listing(
@@ -177,7 +177,7 @@ def break_even_table(results: Results) -> Listing:
     )
 
 
-def _steps(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _ordered_steps(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if rows.empty:
         raise nothing("timing")
     return _ordered(rows), varying_keys(rows, ["model", "context_length"], [])

@@ -1,6 +1,6 @@
 """A view of the page: a chart and a table of the same cells; here that of an answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
 from typing import Any
@@ -33,7 +33,7 @@ SIGNS = {
 }
 """Verdict -> its sign and its CSS class: colour alone would not reach every reader."""
 
-MOST_PERCENT = 3.0
+MOST_TIMES_IN_PERCENT = 3.0
 """A chart shows ratios instead of per cent if a cell is more than this many times as fast."""
 
 STRIP = 130
@@ -54,7 +54,7 @@ class Line:
     sign: str
     kind: str
     strip: list[float]
-    """Positions of the mean and of both ends in pixels; only the mean if the ends are unknown."""
+    """Positions of the mean and of both ends in pixels, of those that are known and above 0."""
     cell: int
 
 
@@ -118,21 +118,42 @@ def views_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> Iterator[Vi
 
 def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     """Return the view of an answer's cells, each with its gain."""
-    timed, name = found.timed, found.question.text or found.question.title
-    keys = [*found.keys, OPTION] if found.cells[OPTION].nunique() > 1 else found.keys
-    colour_order = sorted(found.cells[OPTION].unique(), key=lambda name: -found.claim(name).ahead)
-    order = found.cells["gain"] * (-1 if timed else 1)  # within equal keys, the best option comes first
-    if found.question.over:  # or the options come in the order of time
-        order = found.cells[OPTION].map([one.name for one in found.question.options].index)
-    ranks = [natural_ranks(found.cells, name) for name in reversed(found.keys)]
-    cells = found.cells.iloc[np.lexsort([order.to_numpy(float), *ranks])]
+    cells = _in_order(found)
     gains = cells[["gain", "gain_low", "gain_high"]].to_numpy(float)
     position = _strip_scale(gains)
-    lines, numbered, options = [], [], [found.baseline, *found.cells[OPTION].unique()]
-    read = dict.fromkeys([*found.keys, OPTION, "baseline", "contrast", "verdict", "value", "one", "other"])
-    for number, row in enumerate(cells[[*read]].to_dict("records")):
+    lines = _table(found, cells, gains, position)
+    options = [found.baseline, *found.cells[OPTION].unique()]
+    if len(options) > 2:
+        options = ["option", found.baseline, "time" if found.timed else found.question.measure.name]
+    results = [
+        [value, *(numbers.get(key, -1) if key else -1 for key in keys)]  # -1: none on the page
+        for value, *keys in zip(cells["value"], cells["one"], cells["other"], strict=True)
+    ]
+    return View(
+        name=found.question.text or found.question.title, cells=results,
+        charts=_chart(found, cells, gains, [f"{one.amount} {one.interval}" for one in lines]), compared=True,
+        columns=[*found.keys, *options, "faster" if found.timed else "less", "verdict"], lines=lines,
+        zero=position(1.0), caption="With 95 % intervals",
+    )  # fmt: skip
+
+
+def _in_order(found: Answer) -> pd.DataFrame:
+    """Return the cells by their keys; with equal keys the best option first, or in the order of time that they have."""
+    if found.question.over:
+        last = found.cells[OPTION].map([one.name for one in found.question.options].index)
+    else:
+        last = found.cells["gain"] * (-1 if found.timed else 1)
+    ranks = [natural_ranks(found.cells, name) for name in reversed(found.keys)]
+    return found.cells.iloc[np.lexsort([last.to_numpy(float), *ranks])]
+
+
+def _table(found: Answer, cells: pd.DataFrame, gains: Any, position: Callable[[float], float]) -> list[Line]:
+    """Return the line of each cell."""
+    lines = []
+    names = dict.fromkeys([*found.keys, OPTION, "baseline", "contrast", "verdict"])  # a key may be one of these
+    for number, row in enumerate(cells[[*names]].to_dict("records")):
         gain = Gain(*gains[number])
-        amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=timed)
+        amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=found.timed)
         sign, kind = SIGNS[row["verdict"]]
         sizes = [size_text(one, found.unit) for one in (row["baseline"], row["contrast"])]
         lines.append(
@@ -140,45 +161,40 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
                 keys=[label(row[key]) for key in found.keys], option=row[OPTION],
                 baseline=sizes[0], contrast=sizes[1], amount=amount, interval=interval,
                 verdict=row["verdict"], sign=sign, kind=kind, cell=number,
-                strip=[position(end) for end in gains[number] if not np.isnan(end) and end > 0],
+                strip=[position(end) for end in gain if not np.isnan(end) and end > 0],
             )
         )  # fmt: skip
-        numbered.append([row["value"], *(numbers.get(key, -1) if key else -1 for key in (row["one"], row["other"]))])
-    more = "faster" if timed else "less"
-    drawn, title = 100 * (gains - 1) * (1 if timed else -1), f"% {more} than {found.baseline}"
-    if timed and (gains[:, 0] > MOST_PERCENT).any():
-        drawn, title = gains, f"times as fast as {found.baseline}"
+    return lines
+
+
+def _chart(found: Answer, cells: pd.DataFrame, gains: Any, texts: list[str]) -> dict[str, JsonObject]:
+    """Return the name of what the chart of these gains shows -> the chart; nothing if it would be empty."""
+    shows, drawn = "% faster" if found.timed else "% less", 100 * (gains - 1) * (1 if found.timed else -1)
+    title = f"{shows} than {found.baseline}"
+    if found.timed and (gains[:, 0] > MOST_TIMES_IN_PERCENT).any():
+        shows, drawn = "times as fast", gains
+        title = f"{shows} as {found.baseline}"
     low, high = np.sort(drawn[:, 1:], axis=1).T
-    points = cells.assign(
-        y=drawn[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)),
-        text=[f"{one.amount} {one.interval}" for one in lines],
-    )  # fmt: skip
-    is_ordered = bool(found.question.over) and OPTION in keys
-    if is_ordered:  # options form the x axis, and changes between them get marks
+    points = cells.assign(y=drawn[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)), text=texts)
+    several = found.cells[OPTION].nunique() > 1
+    over = found.question.over if several else ""
+    if over:  # options form the x axis, and changes between them get marks
         marks = {name: f"{'▲' if claim.gain > 1 else '▼'} {name}" for name, claim in found.changes.items()}
-        names = [one.name for one in found.question.options]
+        order = [marks.get(one.name, one.name) for one in found.question.options]
         points[OPTION] = [marks.get(name, name) for name in points[OPTION]]
-        colour_order = [marks.get(name, name) for name in names]
-    chart = chart_of(
-        points, keys, title=title, unit="%", colour=OPTION, order=colour_order, over=OPTION if is_ordered else ""
-    )
-    if is_ordered and chart:
-        chart = {**chart, "x": found.question.over}
-    if len(options) > 2:
-        measured = ["option", found.baseline, "time" if timed else found.question.measure.name]
     else:
-        measured = options
-    return View(
-        name=name, cells=numbered, charts={f"% {more}": chart} if chart else {}, compared=True,
-        columns=[*found.keys, *measured, more, "verdict"], lines=lines, zero=position(1.0),
-        caption="With 95 % intervals",
-    )  # fmt: skip
+        order = sorted(found.cells[OPTION].unique(), key=lambda name: -found.claim(name).ahead)
+    keys = [*found.keys, OPTION] if several else found.keys
+    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=order, over=OPTION if over else "")
+    if not chart:
+        return {}
+    return {shows: {**chart, "x": over} if over else chart}
 
 
-def _strip_scale(gains: Any) -> Any:
+def _strip_scale(gains: Any) -> Callable[[float], float]:
     """Return the function from a gain to its position on a strip: a logarithmic scale of at least 5 % to each side."""
     known = gains[np.isfinite(gains) & (gains > 0)]
-    low, high = min(0.95, *known, 1.0) if len(known) else 0.95, max(1.05, *known, 1.0) if len(known) else 1.05
+    low, high = min(0.95, 1.0, *known), max(1.05, 1.0, *known)
 
     def position(value: float) -> float:
         return round(5 + (STRIP - 10) * log(value / low) / log(high / low), 1)

@@ -8,6 +8,7 @@ import pytest
 
 from lmsweep.analysis import load
 from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer
+from lmsweep.orchestrator.features.best.answer_text import winner_words
 from lmsweep.orchestrator.features.best.cell_costs import key_of, known_cost, with_predicted_peaks
 from lmsweep.orchestrator.features.best.cells.cell_axes import job_of
 from lmsweep.orchestrator.features.best.cells.cells import cells_of
@@ -75,6 +76,18 @@ def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(at
     assert table[H100.device_name].dollars == pytest.approx(paid)
     assert table[H100.device_name].device_dollars == pytest.approx(busy)
     assert known_cost(got.winner, got.aim).median == got.winner.dollars(got.aim)
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("$/Mtoken", "of device time, 0.01302 dollars per million tokens if the GPU never waited"),
+        ("tokens/s", "0.01628 dollars per million tokens, 0.01302 if the GPU never waited"),
+    ],
+)
+def test_each_price_in_the_answer_has_its_unit_once(attempts: Attempts, goal: str, said: str) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.03, 1e-6), "step.device_time": samples(0.024, 1e-6)})
+    assert said in winner_words(found(attempts, goal, prices=["H200=2", "H100=2"]))
 
 
 def test_the_effects_are_those_of_the_grid_and_a_limit_excludes_what_exceeds_it_or_may(attempts: Attempts) -> None:

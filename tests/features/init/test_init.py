@@ -118,6 +118,16 @@ def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
     assert config.model_code == "mine:LM"
 
 
+def test_what_takes_two_gpus_is_no_sweep_of_its_own_on_one_but_named_with_what_to_do(tmp_path: Path) -> None:
+    wrapper = MODEL[MODEL.index("class DDP") :]
+    alone = swept(tmp_path, "cuda", 1, mine=f"from torch import nn\n{wrapper}")
+    advice = "it takes two GPUs: run lmsweep init where there are two"
+    assert (alone.text, alone.not_measured) == ("", (f"mine:DDP (mine.py:2): {advice}",))
+    beside = swept(tmp_path, "cuda", 1, mine=MODEL)
+    assert "# This machine has one GPU; with two:" in beside.text
+    assert not any("DDP" in words for words in beside.not_measured)
+
+
 def test_the_command_says_where_it_looked_what_it_found_and_what_comes_next_and_never_overwrites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,12 @@
 """How sure a predicted time is: a factor and an interval for each level of knowledge, learned from measured times."""
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from statistics import fmean
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -50,14 +51,27 @@ class Residual(NamedTuple):
     model: str = ""
 
 
-class Timed(Protocol):
+class Timed(ABC):
     """A step whose time follows from the times of its operators on device and host."""
 
-    def at(self, factor: float, end: Literal[0, 1] | None = None, /) -> float:
-        """Return the seconds if the device takes `factor` times as long; with `end` the least (0) or most (1)."""
+    @abstractmethod
+    def limits(self, factor: float, end: Literal[0, 1] | None = None) -> tuple[float, float]:
+        """Return the seconds by the device, with its waits, if it takes `factor` times as long, and those by the host.
+        `end` 0 or 1: the least or most, by the assumptions about the host and operators that were not measured."""
 
-    def limits(self, factor: float, end: Literal[0, 1] | None = None, /) -> tuple[float, float]:
-        """Return those by the device and by the host. The longer are those of the step."""
+    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
+        """Return the seconds of the step: of the device or of the host, whichever is longer."""
+        return max(self.limits(factor, end))
+
+    @property
+    def seconds(self) -> float:
+        """Time of the whole step."""
+        return self.at(1.0)
+
+    @property
+    def is_host_bound(self) -> bool:
+        device, host = self.limits(1.0)
+        return host > device
 
 
 class Sure(NamedTuple):

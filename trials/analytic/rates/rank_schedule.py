@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from lmsweep.trials.analytic.rates.intervals import Timed
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, OperatorRates, StepTime, step_time
 from lmsweep.trials.spec.config import TrialConfig
@@ -24,7 +25,7 @@ LoRA compute on plain tensors: with it beside all of them that CPU took 3.1 time
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankTime:
+class RankTime(Timed):
     """Seconds of one step of a rank."""
 
     time: StepTime
@@ -41,24 +42,10 @@ class RankTime:
     """Part of a step -> the seconds that communication adds to it."""
 
     @property
-    def seconds(self) -> float:
-        """Time of the whole step."""
-        return self.at(1.0)
-
-    @property
-    def is_host_bound(self) -> bool:
-        return self.launching > self.busy
-
-    @property
     def elsewhere(self) -> "RankTime":
         return replace(self, launching=self.launching_elsewhere)
 
-    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
-        """Return the seconds of the step, as `StepTime.at`."""
-        return max(self.limits(factor, end))
-
     def limits(self, factor: float, end: Literal[0, 1] | None = None) -> tuple[float, float]:
-        """Return its seconds by the device and by the host, as `StepTime.limits`."""
         host = 1.0 if end is None else self.time.hosts[end]
         busy = factor * (self.busy + self.time.unsure(end)) + WAIT_PER_LAUNCH * host * self.launching
         return busy + factor * self.after, host * self.launching + factor * self.after

@@ -25,23 +25,19 @@ from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION, Cost
 from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {
-    "eager": 12e-6,
-    "optimizer": 9e-6,
-    "cast": 6e-6,
-    "again": 22e-6,
-    "group": 8e-6,
-    "adapter": 70e-6,
-    "four_bits": 165e-6,
-    "compiled": 11e-6,
-    "call": 145e-6,
+    "eager": 12e-6,  # a kernel of eager code
+    "optimizer": 9e-6,  # one of the optimizer
+    "cast": 6e-6,  # which autocast mostly launches without Python
+    "again": 22e-6,  # a kernel that a checkpoint launches again, through hooks
+    "group": 8e-6,  # a product of a loop over groups, as a cast with three views (an assumption)
+    "adapter": 70e-6,  # the first product of an adapter, with the Python of PEFT's layer around it
+    "four_bits": 165e-6,  # a weight in 4 bits that bitsandbytes makes whole
+    "compiled": 11e-6,  # a kernel of compiled code
+    "call": 145e-6,  # a call of compiled code, with its guards
 }
-"""What is launched -> the host's seconds for it, on the reference host: a kernel of eager code, of the optimizer; a
-cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a product
-of a loop over groups, as a cast with three views (an assumption); a kernel of compiled code; a call of compiled code
-with its guards. Fitted to steps of the shipped sets that the host decides: `python -m benchmarks.host_prices` leaves
-each machine out. Two prices come from fine-tuning steps on one H200
-(docs/lab/2026-11-25-finetuning.md): the first product of an adapter with the Python of PEFT's layer around it, and
-weights in 4 bits that bitsandbytes makes whole."""
+"""What is launched -> the host's seconds for it, on the reference host. Fitted to steps of the shipped sets that the
+host decides: `python -m benchmarks.host_prices` leaves each machine out. Those of adapters and of 4 bits come from
+fine-tuning steps on one H200 (docs/lab/2026-11-25-finetuning.md)."""
 COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.73e-3, "reduce_scatter": 0.58e-3, "all_reduce": 0.05e-3}
 """Kind -> the host's seconds for a collective with the hooks and copies around it, fitted to steps of two H200."""
 HOSTS = (0.8, 3.4)
@@ -166,7 +162,7 @@ class Rates:
         inside = links.source if links else "unknown links"
         return f"{inside} and {self._network.source}" if nodes > 1 and self._network else inside
 
-    def _spread(self, ranks: int, stride: int) -> "_Spread":
+    def _spread(self, ranks: int, stride: int) -> _Spread:
         """Return on how many GPUs of how many nodes a group lies; the ranks of a node are neighbours."""
         if self._network is None:
             return _Spread(ranks, 1)
@@ -201,10 +197,15 @@ class Rates:
                 is_cold=cold,
             )
         source, here, words = sources[kind], self.hardware.device.name, kind
-        dtype = _SAME_TYPE.get(operator.dtype, operator.dtype) if kind == "products" else ""
-        if dtype == "float32":
-            source, words = sources[dtype], dtype
-        if where := self._measured.get((kind.removesuffix("s") if dtype else kind, dtype)):
+        where = self._measured.get((kind, ""))
+        if kind == "products":
+            dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)
+            where = self._measured.get(("product", dtype))
+            if "grouped" in operator.name and not self._products.loops(_product(operator)):
+                where = self._measured.get(("grouped", dtype), where)
+            if dtype == "float32":
+                source, words = sources[dtype], dtype
+        if where:
             source = f"{words} measured on {where}" + (", the same chip" if where != here else "")
         if "grouped" in operator.name:
             return Cost(seconds, f"{source}, with an {EXPECTED_LOAD}", unsure)

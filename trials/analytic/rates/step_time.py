@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.datasheets import CpuRates
+from lmsweep.trials.analytic.rates.intervals import Timed
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
 
 NO_ASSUMPTION = (1.0, 1.0)
@@ -91,7 +92,7 @@ class StepPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTime:
+class StepTime(Timed):
     parts: tuple[StepPart, ...]
     computing: float
     """Time of the device's kernels, without communication."""
@@ -101,18 +102,7 @@ class StepTime:
     """Least and most launch time, over `launching`."""
     host_source: str
 
-    @property
-    def seconds(self) -> float:
-        """Time of the whole step: of the device with its waits, or of the host, whichever is longer."""
-        return self.at(1.0)
-
-    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
-        """Return the seconds of the step if the device takes `factor` times as long. `end` 0 or 1: the least or most,
-        by the assumptions about the host and about operators that were not measured."""
-        return max(self.limits(factor, end))
-
     def limits(self, factor: float, end: Literal[0, 1] | None = None) -> tuple[float, float]:
-        """Return the seconds if the device decides, and if the host does; the longer are those of the step."""
         host = 1.0 if end is None else self.hosts[end]
         update = Work(host * self.launching_update, factor * self.updating)
         return limits(Work(host * self.launching, factor * (self.computing + self.unsure(end))), update)
@@ -132,10 +122,6 @@ class StepTime:
         return math.fsum(one.launching for one in self.parts if one.operator.phase == "optimizer")
 
     @property
-    def is_host_bound(self) -> bool:
-        return self.launching > self.computing
-
-    @property
     def product_type(self) -> str:
         """The type of the products that take most time."""
         times = self.by(lambda one: one.operator.dtype if one.kind == "products" else "")
@@ -143,15 +129,16 @@ class StepTime:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Class -> the source of the rates for most of its time, and of the rates that are assumed."""
+        """Class -> the source of the rates of most of its measured time, then of those that are assumed."""
         time: dict[tuple[str, str], float] = defaultdict(float)
         for part in self.parts:
             time[part.kind, part.source] += part.seconds
         assumed = {(one.kind, one.source) for one in self.parts if one.unsure != NO_ASSUMPTION}
         ordered = sorted(time, key=lambda key: (key not in assumed, time[key]))
-        found = dict(ordered)
-        for kind, source in assumed:
-            if found[kind] != source:
+        first = dict(ordered)  # of each class its last source, which is measured if any is
+        found = dict(first)
+        for kind, source in ordered:
+            if (kind, source) in assumed and first[kind] != source:
                 whole = sum(seconds for (other, _), seconds in time.items() if other == kind)
                 found[kind] += f" ({time[kind, source] / whole:.0%} of their time: {source})"
         return found
@@ -177,7 +164,7 @@ def step_time(operators: Operators, rates: OperatorRates) -> StepTime:
 
 
 LEAST_SAVED = 0.02
-"""Least share of the device's time in forward and backward that is worth a word."""
+"""Least share of the device's time that is worth a word."""
 
 
 def saved_in_16_bits(time: StepTime, rates: OperatorRates) -> dict[str, float]:

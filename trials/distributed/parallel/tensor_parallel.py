@@ -161,14 +161,15 @@ def _own(numbers: Tensor, count: int, mesh: DeviceMesh) -> tuple[Tensor, Tensor]
 
 
 def _reduced(part: Tensor, mesh: DeviceMesh, place: Placement | None = None, operation: str = "sum") -> Tensor:
-    """The sum over ranks of their tensors: whole, or this rank's part of it. Its gradient is that of each rank's."""
+    """The sum or maximum over ranks of their tensors, whole or this rank's part of it. Each rank's tensor gets the
+    gradient of the result."""
     whole = DTensor.from_local(part, mesh, [Partial(operation)], run_check=False)
     return whole.redistribute(placements=[place or Replicate()]).to_local()
 
 
 class DividedNaive(Naive):
-    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of all norms: each rank has
-    those of its tokens."""
+    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of what each has whole,
+    such as norms: a rank has those of its tokens."""
 
     def __init__(self, model: nn.Module, data: DeviceMesh, tensor: DeviceMesh) -> None:
         super().__init__(model, group=data.get_group())

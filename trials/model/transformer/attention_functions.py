@@ -99,13 +99,9 @@ def _sdpa_by(kernel: SDPBackend, q: Tensor, k: Tensor, v: Tensor, **options: Any
 
 def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
     """A context in which scaled_dot_product_attention may use only this kernel; almost free inside `kernel_chosen`."""
-    if (
-        not torch.compiler.is_compiling()
-        and _ENABLED[kernel]()
-        and sum(enabled() for enabled in _ENABLED.values()) == 1
-    ):
-        return nullcontext()
-    return sdpa_kernel(kernel)
+    if torch.compiler.is_compiling() or [one for one, enabled in _ENABLED.items() if enabled()] != [kernel]:
+        return sdpa_kernel(kernel)
+    return nullcontext()
 
 
 _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
@@ -163,7 +159,7 @@ def attention_for(
     elif masked_by == "positions" and config.window is not None:
         options["window"] = config.window
     if config.varies:  # `masks_of` has what differs by batch
-        options |= {"dynamic": None} if masked_by == "block_mask" else {}
+        options |= {"dynamic": None} if masked_by == "block_mask" else {}  # torch.compile sees what varies
         return Masked(partial(function, **options), tensors)
     if masked_by == "block_mask":
         options["block_mask"] = block_mask_of(config, device)

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from lmsweep.trials.machine.torch_private import (
     backward_node,
     latest_number,
     number_of,
+    positional_names,
     returns_view,
     schema_name,
     written_places,
@@ -31,7 +32,7 @@ from lmsweep.trials.memory.storage_tracker import with_storage
 from lmsweep.trials.prediction.without_device.fused_kernels import Seen, Storage, fused
 from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import CAUSAL, is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.losses import COMPILED_LOSSES
 
@@ -50,9 +51,9 @@ _FREE = re.compile(
 
 
 SECTOR = 32
-"""Minimum number of bytes that a GPU reads at once: nearer elements share a sector."""
+"""Minimum number of bytes that a GPU reads at once. Elements that are nearer to each other share a sector."""
 FEW_COLUMNS = 256
-"""A sum over rows of at most this many columns occupies few multiprocessors: in norms of heads, not of rows."""
+"""A sum over rows of at most this many columns occupies few multiprocessors: of norms of heads, not of rows."""
 
 
 class OperatorLog:
@@ -107,7 +108,7 @@ class OperatorLog:
         if self._phase is None or known is None:
             return
         moved = moved_bytes(known.name, known.written, args, result)
-        if moved is None:  # of a subclass of Tensor: what a DTensor computes on this rank's part no mode sees
+        if moved is None:  # of a subclass of Tensor: no mode sees what a DTensor computes on this rank's part
             args, result = cast(Sequence[object], local_parts(tuple(args))), local_parts(result)
             moved = moved_bytes(known.name, known.written, args, result)
         if moved is None:
@@ -131,7 +132,7 @@ class OperatorLog:
                 return
             operator = collective
         elif "attention" in known.name:
-            operator = self._attention.of(operator, args)
+            operator = self._attention.of(operator, dict(zip(positional_names(func), args, strict=False)))
         elif known.name == "lmsweep::update_on_host":
             operator = replace(operator, ranks=self._sharing_host)
         self.seen.append(Seen(operator, block, self._numbered(moved.read), self._numbered(moved.wrote)))
@@ -199,7 +200,7 @@ def local_parts(given: object) -> object:
 
 
 def layout_of(name: str, args: Sequence[object], result: object) -> str:
-    """Return `Operator.layout` of an operator with these arguments."""
+    """Return `Operator.layout`, where its words are explained, of an operator with these arguments."""
     operands = [one for one in args if isinstance(one, Tensor)]
     if name in PRODUCTS:
         matrices = [one for one in operands if one.dim() > 1][:2]
@@ -210,12 +211,12 @@ def layout_of(name: str, args: Sequence[object], result: object) -> str:
         return "columns"
     if name not in ELEMENT_WISE:
         return ""
-    lies = _strides(result, result)
-    inner = lies.index(min(lies))
+    steps = _strides(result, result)
+    fastest = steps.index(min(steps))  # the dimension along which neighbours of the result are side by side
     strides = {_strides(one, result): one.element_size() for one in operands if one.numel() > 1}
-    if any(one[inner] > lies[inner] and one[inner] * size >= SECTOR for one, size in strides.items()):
-        return "transposed"
-    found = ["strided"] if strides.keys() - {lies} else []
+    if any(one[fastest] > steps[fastest] and one[fastest] * size >= SECTOR for one, size in strides.items()):
+        return "transposed"  # they are in several sectors of an operand
+    found = ["strided"] if strides.keys() - {steps} else []
     types = {one.dtype for one in operands if one.numel() > 1 and one.is_floating_point()}
     return "_".join([*found, *(["cast"] if len(types) > 1 and name != "copy_" else [])])
 
@@ -284,38 +285,48 @@ class _Attention:
     """Which kernel of attention a GPU runs, and what it computes."""
 
     def __init__(self, config: TrialConfig) -> None:
-        self._config = config
-        known = None if is_reference(config.attention) else ATTENTIONS[config.attention]
-        self._kernel = None
-        if config.device_type == "cuda" and config.attention == "flex":
-            self._kernel = "flex_attention"
-        elif config.device_type == "cuda" and known and known.uses_cudnn:
-            self._kernel = "sdpa_cudnn"
+        self._config, self._kernel = config, ""
+        if config.device_type == "cuda" and not is_reference(config.attention):
+            cudnn = "sdpa_cudnn" if ATTENTIONS[config.attention].uses_cudnn else ""
+            self._kernel = "flex_attention" if config.attention == "flex" else cudnn
 
-    def of(self, operator: Operator, args: Sequence[Any]) -> Operator:
+    def of(self, operator: Operator, args: Mapping[str, object]) -> Operator:
         """Return an operator of attention as the GPU's, with the shapes of query, key and value, and its FLOPs."""
-        config, name, shapes = self._config, operator.name, operator.shapes
+        name, shapes = operator.name, operator.shapes
         is_varlen, is_backward = name.startswith("varlen"), "backward" in name
         if is_varlen:  # all sequences in one: (tokens, heads, d_head)
             shapes = tuple((1, one[1], one[0], one[2]) if len(one) == 3 else one for one in shapes)
-        first = 1 if is_backward else 0
-        query, key, value = shapes[first : first + 3]
-        causal = is_varlen or any(one is True for one in args[3:])
-        share = (1 + 1 / key[2]) / 2 if causal else 1.0  # of n x n scores, n (n + 1) / 2
+        shapes = shapes[:4] if is_backward else shapes[:3]
+        query, key, value = shapes[-3:]
+        causal = is_varlen or any(args.get(name) is True for name in CAUSAL)
+        share = self._share_of_scores(key[2], is_varlen=is_varlen, causal=causal)
+        passes = BACKWARD_OF_ATTENTION["hardware"] if is_backward else 1
+        scores = query[1] * query[2] * key[2]
+        flops = query[0] * int(passes * share * 2 * scores * (query[3] + value[3]))
+        name = self._kernel_name(name, is_masked=args.get("attn_bias") is not None)
+        return replace(operator, name=name, shapes=shapes, flops=flops, is_causal=causal)
+
+    def _share_of_scores(self, keys: int, *, is_varlen: bool, causal: bool) -> float:
+        """Return the scores that are computed, over those of each query with each key."""
+        config = self._config
+        share = (1 + 1 / keys) / 2 if causal else 1.0  # of n x n scores, n (n + 1) / 2
         is_packed = config.attention in ("flex", "varlen") and (config.window or config.document_length)
         if is_packed:
             share = least_share_of_scores(config, causal=config.causal)
         if is_packed or is_varlen:
-            share /= key[2] / config.context_length  # varlen's scores are those of one long sequence of all documents
-        # Fakes call cuDNN's kernel by its name where FlashAttention does not stand for it.
-        masked = "cudnn" in name and args[8 if is_backward else 3] is not None
-        if masked or (self._kernel and ("flash" in name or self._kernel == "flex_attention")):
-            name = "sdpa_cudnn_masked" if masked else str(self._kernel)
-            name += "_backward" if is_backward else ""
-        passes = BACKWARD_OF_ATTENTION["hardware"] if is_backward else 1
-        scores = query[1] * query[2] * key[2]
-        flops = query[0] * int(passes * share * 2 * scores * (query[3] + value[3]))
-        return replace(operator, name=name, shapes=shapes[: first + 3], flops=flops, is_causal=causal)
+            share /= keys / config.context_length  # varlen's scores are those of one long sequence of all documents
+        return share
+
+    def _kernel_name(self, name: str, *, is_masked: bool) -> str:
+        """Return the name of the GPU's kernel. FlashAttention's represents cuDNN's, any one that of FlexAttention; only
+        with a mask, which FlashAttention does not take, cuDNN's is called itself."""
+        if "cudnn" in name and is_masked:
+            kernel = "sdpa_cudnn_masked"
+        elif self._kernel and ("flash" in name or self._kernel == "flex_attention"):
+            kernel = self._kernel
+        else:
+            return name
+        return f"{kernel}_backward" if "backward" in name else kernel
 
 
 @cache

@@ -10,6 +10,9 @@ from lmsweep.trials.spec.config import TrialConfig
 DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
 
+USUAL_AXES = ("batch_size", "precision", "compile", "attention")
+"""Those that name a cell if it has no others from which to differ."""
+
 
 def value_of(cell: Cell | TrialConfig, name: str) -> object:
     if isinstance(cell, TrialConfig):

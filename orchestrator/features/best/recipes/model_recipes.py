@@ -38,16 +38,16 @@ def of_attention(config: TrialConfig) -> Recipe:
 
 
 def of_precision(config: TrialConfig, *, has_gradients: bool) -> Recipe:
-    formats, device, float8 = PRECISIONS[config.precision], config.device_type, "Float8LinearConfig"
+    formats, device, config_class = PRECISIONS[config.precision], config.device_type, "Float8LinearConfig"
     converts = formats.weights != "float32" and config.adapter not in ADAPTERS  # an adapter casts them itself
     return Recipe(
-        imports=when(formats.float8_recipe, f"from torchao.float8 import {float8}, convert_to_float8_training"),
+        imports=when(formats.float8_recipe, f"from torchao.float8 import {config_class}, convert_to_float8_training"),
         lines=(
             f'torch.set_float32_matmul_precision("{"high" if formats.tf32 else "highest"}")',
             *when(converts, f"model.to(torch.{formats.weights})"),
             *when(
                 formats.float8_recipe,
-                f'config = {float8}.from_recipe_name("{formats.float8_recipe}")',
+                f'config = {config_class}.from_recipe_name("{formats.float8_recipe}")',
                 "convert_to_float8_training(model.blocks, config=config)",
             ),
             *when(formats.scales_gradients and has_gradients, f'scaler = torch.amp.GradScaler("{device}")'),
@@ -125,7 +125,7 @@ def of_checkpointing(config: TrialConfig) -> Recipe:
             *when(way.keeps_products, *selecting),
             "save = partial(checkpoint, use_reentrant=False)",
             *when(way.keeps_products, "save = partial(save, context_fn=keeping_products)"),
-            *when(size == 1 or way.nested, *saving),
+            *when(size == 1 or way.nested, *saving),  # nested: each block, then each group of blocks
             *when(
                 size > 1 or way.nested,
                 "blocks = list(model.blocks)",
