@@ -32,8 +32,8 @@ LOOPBACK = "127.0.0.1"
 
 FAREWELL_SECONDS = 20.0
 """How long ranks may take to exit once rank 0 has sent the result."""
-BLAME_SECONDS = 0.5
-"""How long to wait, when a rank fails, for another whose death may have caused the failure."""
+BLAME_SECONDS = 2.0
+"""How long to wait, when a rank fails, for another whose death may have caused the failure: also on a busy host."""
 
 
 @dataclass(frozen=True, kw_only=True)
