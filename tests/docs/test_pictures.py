@@ -18,6 +18,7 @@ def ordered(names: object) -> list[object]:
     return [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in names]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ordered(PICTURES))
 def test_a_picture_of_a_report_shows_the_words_and_numbers_of_the_report(name: str) -> None:
     with launch() as browser, opened(browser, PICTURES[name]) as part:

@@ -62,6 +62,7 @@ def test_a_machine_that_cannot_be_described_ends_a_plan_with_a_sentence(hang_in:
     assert not started("lmsweep.trials.bench.fingerprint")
 
 
+@pytest.mark.slow
 def test_the_process_that_describes_the_machine_ends_with_its_parent(hang_in: HangIn, tmp_path: Path):
     hang_in("lmsweep.trials.bench.fingerprint", "socket.gethostname = hang")
     owner = [sys.executable, "-c", "from lmsweep.orchestrator.cluster.nodes import this_machine; this_machine()"]

@@ -49,6 +49,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Plans:
     return Plans(tmp_path_factory.mktemp("plans"))
 
 
+@pytest.mark.slow
 def test_documents_of_one_length_take_what_as_many_rows_of_that_length_take(plans: Plans) -> None:
     varied, fixed = plans.trial(lengths="uniform(1000, 1000)"), plans.trial(lengths=None, context_length=1000)
     assert varied["expected_step_seconds"] == pytest.approx(fixed["expected_step_seconds"], rel=0.01)

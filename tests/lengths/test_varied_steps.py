@@ -145,7 +145,7 @@ def test_memory_says_the_peak_of_each_step_and_of_the_run_and_why_a_cpu_has_no_r
     [
         pytest.param({}, marks=pytest.mark.slow),
         {"batching": "packed"},
-        {"batching": "token_budget", "batch_tokens": 40},
+        pytest.param({"batching": "token_budget", "batch_tokens": 40}, marks=pytest.mark.slow),
     ],
 )
 def test_compiled_code_is_compiled_again_as_often_as_predicted(fields: dict[str, Any], dynamic: bool) -> None:

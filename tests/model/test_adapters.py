@@ -195,6 +195,7 @@ def test_four_bits_have_the_products_of_sixteen() -> None:
     assert of["qlora"] == of["lora"] and of["lora"].forward
 
 
+@pytest.mark.slow
 def test_a_measured_step_with_adapters_has_fewer_than_one_that_trains_in_full(tmp_path: Path) -> None:
     size = [f"{name}={value}" for name, value in (SIZE | SHAPE).items()]
     for adapter in ([], ["adapter=lora", "adapter_args.rank=1"]):

@@ -50,6 +50,7 @@ def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:
         answers.wait()
 
 
+@pytest.mark.slow
 def test_one_process_answers_many_questions_each_at_its_place() -> None:
     on_gpu = replace(TINY, device="cuda")
     modes = ("train_step", "forward", "forward_backward")

@@ -93,6 +93,7 @@ def on_gpu(**fields: Any) -> TrialConfig:
     return small(**ON_GPU | lengths | fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allocator", ["", "expandable_segments:True", "max_split_size_mb:32"])
 def test_allocations_that_found_room_before_are_not_simulated_and_answers_stay_the_same(allocator: str) -> None:
     config = on_gpu(vocab_size=20_000)
@@ -107,6 +108,7 @@ def test_allocations_that_found_room_before_are_not_simulated_and_answers_stay_t
     assert failed[0] == failed[1] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batching", ["padded", "token_budget"])
 def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching: str) -> None:
     tokens = {"batch_tokens": 4096} if batching == "token_budget" else {}

@@ -88,9 +88,9 @@ STEP = small(**OF_STEP, attention="sdpa", loss="cross_entropy", precision="bf16_
 @pytest.mark.parametrize(
     "fields",
     [
-        {"checkpointing": "block"},
+        pytest.param({"checkpointing": "block"}, marks=pytest.mark.slow),
         pytest.param({"checkpointing": "block", "adapter": "lora"}, marks=pytest.mark.slow),
-        pytest.param({"mode": "forward"}, marks=pytest.mark.slow),
+        {"mode": "forward"},
         pytest.param({"compile": "block"}, marks=pytest.mark.slow),
         pytest.param({"checkpointing": "sqrt", "num_layers": 9, "attention": "naive"}, marks=pytest.mark.slow),
     ],

@@ -138,6 +138,7 @@ def test_what_fits_in_the_leanest_trainers_alone_says_so() -> None:
     assert "of a GPU in lmsweep's loop, less in the leanest trainers" in said
 
 
+@pytest.mark.slow
 def test_what_fits_without_checkpointing_is_not_assumed_to_have_it() -> None:
     claim = claim_of({**SMALL, "tokens/s": "1", "checkpointing": None})
     found = predicted(claim, asked_of([claim]))

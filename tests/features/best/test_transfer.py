@@ -106,7 +106,12 @@ def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(att
     ("device", "precisions", "reason"),
     [
         pytest.param("T4", ("fp16", "bf16"), "T4 has no bfloat16 arithmetic", marks=pytest.mark.slow),
-        ("A100", ("tf32", "fp8_tensorwise"), "fp8_tensorwise needs the float8 tensor cores"),
+        pytest.param(
+            "A100",
+            ("tf32", "fp8_tensorwise"),
+            "fp8_tensorwise needs the float8 tensor cores",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_a_device_lacks_is_left_out_for_that_reason(

@@ -126,6 +126,7 @@ def test_a_missing_cell_says_why(made: Callable[[str], Table]) -> None:
     assert lacks("seed1 e2e_warmup5", "not stated", "does not state the model", phase="forward")
 
 
+@pytest.mark.slow
 def test_the_index_counts_the_numbers_of_each_table_and_has_its_command(attempts: Attempts, tmp_path: Path) -> None:
     grids = ("--grid", "seed4 mixed_precision", "--grid", "seed2 e2e_mbair")
     lmsweep_here("export", "cs336-2025", attempts.store.location, "-o", tmp_path / "new", *grids)

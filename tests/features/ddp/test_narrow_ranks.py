@@ -65,6 +65,7 @@ def sums(bench: Workbench, config: TrialConfig, precision: str = "fp32") -> list
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["dora", "qlora"])
 def test_gradients_of_adapters_in_ranks_are_those_of_one_process(adapter: str) -> None:
     if adapter == "qlora":

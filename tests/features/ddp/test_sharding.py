@@ -188,6 +188,7 @@ if find_spec("peft"):
     }
 
 
+@pytest.mark.slow
 def test_after_three_steps_ranks_that_share_layers_have_the_weights_of_one_process():
     check(SMALL, TENSOR | {"tied": {"tp": 2, "ddp": "naive", "tied_head": True}})
 
