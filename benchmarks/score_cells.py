@@ -49,7 +49,7 @@ SLOW_HOST = 2.6
 UNSEEN = "unseen-steps.yaml", "unseen-steps-measured.csv"
 """Steps of one H200 that were predicted before they ran, 2026-11-25: docs/lab has them."""
 TITAN = "steps/torchtitan.yaml", "steps/torchtitan-measured.csv"
-"""Steps of one H200 by torchtitan's own loop (steps/torchtitan_loop.py, 2026-11-28): median wall time."""
+"""Steps of one and two H200 by torchtitan's own loop (steps/torchtitan_loop.py, 2026-11-28): median wall time."""
 PAIRS = ("h200-x2-ddp", "h200-x2-fsdp", "h200-x2-sharded")
 """Measured steps of two ranks."""
 COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
@@ -196,7 +196,7 @@ def _least(one: Operator, device: Device) -> float:
 
 
 def measured_cells(sweep: str, table: str, level: str, source: str) -> Iterator[Cell]:
-    """Yield the steps of one process of a sweep, as a table has them: of a trainer, or the device time of our own."""
+    """Yield the steps of a sweep, as a table has them: of a trainer, or the device time of one process of our own."""
     folder = Path(__file__).parent
     use_code(code_folder(str(folder.parent / "examples")))
     configs = {
@@ -207,9 +207,13 @@ def measured_cells(sweep: str, table: str, level: str, source: str) -> Iterator[
         for row in csv.DictReader(file):
             config, device = configs[row["trial_id"]], device_named(row["device"])
             assert device is not None
-            time = step_time(in_precision(step_operators(config), config), rates_of(device))
+            operators, rates = in_precision(step_operators(config), config), rates_of(device)
+            if config.world_size > 1:
+                predicted = rank_time(operators, rates, config).elsewhere.at(1.0)
+            else:
+                predicted = step_time(operators, rates).computing
             yield Cell(level=level, source=source, device=device.name, what=str(config.model),
-                       published=float(row["device_seconds"]), predicted=time.computing)  # fmt: skip
+                       published=float(row["device_seconds"]), predicted=predicted)  # fmt: skip
 
 
 def course_cells() -> Iterator[Cell]:

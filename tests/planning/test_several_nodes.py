@@ -201,7 +201,7 @@ def test_the_interval_of_a_named_trainer_holds_in_nine_of_ten_steps_of_models_th
             rest = covering([other for other in ran if other.source != one.source], one.device)
             kept += abs(one.log_ratio - log(rest.factor)) <= log(rest.width) * (1 + 1e-9)
             cells += 1
-    assert kept / cells >= 0.9 and cells >= 170
+    assert kept / cells >= 0.9 and cells >= 175
     foundry, everyone = spread_of_others("H100 SXM", trainer="LLM-Foundry"), spread_of_others("H100 SXM")
     assert foundry.width < 1.2 < everyone.width and foundry.factor > everyone.factor
 

@@ -177,9 +177,10 @@ def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
     return max(1.0, *map(_covering, known or groups.values()), 1.0)
 
 
-def _covering(distances: Sequence[float]) -> float:
-    """Return the distance that LEAST_COVERED of these do not exceed."""
-    return sorted(distances)[math.ceil(LEAST_COVERED * len(distances)) - 1]
+def _covering(distances: Sequence[float], more: int = 0) -> float:
+    """Return the distance that LEAST_COVERED of these do not exceed; with one `more`, that the next does not with this
+    probability: split conformal prediction (Lei et al. 2018, doi:10.1080/01621459.2017.1307116)."""
+    return sorted(distances)[min(math.ceil(LEAST_COVERED * (len(distances) + more)), len(distances)) - 1]
 
 
 @cache
@@ -228,7 +229,7 @@ def covering(found: Sequence[Residual], device_name: str) -> Spread:
     assert spread is not None, "they are of one level"
     cells = [(one, math.log(without.factor)) for one in found if (without := unseen(one, found))]
     here = [one for one in cells if _chip(one[0].device) == _chip(device_name)]
-    widths = [_covering([abs(one.log_ratio - middle) for one, middle in group]) for group in (cells, here) if group]
+    widths = [_covering([abs(one.log_ratio - middle) for one, middle in group], 1) for group in (cells, here) if group]
     return Spread(spread.factor, max(widths) / INTERVAL_DEVIATIONS)
 
 
