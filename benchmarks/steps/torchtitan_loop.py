@@ -30,16 +30,8 @@ class Tokens:
             tokens = torch.randint(0, VOCABULARY, self.shape)
             yield {"input": tokens[:, :-1].contiguous()}, tokens[:, 1:].contiguous()
 
-    def state_dict(self) -> dict:
-        return {}
-
-    def load_state_dict(self, _: dict) -> None:
-        pass
-
 
 class Clocked(Trainer):
-    times: list[float]
-
     def train_step(self, data_iterator) -> None:
         super().train_step(data_iterator)
         torch.cuda.synchronize()

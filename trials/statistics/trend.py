@@ -68,7 +68,7 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
 # split where the variance between both sides is largest (Otsu, IEEE Transactions on Systems, Man, and Cybernetics 9,
 # 1979). Of normal noise the split explains 2 / pi of the variance, of two levels more; and two levels change sides
 # seldom. Medians of BLOCK neighbours are tested as well, which shows levels through more noise.
-# benchmarks/slow_regimes.py measures how often the tests miss a slow period.
+# tests/timing/test_stopping.py measures how often the tests miss a slow period.
 
 LEAST_STEP = 0.02
 """Share of the median by which the means of both levels must differ."""
