@@ -78,6 +78,7 @@ def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_tak
     assert "expected_recompiles" not in eager or eager["expected_recompiles"] is None
 
 
+@pytest.mark.slow
 def test_each_new_shape_of_a_batch_waits_for_cudnn_to_plan_its_attention(plans: Plans) -> None:
     cudnn, flash = plans.trial(), plans.trial(attention="sdpa_flash")
     assert cudnn["expected_step_seconds"] - flash["expected_step_seconds"] == pytest.approx(0.13, abs=0.03)

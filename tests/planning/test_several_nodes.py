@@ -262,6 +262,7 @@ def errors_of(
     return found
 
 
+@pytest.mark.slow
 def test_steps_of_two_h200_are_within_a_tenth_where_the_device_decides() -> None:
     (one,) = errors_of("h200-x2-sharded", host=SLOW_HOST, model="8b-2026", which=slice(1))
     assert one[0] < 0.1 and one[1] and not one[2]

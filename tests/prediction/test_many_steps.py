@@ -59,7 +59,10 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
     "fields",
     [
         {"lengths": "lognormal(9, 0.6, 40)", "context_length": 40, "attention": "sdpa", "precision": "bf16"},
-        {"lengths": "uniform(2, 16)", "context_length": 16, "batching": "token_budget", "batch_tokens": 16},
+        pytest.param(
+            {"lengths": "uniform(2, 16)", "context_length": 16, "batching": "token_budget", "batch_tokens": 16},
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"lengths": "uniform(2, 9)", "batching": "packed", "attention": "sdpa"}, marks=pytest.mark.slow),
         pytest.param(
             {"lengths": "uniform(2, 9)", "batching": "packed", "attention": "naive", "precision": "bf16"},

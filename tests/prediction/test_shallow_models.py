@@ -54,7 +54,7 @@ if find_spec("peft"):
             "mode": "forward_backward",
             "precision": "bf16_pure",
         },
-        {"checkpointing": "2", "compile": "block", "precision": "bf16"},
+        pytest.param({"checkpointing": "2", "compile": "block", "precision": "bf16"}, marks=pytest.mark.slow),
         # Only the second layer has gradients of what it reads.
         pytest.param(
             {"adapter": "lora", "precision": "bf16", "checkpointing": "block"}, marks=[with_peft, pytest.mark.slow]

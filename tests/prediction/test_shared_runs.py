@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("one_core")
 @pytest.mark.parametrize(
     ("fields", "tried"),
     [
-        ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
+        pytest.param({"compile": "block", "precision": "bf16", "num_layers": 1}, True, marks=pytest.mark.slow),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
         # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
         ({"compile": "block", "num_layers": 1, "attention": "sdpa", "d_model": 32}, True),

@@ -181,7 +181,9 @@ def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -
     return not steady or is_drifting(measured), len(measured)
 
 
-@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize(
+    "pace", [pytest.param(name, marks=pytest.mark.slow if "of warm-up" in name else ()) for name in PACES]
+)
 def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(pace: str):
     rows = np.exp(0.03 * ar1(0.0, rows=100, n=250, seed=7))
     flagged = np.mean([run_auto(PACES[pace], row)[0] for row in rows])
