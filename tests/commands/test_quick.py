@@ -46,13 +46,18 @@ def estimates(seconds: float) -> dict[int, Estimate]:
 
 
 def end_of_run(
-    folder: Path, capsys: pytest.CaptureFixture[str], seed: int, flags: tuple[Flag, ...] = (), left: str = ""
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    seed: int,
+    flags: tuple[Flag, ...] = (),
+    left: str = "",
+    between: float = BETWEEN,
 ) -> str:
     """What `run quick` prints at its end if its steps take SECONDS."""
     attempts, dice, trials = Attempts(folder / "results"), np.random.default_rng(seed), quick()
     for one in trials:
         config = one.trial.config
-        median = SECONDS[config.context_length, config.attention] * np.exp(BETWEEN * dice.normal())
+        median = SECONDS[config.context_length, config.attention] * np.exp(between * dice.normal())
         times = tuple(median * np.exp(WITHIN * dice.normal(size=config.measure_steps)))
         attempts.ok(config, {"step.time": times}, flags=flags, fingerprint=LAPTOP, question=one.trial.question)
     account = Account(began=time.monotonic(), slots=1)
@@ -104,6 +109,13 @@ def test_beside_other_programs_it_says_that_the_machine_is_busy_and_claims_nothi
     assert "cannot tell" in said and "faster than naive" not in said and "slower" not in said
     assert said.rstrip().endswith("next, once it is quiet: lmsweep run quick --fresh")
     assert said.count("busy_host: Other programs took CPU time, so times may be far too long.\n") == 1
+
+
+def test_if_it_cannot_tell_it_says_how_far_its_processes_differ(tmp_path: Path, capsys) -> None:
+    said = end_of_run(tmp_path, capsys, 1, between=0.4)
+    assert re.search(r"found: processes that do the same work differ by up to \d+ %: more of them would tell\n", said)
+    assert "cannot tell" in said
+    assert "processes that do" not in end_of_run(tmp_path / "decided", capsys, 1)
 
 
 def test_no_word_is_printed_before_it_is_explained(tmp_path: Path, capsys) -> None:

@@ -11,7 +11,7 @@ from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import first_values
-from lmsweep.analysis.tables.number_format import choose_unit
+from lmsweep.analysis.tables.number_format import choose_unit, percent
 from lmsweep.orchestrator.features.report.answers.headline import lead_of, lines_of
 from lmsweep.orchestrator.features.report.answers.question import DEVICE, STORE, asked_in, measures_of, questions
 from lmsweep.orchestrator.features.report.answers.verdicts import Answer, answer
@@ -63,8 +63,23 @@ def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> l
             answered.setdefault(_gain_of(one), one)  # the fields that vary may name what was asked by other words
     (own, *places), *others = [*map(lines_of, answered.values())] or [[range_headline(pool(attempts))]]
     asked = [one.question.text for one in answered.values()][:1]
-    found = [f"found: {line}" for line in (first, own) if line]
+    is_open = bool(answered) and lead_of(next(iter(answered.values()))).claim.verdict == "unknown"
+    found = [f"found: {line}" for line in (first or (is_open and differ_words(pool(attempts))), own) if line]
     return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
+
+
+def differ_words(results: pd.DataFrame) -> str:
+    """Return how far processes differ whose median steps keep an answer open; empty if one process is all there is.
+
+    results: rows pooled over processes. Programs that work between the measured iterations, or in another guest of the
+    machine, set no flag.
+    """
+    apart = results.loc[(results["phase"] == "step") & (results["metric"] == "time"), "spread"].max()
+    return (
+        f"processes that do the same work differ by up to {percent(apart)}: more of them would tell"
+        if apart > 0
+        else ""
+    )
 
 
 def _gain_of(found: Answer) -> tuple[object, ...]:
