@@ -247,7 +247,8 @@ def words(claim: Claim, form: Form = "sentence") -> str:
         return undecided
     if claim.verdict == "same":
         return f"{claim.subject} and {claim.against}: {undecided}"
-    counts = f" ({count_words(claim)})" if claim.verdict == "unknown" and claim.scope.cells > 1 else ""
+    is_listed = claim.verdict == "unknown" and (claim.scope.cells > 1 or {*claim.scope.verdicts} - {*UNDECIDED})
+    counts = f" ({count_words(claim)})" if is_listed else ""
     return f"{claim.subject} against {claim.against}: {undecided}{counts}"
 
 
@@ -337,7 +338,6 @@ def count_words(claim: Claim) -> str:
     counts: Counter[str] = Counter()
     for word, count in claim.scope.verdicts.items():
         counts["undecided" if word in UNDECIDED else word] += count
-    total = counts.total()
     (first, most), *rest = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    many = f"{first} in {most} of {total} comparison{'s'[: total > 1]}"
+    many = f"{first} in {most} of {claim.scope.cells} comparison{'s'[: claim.scope.cells > 1]}"
     return ", ".join([many, *(f"{word} in {n}" for word, n in rest)])

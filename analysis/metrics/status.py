@@ -33,8 +33,7 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
 
     With pooled=False the newest attempt with a final status counts, as for `lmsweep plan`.
     """
-    newest = newest_rows(frame, prefer=[status for status in Status if status.is_final])
-    results = newest.drop_duplicates(_RESULT)
+    results = newest_rows(frame, prefer=[status for status in Status if status.is_final]).drop_duplicates(_RESULT)
     table = pd.crosstab([results["sweep"], results["device_name"]], results["status"])
     met = [status.value for status in Status if status in table.columns]
     return table[met].rename_axis(columns=None).reset_index()

@@ -50,7 +50,7 @@ def show_summary(
         stored = load(store, pooled=False) if store.exists() else stored
         rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
     with continuing("the table of the results"):
-        parts += _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
+        parts += _show_results(_of_plan(plan, pool(stored)), trial_command, left) if len(rows) else []
     parts.append("\n".join(_account_words(plan, account)))
     if (rows["status"] != Status.UNSUPPORTED.value).any():
         quoted = shlex.quote(store.location)
@@ -118,14 +118,15 @@ def where_the_time_went(account: Account) -> str:
     return f"took {format_seconds(time.monotonic() - account.began)}{slots}: {words}"
 
 
-def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
+def _show_results(frame: pd.DataFrame, trial_command: str | None, left: str) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
     from lmsweep.analysis.metrics.status import flag_counts
     from lmsweep.analysis.tables.pivot import pivot
     from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 
     if (frame["status"] == Status.UNSUPPORTED.value).all():
-        return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
+        none = "None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."
+        return [] if left else [none]
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
     table = pivot(frame)
     parts = []

@@ -13,11 +13,12 @@ from lmsweep.trials.spec.config import TrialConfig
 from tests.support.made_up_results import H200, Attempts, config, planned, samples
 
 
-def end_of_run(attempts: Attempts, action: Any, *configs: TrialConfig) -> None:
+def end_of_run(attempts: Attempts, action: Any, *configs: TrialConfig, left: str = "") -> None:
     """What a run of these trials prints at its end."""
     fields: dict[str, Any] = {"workload": "timing", "action": action, "environment": H200}
     trials = tuple(planned(one, place, **fields) for place, one in enumerate(configs or (config(),)))
-    show_summary(Plan(sweep="made-up", trials=trials), attempts.store, Account(began=0.0, slots=1), trial_command=None)
+    plan, account = Plan(sweep="made-up", trials=trials), Account(began=0.0, slots=1)
+    show_summary(plan, attempts.store, account, trial_command=None, left=left)
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom"])
@@ -28,6 +29,26 @@ def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, s
     said = capsys.readouterr().out
     assert ("None of these trials can run here" in said) == (status == "unsupported")
     assert ("lmsweep report" in said) == (status == "oom")
+
+
+def test_trials_that_the_time_cut_could_have_run_here(tmp_path: Path, capsys) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.failed(config(precision="fp8_tensorwise"), "unsupported")
+    end_of_run(attempts, "run", config(precision="fp8_tensorwise"), config(), left="1 trial was cut")
+    said = capsys.readouterr().out
+    assert "None of these trials" not in said and said.endswith("1 trial was cut\n")
+
+
+@pytest.mark.parametrize(("status", "said"), [("unsupported", "200 ms"), ("oom", "failed in 1 of 1 comparison")])
+def test_what_a_machine_does_not_support_is_no_finding_but_a_failure_is(
+    tmp_path: Path, capsys, status: str, said: str
+) -> None:
+    attempts, trials = Attempts(tmp_path / "results"), (config(), config(adapter="lora"))
+    attempts.ok(trials[0], {"step.time": samples(0.2, 0.001)})
+    attempts.failed(trials[1], status)
+    end_of_run(attempts, "run", *trials)
+    [found] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("found:")]
+    assert said in found and ("lora" in found) == (status == "oom")
 
 
 def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path, capsys) -> None:

@@ -16,6 +16,7 @@ from lmsweep.orchestrator.features.report.answers.headline import lead_of, lines
 from lmsweep.orchestrator.features.report.answers.question import DEVICE, STORE, asked_in, measures_of, questions
 from lmsweep.orchestrator.features.report.answers.verdicts import Answer, answer
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, is_absent
+from lmsweep.trials.results.outcome import Status
 
 MOST_ATTEMPTS = 3000
 """A store with more attempts has no comparisons of options: they would take too long to make and to read."""
@@ -56,7 +57,8 @@ def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> l
 
     stored: all rows of the store, which say how far processes differ. first: what was found before.
     """
-    present = attempts[~attempts["device_name"].map(is_absent)].reset_index(drop=True)
+    could_run = ~attempts["device_name"].map(is_absent) & attempts["status"].ne(Status.UNSUPPORTED.value)
+    present = attempts[could_run].reset_index(drop=True)
     answered: dict[tuple[object, ...], Answer] = {}
     for one in answers_of(present, known=known_variation(stored)):
         if one.cells["verdict"].ne("no result").any():
