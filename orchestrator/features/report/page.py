@@ -92,8 +92,10 @@ class Priced(NamedTuple):
     """Dollars per hour; None if unknown."""
     speed: float
     """How many times as fast its steps are as the first device's, by wall time: that is what is paid for."""
+    by_device: float
+    """The same by device time: what hosts alike would leave of it; NaN if unknown."""
     speeds: list[float]
-    """The same in each cell."""
+    """By wall time in each cell."""
 
 
 def _prices(dollars: Mapping[str, float], first: Answer | None) -> list[Priced]:
@@ -105,8 +107,9 @@ def _prices(dollars: Mapping[str, float], first: Answer | None) -> list[Priced]:
         cells = first.of(option.name)
         ratios = cells["wall_ratio"].fillna(cells["ratio"]) if "wall_ratio" in cells else cells["ratio"]
         speeds = (1 / ratios[ratios > 0]).tolist() if place else []
-        speed = first.claim(option.name).of_steps.mean if place else 1.0
-        priced.append(Priced(option.name, dollars.get(option.values[DEVICE]), speed, speeds))
+        claim = first.claim(option.name) if place else None
+        by_wall, by_device = (claim.of_steps.mean, claim.of_gpu.mean) if claim else (1.0, 1.0)
+        priced.append(Priced(option.name, dollars.get(option.values[DEVICE]), by_wall, by_device, speeds))
     return priced
 
 

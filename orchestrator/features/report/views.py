@@ -18,6 +18,7 @@ from lmsweep.orchestrator.features.report.answers.store_answers import size_text
 from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer
 from lmsweep.orchestrator.features.report.drilled import JsonObject
 from lmsweep.orchestrator.features.report.lines import FEW_PANELS, MOST_LINES, chart_of
+from lmsweep.trials.results.metrics import is_device_time
 
 SIGNS = {
     "faster": ("▲", "better"),
@@ -32,6 +33,9 @@ SIGNS = {
     "no result": ("", "unsure"),
 }
 """Verdict -> its sign and its CSS class: colour alone would not reach every reader."""
+
+DEVICE_MARK = "on GPU"
+"""Beside times of the device in a table whose other rows are judged by wall time."""
 
 MOST_TIMES_IN_PERCENT = 3.0
 """A chart shows ratios instead of per cent if a cell is more than this many times as fast."""
@@ -129,11 +133,12 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         [value, *(numbers.get(key, -1) if key else -1 for key in keys)]  # -1: none on the page
         for value, *keys in zip(cells["value"], cells["one"], cells["other"], strict=True)
     ]
+    clocks = f"; {DEVICE_MARK}: device time, else wall time" * any(_marked(cells))
     return View(
         name=found.question.text or found.question.title, cells=results,
         charts=_chart(found, cells, gains, [f"{one.amount} {one.interval}" for one in lines]), compared=True,
         columns=[*found.keys, *options, "faster" if found.timed else "less", "verdict"], lines=lines,
-        zero=position(1.0), caption="With 95 % intervals",
+        zero=position(1.0), caption=f"With 95 % intervals{clocks}",
     )  # fmt: skip
 
 
@@ -147,15 +152,23 @@ def _in_order(found: Answer) -> pd.DataFrame:
     return found.cells.iloc[np.lexsort([last.to_numpy(float), *ranks])]
 
 
+def _marked(cells: pd.DataFrame) -> list[bool]:
+    """Return for each cell whether device time decides there, while wall time does in others."""
+    by_device = [is_device_time(value) for value in cells["value"]]
+    return by_device if not all(by_device) else [False] * len(by_device)
+
+
 def _table(found: Answer, cells: pd.DataFrame, gains: Any, position: Callable[[float], float]) -> list[Line]:
     """Return the line of each cell."""
     lines = []
+    marked = _marked(cells)
     names = dict.fromkeys([*found.keys, OPTION, "baseline", "contrast", "verdict"])  # a key may be one of these
     for number, row in enumerate(cells[[*names]].to_dict("records")):
         gain = Gain(*gains[number])
         amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=found.timed)
         sign, kind = SIGNS[row["verdict"]]
-        sizes = [size_text(one, found.unit) for one in (row["baseline"], row["contrast"])]
+        mark = f" {DEVICE_MARK}" * marked[number]
+        sizes = [size_text(one, found.unit) + mark for one in (row["baseline"], row["contrast"])]
         lines.append(
             Line(
                 keys=[label(row[key]) for key in found.keys], option=row[OPTION],

@@ -20,6 +20,7 @@ from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.report.joined import joined
 from lmsweep.orchestrator.features.report.page import page_with
+from lmsweep.orchestrator.features.report.views import view_of_answer
 from lmsweep.trials.results.outcome import Flag
 from tests.features.report.grids import grid
 from tests.support.made_up_results import Attempts, config, samples
@@ -106,6 +107,18 @@ def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None
     for precision, time in (("fp32", 0.01), ("bf16", 0.011)):
         attempts.ok(config(device="cuda", precision=precision), {"step.time": samples(time, time / 3)})
     assert headline_of(answers_of(attempts.store.location)[0])[0].endswith("fp32: cannot tell")
+
+
+def test_a_table_in_which_two_clocks_decide_marks_the_times_of_the_device(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for length, wall in ((256, (0.1, 0.1)), (1024, (0.4, 0.2))):
+        for precision, step, device in zip(("fp32", "bf16"), wall, (0.08, 0.04), strict=True):
+            trial = config(device="cuda", context_length=length, precision=precision)  # type: ignore[arg-type]
+            times = {"step.time": samples(step, step / 200), "step.device_time": samples(device, device / 1000)}
+            attempts.ok(trial, times, flags=(Flag.HOST_BOUND,))
+    view = view_of_answer(answers_of(attempts.store.location)[0], {})
+    assert [line.baseline for line in view.lines] == ["80 ms on GPU", "400 ms"]
+    assert view.caption.endswith("; on GPU: device time, else wall time")
 
 
 def test_the_least_memory_from_a_size_on_is_not_called_faster(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_prices_are_edited_on_the_page(page: Page) -> None:
     assert page.input_value("#price-0") == "2"  # given with --price
     rows = page.locator(".prices tbody tr")
     assert rows.nth(1).inner_text().split()[-1] == "$2.00/h"  # its steps take as long: wall time is what is paid for
+    assert "1×; 2× by device time" in rows.nth(1).inner_text()  # here the host makes the rest
     page.click("#price-1")
     page.keyboard.type("3")
     page.keyboard.press("Tab")

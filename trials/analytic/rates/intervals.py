@@ -32,6 +32,8 @@ RAN_BY_OTHERS = OTHERS | {"PCIe", "TP", "run here"}
 """Levels of a trainer's own interval; steps of its loop that we ran count there alone, and test the interval of all."""
 LEAST_COVERED = 0.9
 """Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
+ENOUGH_STEPS = 10
+"""Steps of several ranks of a GPU from which these are as sure as they show, and else no surer than one process."""
 DATASHEET_DEVIATION = 2.2
 """Standard deviation with a datasheet alone, over that with published products: an assumption."""
 
@@ -236,8 +238,8 @@ def covering(found: Sequence[Residual], device_name: str) -> Spread:
 @cache
 def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = "model") -> Spread:
     """Return the spread of a predicted step on a GPU. It is learned from steps of one process, from steps of two ranks
-    on this chip, or from training runs if there are more; attention alone has its own residuals. If no such run is
-    known of the GPU, the interval is at least as wide as that of one process."""
+    on this chip, or from training runs if there are more; attention alone has its own residuals. If fewer than
+    ENOUGH_STEPS are known of the GPU, the interval is at least as wide as that of one process."""
     if subject == "attention":
         alone = learned("attention alone", known_residuals(), device_name)
         assert alone is not None, "their residuals ship"
@@ -250,6 +252,6 @@ def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = 
     spread = learned(which, known_residuals(), device_name)
     assert spread is not None, "each level has residuals that ship"
     spread = spread._replace(deviation=widened(which, known_residuals(), device_name) * spread.deviation)
-    if ranks == 1 or any(one.level == which and one.device == device_name for one in known_residuals()):
+    if ranks == 1 or [(one.level, one.device) for one in known_residuals()].count((which, device_name)) >= ENOUGH_STEPS:
         return spread
     return spread._replace(deviation=max(spread.deviation, spread_for(device_name, level).deviation))
