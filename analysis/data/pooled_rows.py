@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import numbers_of
 from lmsweep.analysis.data.process_variation import KIND, VALUE, known_variation, variation_of
-from lmsweep.trials.results.outcome import Status
+from lmsweep.analysis.data.selection import flag_tuples
+from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
 from lmsweep.trials.statistics.variation import widest
@@ -28,32 +29,38 @@ VARIATION = ("variation", "variation_freedom")
 freedom. `pool_statistics` combines both with the distances between the result's own processes."""
 
 
-def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
-    """Return the rows of one attempt per result: the newest with a status in `prefer`, else the newest."""
-    attempts = frame[[*RESULT, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
-    attempts = attempts.drop_duplicates([*RESULT, "attempt_id"])
-    kept = attempts.sort_values(["preferred", "started_at", "attempt_id"]).drop_duplicates([*RESULT], keep="last")
-    if len(kept) == len(attempts):
-        return frame
-    key = [*RESULT, "attempt_id"]
-    chosen = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(kept[key]))
-    return frame[chosen].reset_index(drop=True)
+def newest_rows(
+    frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,), within: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Return the rows of one attempt per result, which RESULT and `within` distinguish: the newest with a status in
+    `prefer`, else the newest."""
+    key = [*within, *RESULT]
+    attempts = frame[[*key, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
+    attempts = attempts.sort_values(["preferred", "started_at", "attempt_id"], kind="stable")
+    return frame[_has(frame, attempts.drop_duplicates(key, keep="last"), [*key, "attempt_id"])]
 
 
 def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows of each successful attempt, and of the newest failure of results without one.
 
+    Other programs only make a step on a CPU longer: one that they disturbed counts where none was undisturbed.
     within: further columns that distinguish results, besides RESULT.
     """
+    disturbed = np.array([Flag.BUSY_HOST in flags for flags in flag_tuples(frame["flags"])], dtype=bool)
+    disturbed &= (frame["device"] == "cpu").to_numpy(bool)
+    if disturbed.any():
+        quiet = frame[~disturbed & frame["median"].notna()]
+        frame = frame[~disturbed | ~_has(frame, quiet, [*within, *VALUE])]
     ok = (frame["status"] == Status.OK).to_numpy()
-    if ok.all():
-        return frame
-    key = [*within, *RESULT]
-    measured = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(frame.loc[ok, key]))
-    failed = frame.loc[~measured, [*key, "started_at", "attempt_id"]]
-    failed = failed.sort_values(["started_at", "attempt_id"], kind="stable").drop_duplicates(key, keep="last")
-    attempts, newest = (pd.MultiIndex.from_frame(one[[*key, "attempt_id"]]) for one in (frame, failed))
-    return frame[ok | (~measured & attempts.isin(newest))].reset_index(drop=True)
+    if not ok.all():
+        failed = frame[~_has(frame, frame[ok], [*within, *RESULT])]
+        frame = pd.concat([frame[ok], newest_rows(failed, within=within)]).sort_index()
+    return frame.reset_index(drop=True)
+
+
+def _has(frame: pd.DataFrame, rows: pd.DataFrame, key: Sequence[str]) -> NDArray[np.bool_]:
+    """Return for each row of the frame whether `rows` have one with the same key."""
+    return pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(rows[key]))
 
 
 def pool(frame: pd.DataFrame) -> pd.DataFrame:

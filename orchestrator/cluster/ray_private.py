@@ -5,10 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import psutil
 
@@ -281,15 +282,10 @@ def without_side_effects_of_tune() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _replaced(thing: Any, name: str, by: Any) -> Iterator[None]:
-    """Inside, a private attribute of one of Ray's modules is another."""
-    before = _private(thing, name)
-    setattr(thing, name, by)
-    try:
-        yield
-    finally:
-        setattr(thing, name, before)
+def _replaced(thing: Any, name: str, by: Any) -> AbstractContextManager[Any]:
+    """Return a context in which a private attribute of one of Ray's modules is another."""
+    _private(thing, name)
+    return patch.object(thing, name, by)
 
 
 def _private(thing: Any, name: str) -> Any:

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,23 @@ def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     assert first == "forward.time (ms): median [95 % interval]"
     attempts.ok(config(), {"step.time": samples(2, 0.1)})
     assert analysis.pivot(analysis.load(attempts.store)).rows[-1] == "mode"
+
+
+def test_on_a_cpu_processes_that_other_programs_disturbed_count_only_where_no_other_did(attempts: Attempts) -> None:
+    """Among 54 ms and 1.3 s a median of medians is neither, and its interval holds no time of a quiet machine."""
+    for device, length in product(("cpu", "cuda"), (128, 256)):
+        trial = config(device=device, context_length=length)  # type: ignore[arg-type]
+        attempts.ok(trial, {"step.time": samples(1.3, 0.01)}, flags=(Flag.BUSY_HOST,))
+        if length == 128:
+            attempts.ok(trial, {"step.time": samples(0.054, 0.001)})
+    table = pivot(analysis.load(attempts.store), "context_length", "device", "step.time")
+    assert table.wide("processes").to_numpy().tolist() == [[1, 2], [1, 1]]
+    assert table.wide("median").iloc[:, 0].to_list() == pytest.approx([0.054, 1.3])
+    sides = select_sides(
+        analysis.load(attempts.store, pooled=False), {"context_length": "256"}, {"context_length": "128"}
+    )
+    found = compare(sides[0], sides[1], between=sides[2]).frame.set_index("device")
+    assert found.loc["cpu", "contrast"] == pytest.approx(0.054) and found.loc["cpu", "processes"] == "1, 1"
 
 
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:

@@ -246,9 +246,7 @@ def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = 
         return Spread(alone.factor, max(alone.deviation, spread_for(device_name, level).deviation))
     if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
         return Spread(1.0, DATASHEET_DEVIATION * spread_for(device_name, "public").deviation)
-    which = level
-    if ranks > 1:
-        which = "two ranks" if ranks == 2 and which == "measured" else "ranks"
+    which = level if ranks == 1 else "two ranks" if ranks == 2 and level == "measured" else "ranks"
     spread = learned(which, known_residuals(), device_name)
     assert spread is not None, "each level has residuals that ship"
     spread = spread._replace(deviation=widened(which, known_residuals(), device_name) * spread.deviation)
