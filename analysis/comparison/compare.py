@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, Table, judge, judge_clocks
 from lmsweep.analysis.comparison.claim import Claim, claim_of, words
 from lmsweep.analysis.comparison.pairing import (
-    SIDES,
     STEPS,
     UNKNOWN,
     cells_of_sides,
@@ -127,12 +126,9 @@ class Comparison:
             notes.append(f"{capped.sum()} ambiguous at the GPU's power limit: --set processes=3 decides.")
         if any(self.unpaired):
             notes.append("Unpaired combinations: {} in the baseline, {} in the contrast.".format(*self.unpaired))
-        without = sum(int((self.frame[f"{side}_low"].isna() & self.frame[side].notna()).sum()) for side in SIDES)
-        if without:
-            notes.append(
-                f"No interval of {without} median{'s'[: without > 1]}: samples or processes differ too much, or they "
-                "are not positive."
-            )
+        if without := int((self.frame[f"ratio{LOW}"].isna() & self.frame["ratio"].notna()).sum()):
+            many = f"No interval of {without} ratio{'s'[: without > 1]}"
+            notes.append(f"{many}: samples or processes differ too much, or medians are not positive.")
         notes += self.warnings
         return Listing(
             title=f"{self.title}\n{self.summary}" if self.summary else self.title,
@@ -180,7 +176,7 @@ def _change(middle: float, low: float, high: float) -> str:
     if np.isnan(middle):
         return NO_VALUE
     digits = 0 if abs(middle) >= 10 else 1
-    ends = "" if np.isnan(low) or low == high else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    ends = "" if low == high else " [?]" if np.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
     return f"{middle:+.{digits}f} %{ends}"
 
 

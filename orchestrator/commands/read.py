@@ -123,11 +123,12 @@ def compare(
         counts = Counter(found.frame["verdict"])
         if found.cells["itself"].sum() == len(found.frame) - counts["no result"] > 0:
             raise RequestError("--fail-on: both sides are the same measurements; `lmsweep run --fresh` measures again")
+        counts["no result"] += found.unpaired[0]  # what only the first side has was not measured again
         failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
-        said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {len(found.frame)} combinations"
+        said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {counts.total()} combinations"
         if unsure := [one for one in UNDECIDED if counts[one] and one not in fatal]:
             also = ", ".join(f"{counts[one]} {one}" for one in unsure)
-            said += f"; {also}: not failed, --fail-on {','.join([*fatal, *unsure])} fails on them"
+            said += f"; {also}: not failed, --fail-on '{','.join([*fatal, *unsure])}' fails on them"
         say(said, error=True)  # beside a table for a file
         if failed:
             raise typer.Exit(1)

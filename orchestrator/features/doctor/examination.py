@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -190,6 +191,10 @@ def ray_settings() -> Iterator[Found]:
     token = os.environ.get("RAY_AUTH_MODE") == "token"
     advice = "Anyone who can reach its ports can run code there: start Ray with RAY_AUTH_MODE=token."
     yield unless(token, "Ray token", "required" if token else "not required", advice)
+    secret = Path("~/.ray/auth_token").expanduser()
+    if token and secret.exists() and secret.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        advice = "Whoever has the token runs code on the cluster. On this node: chmod 600 ~/.ray/auth_token"
+        yield Found("Ray token's file", "open to other users of the node", "warning", advice)
 
 
 CHECKS = (devices, versions, bytecode, programs, cores, clocks, memory, disks, gpus, ray_settings)

@@ -34,6 +34,9 @@ SIGNS = {
 }
 """Verdict -> its sign and its CSS class: colour alone would not reach every reader."""
 
+NO_INTERVAL = "[?]"
+"""In place of an interval that is unknown: a bare number would look like a sure one."""
+
 DEVICE_MARK = "on GPU"
 """Beside times of the device in a table whose other rows are judged by wall time."""
 
@@ -166,6 +169,7 @@ def _table(found: Answer, cells: pd.DataFrame, gains: Any, position: Callable[[f
     for number, row in enumerate(cells[[*names]].to_dict("records")):
         gain = Gain(*gains[number])
         amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=found.timed)
+        interval = NO_INTERVAL if amount and np.isnan(gain.low) else interval
         sign, kind = SIGNS[row["verdict"]]
         mark = f" {DEVICE_MARK}" * marked[number]
         sizes = [size_text(one, found.unit) + mark for one in (row["baseline"], row["contrast"])]

@@ -120,14 +120,21 @@ def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
     assert found == Found(check="torch bytecode", finding="cached")
 
 
-def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
+def test_a_node_with_wrong_settings_without_a_token_or_whose_token_others_may_read_is_found(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_RAYLET_PID", raising=False)
     assert list(examination.ray_settings()) == []
     monkeypatch.setenv("RAY_RAYLET_PID", "1")
     for name, value in NODE_SETTINGS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    secret = tmp_path / ".ray" / "auth_token"
+    secret.parent.mkdir()
+    secret.touch(mode=0o600)
     assert [one.advice for one in examination.ray_settings()] == [None, None]
+    secret.chmod(0o644)
+    *_, file = examination.ray_settings()
+    assert "chmod 600 ~/.ray/auth_token" in (file.advice or "") and file.state == "warning"
     monkeypatch.delenv("RAY_memory_monitor_refresh_ms")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     settings, token = examination.ray_settings()
