@@ -194,6 +194,15 @@ def test_another_user_is_answered_only_with_the_token(running: Running, tmp_path
     assert has_token or "token" in done.stderr
 
 
+@pytest.mark.slow
+def test_a_cluster_that_refuses_the_token_is_not_called_silent(running: Running) -> None:
+    (port,) = running.ports("gcs_server")
+    wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": 64 * "0"}
+    done = lmsweep("plan", "quick", "--no-predict", "--address", f"127.0.0.1:{port}", **wrong)
+    assert done.returncode == 2
+    assert f"the Ray cluster at 127.0.0.1:{port} answers, and refuses this machine: " in done.stderr
+
+
 def test_the_token_is_in_the_environment_of_the_runs_processes_alone(running: Running) -> None:
     token, folder = running.ray["RAY_AUTH_TOKEN"], running.ray["RAY_TMPDIR"]
     assert running.ray["RAY_AUTH_MODE"] == "token" and len(token) == 64 and token != MINE
@@ -289,4 +298,4 @@ def test_a_missing_token_of_a_cluster_is_reported_at_once():
         thread.join()
     assert done.returncode == 2
     assert f"no Ray cluster answers at 127.0.0.1:{port}: it asks for a token" in done.stderr
-    assert "has its token (~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1
+    assert "has its token (RAY_AUTH_TOKEN, or ~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1
