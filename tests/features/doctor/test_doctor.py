@@ -4,8 +4,10 @@ import contextlib
 import importlib.util
 import json
 import re
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from lmsweep.orchestrator.features.doctor import examination, machine_checks
 from lmsweep.orchestrator.features.doctor.gpu_inventory import GpuState, gpu_states
 from lmsweep.orchestrator.features.doctor.machine_checks import Found
 from lmsweep.trials.machine import cgroups
-from tests.support.command import answer_here, lmsweep, lmsweep_here
+from tests.support.command import answer_here, lmsweep, lmsweep_here, program
 
 HEALTHY = GpuState(
     name="NVIDIA H200", driver_version="580.1", memory=150_000_000_000, memory_used=600_000_000, processes=0,
@@ -195,6 +197,26 @@ def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
         seconds = time.monotonic() - began
     assert done.returncode == 2 and f"no Ray cluster answers at 127.0.0.1:{port}" in done.stderr
     assert done.stderr.count("\n") == 1 and seconds < 30  # 9 on two busy cores; Ray takes minutes
+
+
+@pytest.mark.slow  # Ray tries for twenty seconds
+def test_a_cluster_that_refuses_the_token_is_not_called_silent(tmp_path: Path) -> None:
+    folder, home = Path(tempfile.mkdtemp(dir="/tmp")), {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token"}
+    tokens = {one: {**home, "RAY_AUTH_TOKEN": 64 * one} for one in "ab"}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    ray = Path(sys.executable).with_name("ray")
+    head = ("--head", "--port", port, "--num-cpus", "1", "--include-dashboard=false", "--temp-dir", folder)
+    started = program(ray, "start", *head, **tokens["a"])
+    try:
+        done = lmsweep("doctor", "--address", f"127.0.0.1:{port}", **tokens["b"])
+    finally:
+        for process in psutil.process_iter(["cmdline"]):
+            if any(str(folder) in word for word in process.info["cmdline"] or ()):
+                process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    assert started.returncode == 0, started.stderr
+    assert done.returncode == 2 and f"127.0.0.1:{port} answers, and refuses this machine: " in done.stderr
 
 
 def test_the_json_has_each_check_of_this_machine_with_its_state_and_the_advice() -> None:
