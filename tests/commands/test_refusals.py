@@ -38,6 +38,7 @@ WRONG = {
     "compare results other --environment --format nope": "--format nope: no such format",
     "plan quick --max-batch --price H100=1": "--price cannot be combined",
     "plan quick --for H100 --for H200": "--for is given 2 times",
+    "plan quick --for H100,H200": "--for is given 2 times; a plan is for one kind of GPU",
     "plan quick --retry nope": "--retry nope: no such status",
     "plan quick --shard nope": "--shard nope: write NUMBER/COUNT",
     "run quick --shard 3/2": "--shard 3/2: write NUMBER/COUNT",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.commands.options import JsonFormat, NamedTrainer, Prices
+from lmsweep.orchestrator.commands.options import JsonFormat, NamedTrainer, Prices, names_of
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import How, Texts, What, Where, command_on, takes_request, with_device
 from lmsweep.orchestrator.terminal import say, say_data
@@ -53,7 +53,7 @@ def plan(
     """
     if price and (max_batch or max_context):
         raise RequestError("--price cannot be combined with --max-batch or --max-context")
-    where = with_device(where, what.sweep, on)
+    where = with_device(where, what.sweep, names_of(on))
     from lmsweep.orchestrator.api import make_planned
 
     if max_batch or max_context:
