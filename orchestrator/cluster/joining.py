@@ -31,7 +31,6 @@ def connect(address: str) -> None:
     """Join the cluster. Raises RequestError if that fails."""
     import ray
 
-    what = f"no Ray cluster answers at {address}"
     try:
         host_and_port = _host_and_port(address)
         plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None  # TLS asks for a certificate
@@ -43,17 +42,14 @@ def connect(address: str) -> None:
                 f"the Ray cluster at {address} asks for no token: who reaches its ports runs code on its nodes. "
                 "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled here"
             )
-        what = f"the Ray cluster at {address} answers, and refuses this machine" if plain else what
         start_ray(address, cpus=0, gpus=0)
     except RequestError:
         raise
-    except (OSError, ray.exceptions.AuthenticationError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
-            f"{what}: {line_of(error, 0)}. Check that it is running and that this machine has its token "
-            "(RAY_AUTH_TOKEN, or ~/.ray/auth_token). On the head node, use --address auto"
+            f"cannot join a Ray cluster at {address}: {line_of(error, 0)}. Check that it runs there, with this machine's "
+            "versions of Ray and Python and its token (RAY_AUTH_TOKEN, ~/.ray/auth_token); on the head node, --address auto"
         ) from error
-    except (RuntimeError, ValueError) as error:  # different versions of Ray or Python, or a malformed address
-        raise RequestError(f"cannot join the Ray cluster at {address}: {line_of(error, 0)}") from error
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -5,11 +5,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import psutil
 
@@ -282,10 +281,15 @@ def without_side_effects_of_tune() -> Iterator[None]:
         yield
 
 
-def _replaced(thing: Any, name: str, by: Any) -> AbstractContextManager[Any]:
-    """Return a context in which a private attribute of one of Ray's modules is another."""
-    _private(thing, name)
-    return patch.object(thing, name, by)
+@contextmanager
+def _replaced(thing: Any, name: str, by: Any) -> Iterator[None]:
+    """Inside, a private attribute of one of Ray's modules is another."""
+    before = _private(thing, name)
+    setattr(thing, name, by)
+    try:
+        yield
+    finally:
+        setattr(thing, name, before)
 
 
 def _private(thing: Any, name: str) -> Any:

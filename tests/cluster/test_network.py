@@ -288,5 +288,5 @@ def test_a_missing_token_of_a_cluster_is_reported_at_once():
         done = answer_here("plan", "quick", "--no-predict", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
         thread.join()
     assert done.returncode == 2
-    assert f"no Ray cluster answers at 127.0.0.1:{port}: it asks for a token" in done.stderr
-    assert "has its token (RAY_AUTH_TOKEN, or ~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1
+    assert f"cannot join a Ray cluster at 127.0.0.1:{port}: it asks for a token" in done.stderr
+    assert "its token (RAY_AUTH_TOKEN, ~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1

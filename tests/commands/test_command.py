@@ -104,7 +104,7 @@ def test_help_takes_a_third_of_a_second_of_a_core():
         (["trial", "model=tiny", "--store", "h200-devices"], "choose another name, such as my-h200-devices"),
         # Said before memory is predicted, and before anything is written.
         (["run", "quick", "--address", "nowhere"], "lmsweep: 'nowhere' is no address of a Ray cluster"),
-        (["run", "quick", "--address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
+        (["run", "quick", "--address", "127.0.0.1:1"], "cannot join a Ray cluster at 127.0.0.1:1"),
         (["run", "quick", "--address", "ray://127.0.0.1:10001"], "run lmsweep on the head node"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; add --set device=cuda"),
         (
@@ -130,7 +130,7 @@ def test_a_long_plan_says_that_it_predicts_memory(tmp_path):
         assert re.match(r"predicting the memory of \d+ configurations .*--no-predict", process.stderr.readline())
         process.kill()
     done = answer_here("plan", "cs336-2026", *options, "--address", "127.0.0.1:1", XDG_CACHE_HOME=str(tmp_path))
-    assert "no Ray cluster answers" in done.stderr and "predicting" not in done.stderr, "the address is tried first"
+    assert "cannot join a Ray cluster" in done.stderr and "predicting" not in done.stderr, "the address is tried first"
 
 
 def test_postponed_ctrl_c_interrupts_at_the_end_or_when_repeated():

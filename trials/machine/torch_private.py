@@ -11,7 +11,6 @@ from functools import partial
 from importlib import import_module
 from pkgutil import resolve_name
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -92,9 +91,15 @@ scaled_mm = torch._scaled_mm
 """The product of float8 matrices."""
 
 
-def replaced(owner: object, name: str, value: object) -> AbstractContextManager[Any]:
-    """Return a context in which an attribute of an object has this value."""
-    return patch.object(owner, name, value)
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """A context in which an attribute of a module or class has this value."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 # Operators and their schemas
