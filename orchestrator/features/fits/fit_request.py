@@ -73,7 +73,7 @@ class FitRequest:
     tokens: str | None = None
     prices: Sequence[str] = ()
     trainer: str | None = None
-    """One of NAMED_TRAINERS; None: the second interval is of all public trainers."""
+    """One of NAMED_TRAINERS, whose hours and dollars it asks for; None: the second interval is of all public ones."""
     settings: Sequence[str] = ()
     """Other fields of the trial, as `FIELD=VALUE`."""
     store: str = "results"

@@ -14,7 +14,8 @@ from lmsweep.trials.spec.quantities import gib
 
 RATE, OTHERS = "tokens/s", "others' tokens/s"
 """Columns: as lmsweep's own loop trains, and as other trainers do, or the one named."""
-COLUMNS = "In brackets: 95 % intervals. tokens/s, hours and dollars: of lmsweep's own training loop; {}: of {}."
+COLUMNS = "In brackets: 95 % intervals. tokens/s{}: of lmsweep's own training loop; {}{}: of {}."
+SPENT = ", hours and dollars"
 ALL_OTHERS = "PyTorch's public trainers, whose interval is wider as they differ"
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 WIDTH = 100
@@ -53,13 +54,20 @@ def fits_listing(answer: FitsOutput) -> Listing:
             *_lasting(lines),
             *_spending(answer),
             *unpriced(answer),
-            COLUMNS.format(others, f"{answer.trainer}'s public steps" if answer.trainer else ALL_OTHERS),
+            _columns(answer),
             *unknown,
             *answer.assumed,
             *known,
             *sources,
         ],
     )
+
+
+def _columns(answer: FitsOutput) -> str:
+    """Return what the columns are of."""
+    if answer.trainer:
+        return COLUMNS.format("", _others(answer), SPENT, f"{answer.trainer}'s public steps")
+    return COLUMNS.format(SPENT, _others(answer), "", ALL_OTHERS)
 
 
 def _others(answer: FitsOutput) -> str:

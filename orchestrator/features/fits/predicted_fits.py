@@ -47,8 +47,8 @@ def fits(request: FitRequest) -> list[Fit]:
 
     model: a size, `hf:` and a name, folder or JSON file, or your own by reference. devices: names of GPUs. gpus: how
     many of them, `(1, 8)`. methods: full, lora, dora, qlora. tokens: `1B`, for hours and dollars. prices: `H100=2.5`,
-    dollars per hour. trainer: `LLM-Foundry`, whose steps the second interval is of. settings: other fields of the
-    trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
+    dollars per hour. trainer: `LLM-Foundry`, whose steps the second interval is of, and hours and dollars. settings:
+    other fields of the trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
     """
     return find_fits(request)
 
@@ -76,10 +76,10 @@ def find_fits(request: FitRequest) -> list[Fit]:
                     for one, answer in zip(candidates, answers, strict=True)
                     if (one.method, one.gpus) == (method, gpus)
                 ]
-                found.append(_best(ways))
+                found.append(min(ways, key=lambda one: one.rank(request.trainer)))
     if all(one.fits is None for one in found) and len(reasons := {one.reason for one in found}) == 1:
         raise RequestError(str(*reasons))  # such as a package that the model needs
-    found.sort(key=lambda one: one.rank)
+    found.sort(key=lambda one: one.rank(request.trainer))
     return [one if one.fits else replace(one, remedy=_remedy(one, found)) for one in found]
 
 
@@ -160,7 +160,8 @@ def _fit(
     step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network), trainer=trainer)
     (middle, low, high), others = step.sure, step.elsewhere
     step_tokens = fit.batch * config.context_length * candidate.gpus
-    spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in (middle, low, high)])
+    trained = others if trainer else step.sure
+    spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in trained])
     return replace(
         fit,
         **spent,
@@ -187,9 +188,10 @@ def _with_varied_times(
     known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
     steps = varied_times(sized, known, rates, SOME_BATCHES, trainer)
     (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
+    trained = others if trainer else steps.mean
     return replace(
         fit,
-        **_spent(tokens, price, [real / one for one in (middle, low, high)]),
+        **_spent(tokens, price, [real / one for one in trained]),
         padding=padding_of(sized),
         tokens_per_second=real / middle,
         tokens_per_second_between=(real / high, real / low),
@@ -208,14 +210,6 @@ def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -
     if hourly:
         found |= {"dollars": middle * hourly, "dollars_between": (least * hourly, most * hourly)}
     return found
-
-
-def _best(ways: Sequence[Fit]) -> Fit:
-    """Return the fastest way that fits, else the one that lacks least."""
-    fitting = [one for one in ways if one.fits]
-    if fitting:
-        return max(fitting, key=lambda one: one.tokens_per_second or 0.0)
-    return min(ways, key=lambda one: one.rank)
 
 
 def _remedy(one: Fit, found: Sequence[Fit]) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,29 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     )
     assert "--price without --tokens" in alone.stderr
     assert "torchtitan's tokens/s" in alone.stdout and "others' tokens/s" not in alone.stdout
+
+
+def test_with_a_trainer_hours_dollars_and_the_order_are_of_its_steps():
+    asked = ["fits", "tiny", *SHORT, "--for", "H100,B200,A100 80GB", "--method", "full", "--tokens", "1B",
+             "--price", "H100=2.5", "--set", "checkpointing=none"]  # fmt: skip
+    own, named = (json.loads(answer_here(*asked, *more, "--format", "json").stdout)["fits"]
+                  for more in ((), ("--trainer", "torchtitan")))  # fmt: skip
+    for lines, whose in ((own, ""), (named, "_of_others")):
+        for one in lines:
+            assert one["hours"] == pytest.approx(1e9 / one[f"tokens_per_second{whose}"] / 3600)
+            low, high = one[f"tokens_per_second{whose}_between"]
+            assert one["hours_between"] == pytest.approx([1e9 / high / 3600, 1e9 / low / 3600])
+        priced, *others = lines
+        assert priced["dollars_between"] == pytest.approx([2.5 * one for one in priced["hours_between"]])
+        rates = [one[f"tokens_per_second{whose}"] for one in others]
+        assert rates == sorted(rates, reverse=True)
+    said = " ".join(answer_here(*asked, "--trainer", "torchtitan").stdout.split())
+    assert "tokens/s: of lmsweep's own training loop; torchtitan's tokens/s, hours and dollars: of torchtitan's" in said
+    slow = replace(FAST, tokens_per_second_of_others=9e3, tokens_per_second_of_others_between=(8e3, 1e4))
+    fast = replace(slow, tokens_per_second_of_others=99e3, tokens_per_second=8e3)
+    assert slow.rank(None) < fast.rank(None) and fast.rank("torchtitan") < slow.rank("torchtitan")
+    schema = json.loads(answer_here("fits", "--schema").stdout)["$defs"]["Fit"]["properties"]
+    assert all("with --trainer" in schema[name]["description"] for name in ("hours", "dollars", "dollars_between"))
 
 
 FAST = Fit(
