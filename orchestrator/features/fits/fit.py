@@ -38,6 +38,9 @@ class Fit:
     """What a step may use of a GPU."""
     lasting_bytes: int | None = None
     """Of weights, gradients and the optimizer's state, which neither batch nor context changes."""
+    step_seconds: Annotated[
+        float | None, Field(description="Of a step at this batch, on average, as lmsweep's own loop trains.")
+    ] = None
     tokens_per_second: float | None = None
     """Of all GPUs."""
     tokens_per_second_between: tuple[float, float] | None = None
@@ -65,6 +68,14 @@ class Fit:
     @property
     def fits(self) -> bool | None:
         return None if self.batch is None else self.batch > 0
+
+    @computed_field(description="Whether it fits with others, too; null: perhaps.")  # type: ignore[prop-decorator]
+    @property
+    def fits_of_others(self) -> bool | None:
+        if self.peak_bytes_of_others is None:
+            return None
+        _, low, high = self.peak_bytes_of_others
+        return True if high <= self.budget_bytes else False if low > self.budget_bytes else None
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -16,7 +16,7 @@ RATE, OTHERS = "tokens/s", "others' tokens/s"
 """Columns: as lmsweep's own loop trains, and as other trainers do, or the one named."""
 COLUMNS = "In brackets: 95 % intervals. tokens/s{}: of lmsweep's own training loop; {}{}: of {}."
 SPENT = ", hours and dollars"
-ALL_OTHERS = "PyTorch's public trainers, whose interval is wider as they differ"
+ALL_OTHERS = "PyTorch's public trainers, whose interval is at least as wide, as they differ"
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 WIDTH = 100
 """Width of the longest bar, in pixels."""
@@ -113,6 +113,7 @@ def _lasting(lines: Sequence[Fit]) -> list[str]:
 
 def _cells(one: Fit) -> dict[str, str]:
     missing = one.missing_bytes
+    fitting = "yes" if one.fits_of_others or one.peak_bytes_of_others is None else "yes (others perhaps not)"
     lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
     unknown = one.reason or ""
     return {
@@ -121,7 +122,7 @@ def _cells(one: Fit) -> dict[str, str]:
         "method": one.method,
         "weights and state": one.recipe,
         "checkpointing": one.checkpointing,
-        "fits": "?" if one.fits is None else "yes" if one.fits else lacks,
+        "fits": "?" if one.fits is None else fitting if one.fits else lacks,
         "batch": str(one.batch or "-"),
         "peak": gib(one.peak_bytes) if one.peak_bytes else "?",
         RATE: _amount(one.tokens_per_second, one.tokens_per_second_between, ",.0f"),

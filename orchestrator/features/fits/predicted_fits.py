@@ -165,6 +165,7 @@ def _fit(
     return replace(
         fit,
         **spent,
+        step_seconds=middle,
         tokens_per_second=step_tokens / middle,
         tokens_per_second_between=(step_tokens / high, step_tokens / low),
         tokens_per_second_of_others=step_tokens / others.seconds,
@@ -193,6 +194,7 @@ def _with_varied_times(
         fit,
         **_spent(tokens, price, [real / one for one in trained]),
         padding=padding_of(sized),
+        step_seconds=middle,
         tokens_per_second=real / middle,
         tokens_per_second_between=(real / high, real / low),
         tokens_per_second_of_others=real / others.seconds,

@@ -13,7 +13,9 @@ import lmsweep
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of, shipped_names
+from lmsweep.orchestrator.features.fits.fits_page import fits_listing
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
@@ -133,6 +135,27 @@ def test_with_a_trainer_hours_dollars_and_the_order_are_of_its_steps():
     assert slow.rank(None) < fast.rank(None) and fast.rank("torchtitan") < slow.rank("torchtitan")
     schema = json.loads(answer_here("fits", "--schema").stdout)["$defs"]["Fit"]["properties"]
     assert all("with --trainer" in schema[name]["description"] for name in ("hours", "dollars", "dollars_between"))
+
+
+def test_the_interval_of_other_trainers_is_at_least_as_wide_as_the_own():
+    found = lmsweep.fits("tiny", context=256, devices=["H100", "4090"], methods=["full"])
+    for one in found:
+        (low, high), (least, most) = one.tokens_per_second_between, one.tokens_per_second_of_others_between
+        assert most / least >= high / low * 0.999
+        assert one.batch * one.gpus * 256 / one.step_seconds == pytest.approx(one.tokens_per_second)
+    said = answer_here("fits", "tiny", *SHORT, "--for", "4090", "--method", "full", COLUMNS="400").stdout
+    assert "of PyTorch's public trainers, whose interval is at least as wide, as they differ." in said
+
+
+def test_a_line_says_whether_other_trainers_fit_too():
+    """They need 71 to 142 % of the peak of lmsweep's own loop, by public stacks."""
+    sizes = [(2**30, 2**31, True), (2**31 - 1, 2**31, None), (2**32, 2**31, False)]
+    lines = [replace(FAST, peak_bytes=peak, peak_bytes_of_others=peak_of_others(peak), budget_bytes=budget)
+             for peak, budget, _ in sizes]  # fmt: skip
+    assert [one.fits_of_others for one in lines] == [fitting for *_, fitting in sizes]
+    assert all(json_values(one)["fits_of_others"] == one.fits_of_others for one in lines)
+    shown = fits_listing(FitsOutput(model="tiny", context=64, tokens=None, assumed=[], fits=lines[:2])).frame["fits"]
+    assert [*shown] == ["yes", "yes (others perhaps not)"]
 
 
 FAST = Fit(
