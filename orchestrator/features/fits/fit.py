@@ -1,5 +1,6 @@
 """One answer: what fits on a kind of GPU by one method, how fast it is and what it costs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -59,6 +60,10 @@ class Fit:
     """What happens beyond this batch, where batches differ."""
     reason: str | None = None
     """Why something is not known."""
+    plan: Annotated[str | None, Field(description="The command that predicts its time and bounds of its memory.")] = (
+        None
+    )
+    """Of compiled ranks, whose largest batch is not predicted."""
     source: str | None = None
     """Where the rates come from."""
     remedy: str | None = None
@@ -99,6 +104,21 @@ class Fit:
             rate = self.rate(trainer)
             return (0, self.dollars is None, self.dollars or 0.0, -rate.middle if rate else 0.0)
         return (1, self.fits is None, self.missing_bytes, 0.0)
+
+
+def plans(found: Sequence[Fit]) -> list[str]:
+    """Return the command that plans each method and number of GPUs whose largest batch is not predicted."""
+    grouped: dict[tuple[str, int], list[Fit]] = {}
+    for one in found:
+        if one.plan:
+            grouped.setdefault((one.method, one.gpus), []).append(one)
+    said = []
+    for (method, gpus), (first, *others) in grouped.items():
+        names = dict.fromkeys(one.device_name for one in others)
+        also = f"; --for also takes {', '.join(f'{gpus}x{name}' for name in names)}" if names else ""
+        where = f"its time, and bounds of its memory, at one sequence of each{also}"
+        said.append(f"{method} on {gpus} GPUs: {first.reason} here; {where}: {first.plan}")
+    return said
 
 
 def _interval(middle: float | None, between: tuple[float, float] | None) -> Interval | None:

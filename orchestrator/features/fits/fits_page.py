@@ -6,7 +6,7 @@ import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.render import answer_page
-from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
+from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput, plans
 from lmsweep.orchestrator.planning.largest_fit import lasting_words
 from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
@@ -31,7 +31,7 @@ def answered_lines(answer: FitsOutput) -> list[Fit]:
 def fits_listing(answer: FitsOutput) -> Listing:
     """Return one line for each GPU, number of GPUs and method. A method without an answer on any GPU is a note."""
     lines = answered_lines(answer)
-    unknown = {one.reason: None for one in answer.fits if one not in lines and one.reason}
+    unknown = {one.reason: None for one in answer.fits if one not in lines and one.reason and not one.plan}
     columns = ["GPU", *["GPUs"] * any(one.gpus > 1 for one in lines), "method", "fits", "batch", "peak", RATE, OTHERS]
     columns += ["hours"] * any(one.hours is not None for one in lines)
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
@@ -56,6 +56,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
             *unpriced(answer),
             _columns(answer),
             *unknown,
+            *plans(answer.fits),
             *answer.assumed,
             *known,
             *sources,
@@ -115,7 +116,7 @@ def _cells(one: Fit) -> dict[str, str]:
     missing = one.missing_bytes
     fitting = "yes" if one.fits_of_others or one.peak_bytes_of_others is None else "yes (others perhaps not)"
     lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
-    unknown = one.reason or ""
+    unknown = "as `lmsweep plan` says, below" if one.plan else one.reason or ""
     return {
         "GPU": one.device_name,
         "GPUs": str(one.gpus),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lmsweep.orchestrator.features.fits.fit import Fit
+from lmsweep.orchestrator.features.fits.fit import Fit, plans
 from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
 from lmsweep.orchestrator.plan_request import with_options
 from lmsweep.orchestrator.planning.prediction_process import Answers
@@ -80,7 +80,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
                 ]
                 found.append(min(ways, key=lambda one: one.rank(request.trainer)))
     if all(one.fits is None for one in found) and len(reasons := {one.reason for one in found}) == 1:
-        raise RequestError(str(*reasons))  # such as a package that the model needs
+        raise RequestError("\n".join(plans(found) or map(str, reasons)))  # such as a package that the model needs
     found.sort(key=lambda one: one.rank(request.trainer))
     half, shorter = request.context_meant() // 2, _fitting_at_half(found, candidates, devices, trial.code)
     return [one if one.fits else replace(one, remedy=_remedy(one, found, half, shorter)) for one in found]
@@ -132,6 +132,7 @@ def _fit(
     config, datasheet, trainer = candidate.config, device.datasheet, request.trainer
     reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     largest = answer.largest[place] if answer.largest else None
+    is_planned = config.compiles and candidate.gpus > 1 and not reason and not why_not(config, candidate.workload)
     fit = Fit(
         device_name=device.name,
         gpus=candidate.gpus,
@@ -144,6 +145,7 @@ def _fit(
         budget_bytes=budget_of(device),
         lasting_bytes=largest.lasting if largest else None,
         reason=reason or answer.why_not,
+        plan=request.plan(config, device) if answer.reason and is_planned else None,
     )
     if not fit.batch or not largest:
         return fit

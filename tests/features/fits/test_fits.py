@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.record_json import json_values
+from lmsweep.trials.spec.config import COMBINATION_FIELDS
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
@@ -156,6 +158,35 @@ def test_a_line_says_whether_other_trainers_fit_too():
     assert all(json_values(one)["fits_of_others"] == one.fits_of_others for one in lines)
     shown = fits_listing(FitsOutput(model="tiny", context=64, tokens=None, assumed=[], fits=lines[:2])).frame["fits"]
     assert [*shown] == ["yes", "yes (others perhaps not)"]
+
+
+def test_compiled_ranks_name_the_plan_that_predicts_them():
+    """The refusal, the table and JSON do: for the model, GPUs and settings that were asked. Advice to compile is of
+    one GPU alone."""
+    asked = ["fits", "tiny", *SHORT, "--set", "compile=block", "--set", "optimizer=adamw_foreach", "--for", "H100,B200",
+             "--price", "H100=2.5"]  # fmt: skip
+    refused = answer_here(*asked, "--gpus", "8", "--method", "full,lora")
+    assert refused.returncode == 2 and "compiled code that several ranks run is not predicted" in refused.stderr
+    assert "8xB200" in refused.stderr and refused.stderr.count(": lmsweep plan") == 2
+    plan = re.search(r"^lmsweep: full on 8 GPUs: .*: (lmsweep plan .*)$", refused.stderr, re.MULTILINE)[1]
+    settings = ["compile=block", "checkpointing=none"]
+    one, ranks = lmsweep.fits("tiny", context=256, devices=["H100"], gpus=[1, 8], methods=["full"], settings=settings)
+    assert one.plan is None and "--set compile=block --set checkpointing=none --for '8xH100 SXM'" in ranks.plan
+    shown = fits_listing(FitsOutput(model="tiny", context=256, tokens=None, assumed=[], fits=[one, ranks]))
+    assert shown.frame["what would fit"][1] == "as `lmsweep plan` says, below"
+    assert any(note.endswith(f": {ranks.plan}") for note in shown.notes)
+
+    planned = answer_here(*shlex.split(plan)[1:], "--format", "json", "--store", "none")
+    assert planned.returncode == 0, planned.stderr
+    trials = json.loads(planned.stdout)["trials"]
+    assert all(one["expected_step_seconds"] > 0 and one["device_name"] == "H100 SXM" for one in trials)
+    assert [one["config"]["checkpointing"] for one in trials] == ["none", "block"]
+    asked_for = FitRequest("tiny", context=256, methods=["full"], settings=["compile=block", "optimizer=adamw_foreach"])
+    ranks = replace(asked_for.trial().config, world_size=8, ddp="fsdp")
+    assert all(trials[0]["config"][name] == getattr(ranks, name) for name in COMBINATION_FIELDS)
+
+    one, several = (" ".join(FitRequest("tiny", gpus=gpus).assumed()) for gpus in ([1], [1, 8]))
+    assert "--set compile=block" in one and "without torch.compile" in several and "compile=block" not in several
 
 
 FAST = Fit(
