@@ -1,5 +1,6 @@
 """`lmsweep fits`: which GPU and method fits, how fast and for how much."""
 
+import html
 import json
 import re
 import shlex
@@ -211,7 +212,8 @@ def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(tmp_path, 
     assert (done.returncode, Path("report.html").read_text()) == (0, "results"), done.stderr
     assert re.fullmatch(r"fits.html \([\d.]+ KiB\); open it in a browser\n", done.stdout)
     page = (tmp_path / "fits.html").read_text()
-    assert "2 × H100 SXM by lora, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
+    assert "By lora: 2 × H100 SXM, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
+    assert "By full, no GPU asked about holds it; nearest is T4." in page
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
 
 
@@ -223,17 +225,42 @@ def page_of(folder: Path, **changes: Any) -> Path:
     return folder / "fits.html"
 
 
-def test_with_prices_the_page_names_the_cheapest_and_the_fastest(tmp_path):
-    """The buyer's question. Its table has the number of tokens and each price below it."""
+def test_with_prices_the_page_names_the_cheapest_and_the_fastest_of_each_method(tmp_path):
+    """The buyer's question. It says how sure that is: whose intervals reach theirs. The table has the number of tokens
+    and each price below it."""
     first = ANSWER["fits"][0] | {"dollars": 100.0, "dollars_between": (90.0, 113.0)}
     fast = first | {"device_name": "H200 SXM", "tokens_per_second": 18000.0, "hours": 15.6, "dollars": 156.0}
     fast |= {"tokens_per_second_between": (16000.0, 20000.0), "dollars_between": (140.0, 175.0)}
-    page = page_of(tmp_path, fits=[first, fast]).read_text()
-    assert "Cheapest: 2 × H100 SXM by lora" in page and "$100. Fastest: 2 × H200 SXM by lora" in page
+    near = fast | {"device_name": "B200 SXM", "tokens_per_second": 17000.0, "dollars_between": (110.0, 190.0)}
+    near |= {"tokens_per_second_between": (12000.0, 22000.0), "gpus": 1}
+    full = first | {"method": "full", "dollars": 50.0, "dollars_between": (45.0, 55.0)}
+    page = html.unescape(page_of(tmp_path, fits=[full, first, fast, near]).read_text())
+    assert (
+        "By lora, cheapest as predicted: 2 × H100 SXM, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), "
+        "31.2 hours, $100 (90 to 113); the interval of 1 other reaches it: B200 SXM. Fastest as predicted: 2 × H200 SXM"
+    ) in page
+    assert "$156 (140 to 175); the interval of 1 other reaches it: B200 SXM." in page
+    assert "By full: 2 × H100 SXM, 3 sequences a GPU: 9,000" in page and "$50 (45 to 55).<" in page
+    other = first | {"device_name": "T4", "gpus": 1, "dollars": 200.0, "dollars_between": (180.0, 220.0)}
+    other |= {"tokens_per_second": 8500.0, "tokens_per_second_between": (7000.0, 9000.0)}
+    third = other | {"device_name": "A40"}
+    page = html.unescape(page_of(tmp_path, fits=[first, other, third]).read_text())
+    assert (
+        "no other's interval reaches it. It is the fastest as predicted, too; the intervals of 2 others reach" in page
+    )
+    unpriced = [one | {"dollars": None, "dollars_between": None} for one in (other, third)]
+    assert "no other has a price. It is the fastest" in page_of(tmp_path, fits=[first, *unpriced]).read_text()
     page = page_of(tmp_path, fits=[first])
-    assert "$100. It is the fastest, too." in page.read_text()
     assert "of training on 1,000,000,000 tokens; $1.60 an hour of one H100 SXM" in page.read_text()
     assert beyond_a_screen(page, 1168) == []
+
+
+def test_with_a_trainer_the_page_names_the_best_as_that_trainer_trains(tmp_path):
+    first = ANSWER["fits"][0] | {"tokens_per_second_of_others": 5e3, "tokens_per_second_of_others_between": (4e3, 6e3)}
+    fast = first | {"device_name": "H200 SXM", "tokens_per_second": 8e3, "tokens_per_second_of_others": 7e3}
+    page = page_of(tmp_path, fits=[fast, first], trainer="torchtitan").read_text()
+    assert "By lora, fastest as predicted: 2 × H200 SXM, 3 sequences a GPU: 7,000 tokens a second" in page
+    assert "(4,000 to 6,000) as torchtitan trains, 31.2 hours; the interval of 1 other reaches it" in page
 
 
 def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
@@ -254,7 +281,7 @@ def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     nothing |= {"tokens_per_second": None, "tokens_per_second_between": None, "hours": None}
     lines = [one | nothing if one["method"] == "lora" else one for one in ANSWER["fits"]]
     page = page_of(tmp_path, fits=lines).read_text()
-    assert page.count("needs the package peft") == 1 and "nearest is full on T4" in page
+    assert page.count("needs the package peft") == 1 and "By full, no GPU asked about holds it; nearest is T4." in page
 
 
 def test_a_file_without_an_answer_is_one_sentence(tmp_path):
