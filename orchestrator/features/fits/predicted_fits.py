@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmsweep.orchestrator.features.fits.fit import Fit, plans
 from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
@@ -26,8 +26,14 @@ from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 from lmsweep.trials.store.store import Store
 
 MOST_REMEDIES = 3
-Line = tuple[str, str, int]
-"""GPU, method and number of GPUs."""
+
+
+class Line(NamedTuple):
+    """What one answer is of."""
+
+    device_name: str
+    method: str
+    gpus: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +102,32 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
                 asked = replace(request.by(method, config), checkpointing=way, **ranks)  # type: ignore[arg-type]
                 found.append(Candidate(method=method, gpus=gpus, config=asked))
     return found
+
+
+def _fitting_at_half(
+    found: Sequence[Fit], candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None
+) -> dict[Line, bool]:
+    """Return which lines fit with half the context, of those where it can decide: one more prediction for all GPUs.
+    Where `lengths` are given, documents decide."""
+    decided = {
+        (one.method, one.gpus, one.checkpointing)
+        for one in found
+        if one.fits is False and one.lasting_bytes and one.lasting_bytes <= one.budget_bytes
+    }
+    asked = [
+        replace(one, config=replace(one.config, context_length=one.config.context_length // 2))
+        for one in candidates
+        if (one.method, one.gpus, one.config.checkpointing) in decided
+        and not one.config.lengths
+        and one.config.context_length > 1
+    ]
+    answers = _answers(asked, devices, code, ("largest",))
+    return {
+        Line(device.name, one.method, one.gpus): largest.sure > 0
+        for one, answer in zip(asked, answers, strict=True)
+        if answer.largest
+        for device, largest in zip(devices, answer.largest, strict=True)
+    }
 
 
 def _answers(
@@ -222,37 +254,11 @@ def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -
     return found
 
 
-def _fitting_at_half(
-    found: Sequence[Fit], candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None
-) -> dict[Line, bool]:
-    """Return which lines fit with half the context, of those where it can decide: one more prediction for all GPUs.
-    Where `lengths` are given, documents decide."""
-    decided = {
-        (one.method, one.gpus, one.checkpointing)
-        for one in found
-        if one.fits is False and one.lasting_bytes and one.lasting_bytes <= one.budget_bytes
-    }
-    asked = [
-        replace(one, config=replace(one.config, context_length=one.config.context_length // 2))
-        for one in candidates
-        if (one.method, one.gpus, one.config.checkpointing) in decided
-        and not one.config.lengths
-        and one.config.context_length > 1
-    ]
-    answers = _answers(asked, devices, code, ("largest",))
-    return {
-        (device.name, one.method, one.gpus): largest.sure > 0
-        for one, answer in zip(asked, answers, strict=True)
-        if answer.largest
-        for device, largest in zip(devices, answer.largest, strict=True)
-    }
-
-
 def _remedy(one: Fit, found: Sequence[Fit], half: int, shorter: Mapping[Line, bool]) -> str | None:
     """Return which of the answers that fit differ from this one in one thing, and whether `half` the context fits."""
     if one.fits is None:
         return None
-    with_half = shorter.get((one.device_name, one.method, one.gpus))
+    with_half = shorter.get(Line(one.device_name, one.method, one.gpus))
     here = [other for other in found if other.fits and other.device_name == one.device_name]
     methods = [other.method for other in here if other.gpus == one.gpus]
     counts = [f"{other.gpus} GPUs" for other in here if other.method == one.method and other.gpus > one.gpus]
