@@ -1,11 +1,22 @@
 """One answer: what fits on a kind of GPU by one method, how fast it is and what it costs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, computed_field
 
 from lmsweep.trials.analytic.prediction_question import NextSizeUp
+
+TRAINS = "as lmsweep's own loop trains, or with --trainer as that trainer does"
+
+
+class Interval(NamedTuple):
+    """A prediction and its 95 % interval."""
+
+    middle: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +39,9 @@ class Fit:
     """What a step may use of a GPU."""
     lasting_bytes: int | None = None
     """Of weights, gradients and the optimizer's state, which neither batch nor context changes."""
+    step_seconds: Annotated[
+        float | None, Field(description="Of a step at this batch, on average, as lmsweep's own loop trains.")
+    ] = None
     tokens_per_second: float | None = None
     """Of all GPUs."""
     tokens_per_second_between: tuple[float, float] | None = None
@@ -35,20 +49,21 @@ class Fit:
     tokens_per_second_of_others: float | None = None
     tokens_per_second_of_others_between: tuple[float, float] | None = None
     """95 % interval, as other trainers do, or the one named."""
-    hours: float | None = None
-    """Of the tokens asked for, as lmsweep's own loop trains."""
-    hours_between: tuple[float, float] | None = None
-    """95 % interval."""
-    dollars: float | None = None
-    """Of these hours; None without a price or tokens."""
-    dollars_between: tuple[float, float] | None = None
-    """95 % interval."""
+    hours: Annotated[float | None, Field(description=f"Of the tokens asked for, {TRAINS}.")] = None
+    hours_between: Annotated[tuple[float, float] | None, Field(description=f"95 % interval, {TRAINS}.")] = None
+    dollars: Annotated[float | None, Field(description=f"Of these hours, {TRAINS}.")] = None
+    """None without a price or tokens."""
+    dollars_between: Annotated[tuple[float, float] | None, Field(description=f"95 % interval, {TRAINS}.")] = None
     padding: float | None = None
     """Share of tokens, where batches differ by their lengths."""
     beyond: NextSizeUp | None = None
     """What happens beyond this batch, where batches differ."""
     reason: str | None = None
     """Why something is not known."""
+    plan: Annotated[str | None, Field(description="The command that predicts its time and bounds of its memory.")] = (
+        None
+    )
+    """Of compiled ranks, whose largest batch is not predicted."""
     source: str | None = None
     """Where the rates come from."""
     remedy: str | None = None
@@ -59,19 +74,55 @@ class Fit:
     def fits(self) -> bool | None:
         return None if self.batch is None else self.batch > 0
 
+    @computed_field(description="Whether it fits with others, too; null: perhaps.")  # type: ignore[prop-decorator]
+    @property
+    def fits_of_others(self) -> bool | None:
+        if self.peak_bytes_of_others is None:
+            return None
+        _, low, high = self.peak_bytes_of_others
+        return True if high <= self.budget_bytes else False if low > self.budget_bytes else None
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def missing_bytes(self) -> int:
         # For one sequence; 0 if it fits, or if only gaps between blocks are in the way.
         return max(0, (self.peak_bytes or 0) - self.budget_bytes) if self.batch == 0 else 0
 
-    @property
-    def rank(self) -> tuple[float, ...]:
-        """The best first: the cheapest, then the fastest, then what lacks least."""
+    def rate(self, trainer: str | None) -> Interval | None:
+        """Return tokens a second and their interval, as lmsweep's own loop trains or the trainer named."""
+        own = (self.tokens_per_second, self.tokens_per_second_between)
+        others = (self.tokens_per_second_of_others, self.tokens_per_second_of_others_between)
+        return _interval(*(others if trainer else own))
+
+    def spent(self) -> Interval | None:
+        """Return dollars and their interval."""
+        return _interval(self.dollars, self.dollars_between)
+
+    def rank(self, trainer: str | None) -> tuple[float, ...]:
+        """Return what sorts the best first: the cheapest, then the fastest, then what lacks least."""
         if self.fits:
-            priced = self.dollars is not None
-            return (0, not priced, self.dollars or 0.0, -(self.tokens_per_second or 0.0))
+            rate = self.rate(trainer)
+            return (0, self.dollars is None, self.dollars or 0.0, -rate.middle if rate else 0.0)
         return (1, self.fits is None, self.missing_bytes, 0.0)
+
+
+def plans(found: Sequence[Fit]) -> list[str]:
+    """Return the command that plans each method and number of GPUs whose largest batch is not predicted."""
+    grouped: dict[tuple[str, int], list[Fit]] = {}
+    for one in found:
+        if one.plan:
+            grouped.setdefault((one.method, one.gpus), []).append(one)
+    said = []
+    for (method, gpus), (first, *others) in grouped.items():
+        names = dict.fromkeys(one.device_name for one in others)
+        also = f"; --for also takes {', '.join(f'{gpus}x{name}' for name in names)}" if names else ""
+        where = f"its time, and bounds of its memory, at one sequence of each{also}"
+        said.append(f"{method} on {gpus} GPUs: {first.reason} here; {where}: {first.plan}")
+    return said
+
+
+def _interval(middle: float | None, between: tuple[float, float] | None) -> Interval | None:
+    return None if middle is None or between is None else Interval(middle, *between)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +131,7 @@ class FitsOutput:
     context: int
     tokens: float | None
     trainer: str | None = None
-    """Whose rates are those `of_others`; None: of all public ones."""
+    """Whose rates are those `of_others`, and whose hours and dollars; None: rates of all public ones."""
     assumed: Annotated[list[str], Field(description="What the prediction assumes, in sentences.")]
     fits: list[Fit]
     """The best first."""

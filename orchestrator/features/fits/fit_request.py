@@ -25,6 +25,7 @@ from lmsweep.trials.spec.quantities import bytes_of, context_of
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import Precision
 
@@ -38,6 +39,8 @@ POSITIONS = ("max_position_embeddings", "n_positions")
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _RANKS = {"ddp", "world_size", "nodes", "tp"}
 """Fields that follow from --gpus."""
+_RANKS_SETTINGS = ("batch_size", "ddp", "reshard", "gather", "precision", "attention", "loss", "mode")
+"""Fields that a plan of ranks is given, as others are its sweep's."""
 _SETTINGS = ("attention=sdpa", "loss=cross_entropy", "mode=train_step")
 """Settings that apply unless `set` overrides them: those of fine-tuning tools, on one GPU without torch.compile."""
 FULL_PRECISION: Precision = "bf16_pure"
@@ -73,7 +76,7 @@ class FitRequest:
     tokens: str | None = None
     prices: Sequence[str] = ()
     trainer: str | None = None
-    """One of NAMED_TRAINERS; None: the second interval is of all public trainers."""
+    """One of NAMED_TRAINERS, whose hours and dollars it asks for; None: the second interval is of all public ones."""
     settings: Sequence[str] = ()
     """Other fields of the trial, as `FIELD=VALUE`."""
     store: str = "results"
@@ -136,6 +139,23 @@ class FitRequest:
         if method == FULL:  # the arguments are those of adapters
             return replace(config, adapter="none", adapter_args=None)
         return replace(config, adapter=method)
+
+    def plan(self, config: TrialConfig, gpu: AskedGpu) -> str:
+        """Return the command that plans the ranks of a configuration, at one sequence each, for this GPU."""
+        asked = [*self._model(), f"world_size={config.world_size}", f"context_length={config.context_length}"]
+        asked += [f"{name}={getattr(config, name)}" for name in _RANKS_SETTINGS if name not in self.chosen()]
+        if "checkpointing" not in self.chosen():
+            asked.append(f"checkpointing={','.join(TRIED_CHECKPOINTINGS)}")
+        asked += [f"adapter={config.adapter}"] * (config.adapter != "none")
+        is_full = config.adapter == "none"
+        asked += [one for one in self.settings if not (is_full and one.startswith("adapter_args."))]
+        words = ["lmsweep", "plan", "fsdp", *(word for one in asked for word in ("--set", one))]
+        words += ["--for", f"{config.world_size}x{gpu.name}"]
+        words += [word for price in self.prices for word in ("--price", price)]
+        words += [word for package in self.trusted for word in ("--trust", package)]
+        for option, value in (("--trainer", self.trainer), ("--code", self.code)):
+            words += [option, value] if value else []
+        return shlex.join(words + ["--store", self.store] * (self.store != "results"))
 
     def gpus_meant(self) -> list[AskedGpu]:
         """Return the GPUs that the names mean, each once; a name with several memory sizes means all. Raises
@@ -209,7 +229,8 @@ class FitRequest:
             f"adapters in float32 beside weights in bfloat16, with autocast (precision={ADAPTERS_PRECISION})"
         )
         compiled = any(text.startswith("compile=") for text in self.settings)
-        eager = "" if compiled else " and without torch.compile (`--set compile=block` predicts compiled steps)"
+        advice = " (`--set compile=block` predicts compiled steps)" if max(self.gpus) == 1 else ""  # ranks: see `plan`
+        eager = "" if compiled else f" and without torch.compile{advice}"
         said = [
             f"predictions, without a GPU{eager}; batch: sequences of each GPU, the largest that fits; peak: of the "
             "allocator's blocks at that batch, or at one sequence",

@@ -1,4 +1,4 @@
-"""The answers as a table, the best line first, and as a page: the best in one sentence, and the table with bars."""
+"""The answers as a table, the best line first, and as a page: the best of each method in words, the table with bars."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.render import answer_page
-from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
+from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput, plans
 from lmsweep.orchestrator.planning.largest_fit import lasting_words
 from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
@@ -14,8 +14,9 @@ from lmsweep.trials.spec.quantities import gib
 
 RATE, OTHERS = "tokens/s", "others' tokens/s"
 """Columns: as lmsweep's own loop trains, and as other trainers do, or the one named."""
-COLUMNS = "In brackets: 95 % intervals. tokens/s, hours and dollars: of lmsweep's own training loop; {}: of {}."
-ALL_OTHERS = "PyTorch's public trainers, whose interval is wider as they differ"
+COLUMNS = "In brackets: 95 % intervals. tokens/s{}: of lmsweep's own training loop; {}{}: of {}."
+SPENT = ", hours and dollars"
+ALL_OTHERS = "PyTorch's public trainers, whose interval is at least as wide, as they differ"
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 WIDTH = 100
 """Width of the longest bar, in pixels."""
@@ -30,7 +31,7 @@ def answered_lines(answer: FitsOutput) -> list[Fit]:
 def fits_listing(answer: FitsOutput) -> Listing:
     """Return one line for each GPU, number of GPUs and method. A method without an answer on any GPU is a note."""
     lines = answered_lines(answer)
-    unknown = {one.reason: None for one in answer.fits if one not in lines and one.reason}
+    unknown = {one.reason: None for one in answer.fits if one not in lines and one.reason and not one.plan}
     columns = ["GPU", *["GPUs"] * any(one.gpus > 1 for one in lines), "method", "fits", "batch", "peak", RATE, OTHERS]
     columns += ["hours"] * any(one.hours is not None for one in lines)
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
@@ -53,13 +54,21 @@ def fits_listing(answer: FitsOutput) -> Listing:
             *_lasting(lines),
             *_spending(answer),
             *unpriced(answer),
-            COLUMNS.format(others, f"{answer.trainer}'s public steps" if answer.trainer else ALL_OTHERS),
+            _columns(answer),
             *unknown,
+            *plans(answer.fits),
             *answer.assumed,
             *known,
             *sources,
         ],
     )
+
+
+def _columns(answer: FitsOutput) -> str:
+    """Return what the columns are of."""
+    if answer.trainer:
+        return COLUMNS.format("", _others(answer), SPENT, f"{answer.trainer}'s public steps")
+    return COLUMNS.format(SPENT, _others(answer), "", ALL_OTHERS)
 
 
 def _others(answer: FitsOutput) -> str:
@@ -105,15 +114,16 @@ def _lasting(lines: Sequence[Fit]) -> list[str]:
 
 def _cells(one: Fit) -> dict[str, str]:
     missing = one.missing_bytes
+    fitting = "yes" if one.fits_of_others or one.peak_bytes_of_others is None else "yes (others perhaps not)"
     lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
-    unknown = one.reason or ""
+    unknown = "as `lmsweep plan` says, below" if one.plan else one.reason or ""
     return {
         "GPU": one.device_name,
         "GPUs": str(one.gpus),
         "method": one.method,
         "weights and state": one.recipe,
         "checkpointing": one.checkpointing,
-        "fits": "?" if one.fits is None else "yes" if one.fits else lacks,
+        "fits": "?" if one.fits is None else fitting if one.fits else lacks,
         "batch": str(one.batch or "-"),
         "peak": gib(one.peak_bytes) if one.peak_bytes else "?",
         RATE: _amount(one.tokens_per_second, one.tokens_per_second_between, ",.0f"),
@@ -140,14 +150,13 @@ def fits_page(answer: FitsOutput) -> str:
     """Return the answer as HTML."""
     listing = fits_listing(answer)
     lines = answered_lines(answer)
-    best = _headline(lines)
     most = max((one.tokens_per_second_between[1] for one in lines if one.tokens_per_second_between), default=1.0)
     bars = [[WIDTH * rate / most for rate in _rates(one)] for one in lines]
     return answer_page(
         __package__,
         "fits.html",
         title=listing.title.partition("\n")[0],
-        headline=best,
+        headlines=_headlines(answer, lines),
         lines=list(zip(map(_cells, lines), bars, strict=True)),
         spent=[name for name in ("hours", "dollars") if name in listing.frame],
         notes=listing.notes,
@@ -156,32 +165,58 @@ def fits_page(answer: FitsOutput) -> str:
     )
 
 
-def _headline(lines: Sequence[Fit]) -> str:
-    best = next((one for one in lines if one.fits is not None), None)
-    if best is None:
-        return "Nothing is predicted; the reasons are below."
-    if not best.fits:
-        return f"No GPU asked about holds it; nearest is {best.method} on {_named(best)}."
-    if best.dollars is None:
-        return f"{_said(best)}."
-    fastest = max((one for one in lines if one.fits), key=lambda one: one.tokens_per_second or 0.0)
-    cheapest = f"Cheapest: {_said(best)}."
-    return f"{cheapest} It is the fastest, too." if fastest == best else f"{cheapest} Fastest: {_said(fastest)}."
+def _headlines(answer: FitsOutput, lines: Sequence[Fit]) -> list[str]:
+    """Return one headline for each method, as methods train different weights."""
+    methods = dict.fromkeys(one.method for one in lines if one.fits is not None)
+    found = [_headline(name, [one for one in lines if one.method == name], answer.trainer) for name in methods]
+    return found or ["Nothing is predicted; the reasons are below."]
+
+
+def _headline(method: str, lines: Sequence[Fit], trainer: str | None) -> str:
+    """Return the cheapest and the fastest line of a method, and whose intervals reach theirs."""
+    fitting = [one for one in lines if one.fits]
+    if not fitting:
+        nearest = next(one for one in lines if one.fits is False)
+        return f"By {method}, no GPU asked about holds it; nearest is {_named(nearest)}."
+    timed = {one: rate for one in fitting if (rate := one.rate(trainer))}
+    spent = {one: dollars for one in fitting if (dollars := one.spent())}
+    if not timed or len(fitting) == 1:
+        return f"By {method}: {_said(fitting[0], trainer)}."
+    fastest = max(timed, key=lambda one: timed[one].middle)
+    faster = [_named(one) for one in timed if one != fastest and timed[one].high > timed[fastest].low]
+    if not spent:
+        return f"By {method}, fastest as predicted: {_said(fastest, trainer)}; {_reach(faster)}."
+    cheapest = min(spent, key=lambda one: spent[one].middle)
+    cheaper = [_named(one) for one in spent if one != cheapest and spent[one].low < spent[cheapest].high]
+    reach = _reach(cheaper) if len(spent) > 1 else "no other has a price"
+    words = f"By {method}, cheapest as predicted: {_said(cheapest, trainer)}; {reach}. "
+    if fastest == cheapest:
+        return f"{words}It is the fastest as predicted, too; {_reach(faster)}."
+    return f"{words}Fastest as predicted: {_said(fastest, trainer)}; {_reach(faster)}."
+
+
+def _reach(names: Sequence[str]) -> str:
+    """Return whose intervals overlap with that of the best."""
+    if not names:
+        return "no other's interval reaches it"
+    said = "the interval of 1 other reaches it" if len(names) == 1 else f"the intervals of {len(names)} others reach it"
+    return f"{said}: {', '.join(names)}"
 
 
 def _named(one: Fit) -> str:
     return f"{one.gpus} × {one.device_name}" if one.gpus > 1 else one.device_name
 
 
-def _said(one: Fit) -> str:
-    """Return a line as words: the GPU, the method, the batch, and what is known of its speed, hours and dollars."""
-    words = f"{_named(one)} by {one.method}, {one.batch} sequence{'s' * (one.batch != 1)} a GPU"
-    if not _rates(one):
+def _said(one: Fit, trainer: str | None) -> str:
+    """Return a line as words: the GPU, the batch, and what is known of its speed, hours and dollars."""
+    words = f"{_named(one)}, {one.batch} sequence{'s' * (one.batch != 1)} a GPU"
+    if not (rate := one.rate(trainer)):
         return words
-    rate, low, high = _rates(one)
-    words += f": {rate:,.0f} tokens a second ({low:,.0f} to {high:,.0f})"
+    words += f": {rate.middle:,.0f} tokens a second ({rate.low:,.0f} to {rate.high:,.0f})"
+    words += f" as {trainer} trains" if trainer else ""
     words += f", {one.hours:,.3g} hours" if one.hours is not None else ""
-    return words + (f", ${one.dollars:{_cents(one.dollars)}}" if one.dollars is not None else "")
+    spent = _amount(one.dollars, one.dollars_between, _cents(one.dollars))
+    return words + (f", ${spent}" if one.dollars is not None else "")
 
 
 def _rates(one: Fit) -> list[float]:

@@ -1,10 +1,10 @@
 """Predicts which methods fit on which GPUs, and ranks them. Memory is predicted once for a method, not for each GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from lmsweep.orchestrator.features.fits.fit import Fit
+from lmsweep.orchestrator.features.fits.fit import Fit, plans
 from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
 from lmsweep.orchestrator.plan_request import with_options
 from lmsweep.orchestrator.planning.prediction_process import Answers
@@ -12,7 +12,7 @@ from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
 from lmsweep.orchestrator.predicting.varied_times import SOME_BATCHES, padding_of, varied_times
 from lmsweep.trials.analytic.datasheets import capabilities_of
-from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question
+from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question, Want
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
@@ -26,6 +26,14 @@ from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 from lmsweep.trials.store.store import Store
 
 MOST_REMEDIES = 3
+
+
+class Line(NamedTuple):
+    """What one answer is of."""
+
+    device_name: str
+    method: str
+    gpus: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +55,8 @@ def fits(request: FitRequest) -> list[Fit]:
 
     model: a size, `hf:` and a name, folder or JSON file, or your own by reference. devices: names of GPUs. gpus: how
     many of them, `(1, 8)`. methods: full, lora, dora, qlora. tokens: `1B`, for hours and dollars. prices: `H100=2.5`,
-    dollars per hour. trainer: `LLM-Foundry`, whose steps the second interval is of. settings: other fields of the
-    trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
+    dollars per hour. trainer: `LLM-Foundry`, whose steps the second interval is of, and hours and dollars. settings:
+    other fields of the trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
     """
     return find_fits(request)
 
@@ -76,11 +84,12 @@ def find_fits(request: FitRequest) -> list[Fit]:
                     for one, answer in zip(candidates, answers, strict=True)
                     if (one.method, one.gpus) == (method, gpus)
                 ]
-                found.append(_best(ways))
+                found.append(min(ways, key=lambda one: one.rank(request.trainer)))
     if all(one.fits is None for one in found) and len(reasons := {one.reason for one in found}) == 1:
-        raise RequestError(str(*reasons))  # such as a package that the model needs
-    found.sort(key=lambda one: one.rank)
-    return [one if one.fits else replace(one, remedy=_remedy(one, found)) for one in found]
+        raise RequestError("\n".join(plans(found) or map(str, reasons)))  # such as a package that the model needs
+    found.sort(key=lambda one: one.rank(request.trainer))
+    half, shorter = request.context_meant() // 2, _fitting_at_half(found, candidates, devices, trial.code)
+    return [one if one.fits else replace(one, remedy=_remedy(one, found, half, shorter)) for one in found]
 
 
 def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
@@ -95,13 +104,42 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
     return found
 
 
-def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None) -> list[Answer]:
+def _fitting_at_half(
+    found: Sequence[Fit], candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None
+) -> dict[Line, bool]:
+    """Return which lines fit with half the context, of those where it can decide: one more prediction for all GPUs.
+    Where `lengths` are given, documents decide."""
+    decided = {
+        (one.method, one.gpus, one.checkpointing)
+        for one in found
+        if one.fits is False and one.lasting_bytes and one.lasting_bytes <= one.budget_bytes
+    }
+    asked = [
+        replace(one, config=replace(one.config, context_length=one.config.context_length // 2))
+        for one in candidates
+        if (one.method, one.gpus, one.config.checkpointing) in decided
+        and not one.config.lengths
+        and one.config.context_length > 1
+    ]
+    answers = _answers(asked, devices, code, ("largest",))
+    return {
+        Line(device.name, one.method, one.gpus): largest.sure > 0
+        for one, answer in zip(asked, answers, strict=True)
+        if answer.largest
+        for device, largest in zip(devices, answer.largest, strict=True)
+    }
+
+
+def _answers(
+    candidates: Sequence[Candidate],
+    devices: Sequence[AskedGpu],
+    code: Code | None,
+    wants: tuple[Want, ...] = ("largest", "operators"),
+) -> list[Answer]:
     """Ask about each candidate once, for all GPUs."""
     asked = [one for one in candidates if not why_not(one.config, one.workload)]
     limits = tuple(MemoryLimit(device.name, budget_of(device)) for device in devices)
-    questions = [
-        Question(config=one.config, limits=limits, wants=("largest", "operators"), is_trial=False) for one in asked
-    ]
+    questions = [Question(config=one.config, limits=limits, wants=wants, is_trial=False) for one in asked]
     answers = Answers(questions, code).wait() if questions else []
     if refused := [one.refused for one in answers if one.refused]:
         raise RequestError(refused[0])
@@ -126,6 +164,7 @@ def _fit(
     config, datasheet, trainer = candidate.config, device.datasheet, request.trainer
     reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     largest = answer.largest[place] if answer.largest else None
+    is_planned = config.compiles and candidate.gpus > 1 and not reason and not why_not(config, candidate.workload)
     fit = Fit(
         device_name=device.name,
         gpus=candidate.gpus,
@@ -138,6 +177,7 @@ def _fit(
         budget_bytes=budget_of(device),
         lasting_bytes=largest.lasting if largest else None,
         reason=reason or answer.why_not,
+        plan=request.plan(config, device) if answer.reason and is_planned else None,
     )
     if not fit.batch or not largest:
         return fit
@@ -160,10 +200,12 @@ def _fit(
     step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network), trainer=trainer)
     (middle, low, high), others = step.sure, step.elsewhere
     step_tokens = fit.batch * config.context_length * candidate.gpus
-    spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in (middle, low, high)])
+    trained = others if trainer else step.sure
+    spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in trained])
     return replace(
         fit,
         **spent,
+        step_seconds=middle,
         tokens_per_second=step_tokens / middle,
         tokens_per_second_between=(step_tokens / high, step_tokens / low),
         tokens_per_second_of_others=step_tokens / others.seconds,
@@ -187,10 +229,12 @@ def _with_varied_times(
     known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
     steps = varied_times(sized, known, rates, SOME_BATCHES, trainer)
     (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
+    trained = others if trainer else steps.mean
     return replace(
         fit,
-        **_spent(tokens, price, [real / one for one in (middle, low, high)]),
+        **_spent(tokens, price, [real / one for one in trained]),
         padding=padding_of(sized),
+        step_seconds=middle,
         tokens_per_second=real / middle,
         tokens_per_second_between=(real / high, real / low),
         tokens_per_second_of_others=real / others.seconds,
@@ -210,26 +254,19 @@ def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -
     return found
 
 
-def _best(ways: Sequence[Fit]) -> Fit:
-    """Return the fastest way that fits, else the one that lacks least."""
-    fitting = [one for one in ways if one.fits]
-    if fitting:
-        return max(fitting, key=lambda one: one.tokens_per_second or 0.0)
-    return min(ways, key=lambda one: one.rank)
-
-
-def _remedy(one: Fit, found: Sequence[Fit]) -> str | None:
-    """Return which of the answers that fit differ from this one in one thing."""
+def _remedy(one: Fit, found: Sequence[Fit], half: int, shorter: Mapping[Line, bool]) -> str | None:
+    """Return which of the answers that fit differ from this one in one thing, and whether `half` the context fits."""
     if one.fits is None:
         return None
+    with_half = shorter.get(Line(one.device_name, one.method, one.gpus))
     here = [other for other in found if other.fits and other.device_name == one.device_name]
     methods = [other.method for other in here if other.gpus == one.gpus]
     counts = [f"{other.gpus} GPUs" for other in here if other.method == one.method and other.gpus > one.gpus]
     alike = [other for other in found if other.fits and (other.method, other.gpus) == (one.method, one.gpus)]
     devices = [other.device_name for other in alike]
-    words = [*methods, *counts[:1], *devices][:MOST_REMEDIES]
+    words = [*methods, *counts[:1], *devices][:MOST_REMEDIES] + [f"--context {half}"] * (with_half is True)
     if one.lasting_bytes and one.lasting_bytes > one.budget_bytes:
         alone = f"more GPUs (--gpus): weights, gradients and state alone take {gib(one.lasting_bytes)}"
     else:
-        alone = "more GPUs (--gpus), or a shorter --context"
+        alone = "more GPUs (--gpus), or a " + (f"--context below {half}" if with_half is False else "shorter --context")
     return ", or ".join(dict.fromkeys(words)) or alone

@@ -1,7 +1,10 @@
 """`lmsweep fits`: which GPU and method fits, how fast and for how much."""
 
+import html
 import json
 import re
+import shlex
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,15 @@ import lmsweep
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of, shipped_names
+from lmsweep.orchestrator.features.fits.fits_page import fits_listing
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.record_json import json_values
+from lmsweep.trials.spec.config import COMBINATION_FIELDS
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
@@ -111,6 +117,79 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price():
     assert "torchtitan's tokens/s" in alone.stdout and "others' tokens/s" not in alone.stdout
 
 
+def test_with_a_trainer_hours_dollars_and_the_order_are_of_its_steps():
+    asked = ["fits", "tiny", *SHORT, "--for", "H100,B200,A100 80GB", "--method", "full", "--tokens", "1B",
+             "--price", "H100=2.5", "--set", "checkpointing=none"]  # fmt: skip
+    own, named = (json.loads(answer_here(*asked, *more, "--format", "json").stdout)["fits"]
+                  for more in ((), ("--trainer", "torchtitan")))  # fmt: skip
+    for lines, whose in ((own, ""), (named, "_of_others")):
+        for one in lines:
+            assert one["hours"] == pytest.approx(1e9 / one[f"tokens_per_second{whose}"] / 3600)
+            low, high = one[f"tokens_per_second{whose}_between"]
+            assert one["hours_between"] == pytest.approx([1e9 / high / 3600, 1e9 / low / 3600])
+        priced, *others = lines
+        assert priced["dollars_between"] == pytest.approx([2.5 * one for one in priced["hours_between"]])
+        rates = [one[f"tokens_per_second{whose}"] for one in others]
+        assert rates == sorted(rates, reverse=True)
+    said = " ".join(answer_here(*asked, "--trainer", "torchtitan").stdout.split())
+    assert "tokens/s: of lmsweep's own training loop; torchtitan's tokens/s, hours and dollars: of torchtitan's" in said
+    slow = replace(FAST, tokens_per_second_of_others=9e3, tokens_per_second_of_others_between=(8e3, 1e4))
+    fast = replace(slow, tokens_per_second_of_others=99e3, tokens_per_second=8e3)
+    assert slow.rank(None) < fast.rank(None) and fast.rank("torchtitan") < slow.rank("torchtitan")
+    schema = json.loads(answer_here("fits", "--schema").stdout)["$defs"]["Fit"]["properties"]
+    assert all("with --trainer" in schema[name]["description"] for name in ("hours", "dollars", "dollars_between"))
+
+
+def test_the_interval_of_other_trainers_is_at_least_as_wide_as_the_own():
+    found = lmsweep.fits("tiny", context=256, devices=["H100", "4090"], methods=["full"])
+    for one in found:
+        (low, high), (least, most) = one.tokens_per_second_between, one.tokens_per_second_of_others_between
+        assert most / least >= high / low * 0.999
+        assert one.batch * one.gpus * 256 / one.step_seconds == pytest.approx(one.tokens_per_second)
+    said = answer_here("fits", "tiny", *SHORT, "--for", "4090", "--method", "full", COLUMNS="400").stdout
+    assert "of PyTorch's public trainers, whose interval is at least as wide, as they differ." in said
+
+
+def test_a_line_says_whether_other_trainers_fit_too():
+    """They need 71 to 142 % of the peak of lmsweep's own loop, by public stacks."""
+    sizes = [(2**30, 2**31, True), (2**31 - 1, 2**31, None), (2**32, 2**31, False)]
+    lines = [replace(FAST, peak_bytes=peak, peak_bytes_of_others=peak_of_others(peak), budget_bytes=budget)
+             for peak, budget, _ in sizes]  # fmt: skip
+    assert [one.fits_of_others for one in lines] == [fitting for *_, fitting in sizes]
+    assert all(json_values(one)["fits_of_others"] == one.fits_of_others for one in lines)
+    shown = fits_listing(FitsOutput(model="tiny", context=64, tokens=None, assumed=[], fits=lines[:2])).frame["fits"]
+    assert [*shown] == ["yes", "yes (others perhaps not)"]
+
+
+def test_compiled_ranks_name_the_plan_that_predicts_them():
+    """The refusal, the table and JSON do: for the model, GPUs and settings that were asked. Advice to compile is of
+    one GPU alone."""
+    asked = ["fits", "tiny", *SHORT, "--set", "compile=block", "--set", "optimizer=adamw_foreach", "--for", "H100,B200",
+             "--price", "H100=2.5"]  # fmt: skip
+    refused = answer_here(*asked, "--gpus", "8", "--method", "full,lora")
+    assert refused.returncode == 2 and "compiled code that several ranks run is not predicted" in refused.stderr
+    assert "8xB200" in refused.stderr and refused.stderr.count(": lmsweep plan") == 2
+    plan = re.search(r"^lmsweep: full on 8 GPUs: .*: (lmsweep plan .*)$", refused.stderr, re.MULTILINE)[1]
+    settings = ["compile=block", "checkpointing=none"]
+    one, ranks = lmsweep.fits("tiny", context=256, devices=["H100"], gpus=[1, 8], methods=["full"], settings=settings)
+    assert one.plan is None and "--set compile=block --set checkpointing=none --for '8xH100 SXM'" in ranks.plan
+    shown = fits_listing(FitsOutput(model="tiny", context=256, tokens=None, assumed=[], fits=[one, ranks]))
+    assert shown.frame["what would fit"][1] == "as `lmsweep plan` says, below"
+    assert any(note.endswith(f": {ranks.plan}") for note in shown.notes)
+
+    planned = answer_here(*shlex.split(plan)[1:], "--format", "json", "--store", "none")
+    assert planned.returncode == 0, planned.stderr
+    trials = json.loads(planned.stdout)["trials"]
+    assert all(one["expected_step_seconds"] > 0 and one["device_name"] == "H100 SXM" for one in trials)
+    assert [one["config"]["checkpointing"] for one in trials] == ["none", "block"]
+    asked_for = FitRequest("tiny", context=256, methods=["full"], settings=["compile=block", "optimizer=adamw_foreach"])
+    ranks = replace(asked_for.trial().config, world_size=8, ddp="fsdp")
+    assert all(trials[0]["config"][name] == getattr(ranks, name) for name in COMBINATION_FIELDS)
+
+    one, several = (" ".join(FitRequest("tiny", gpus=gpus).assumed()) for gpus in ([1], [1, 8]))
+    assert "--set compile=block" in one and "without torch.compile" in several and "compile=block" not in several
+
+
 FAST = Fit(
     device_name="H100 SXM", gpus=2, method="lora", recipe="bf16; adapters, their state fp32", checkpointing="none",
     batch=3, peak_bytes=2**30, budget_bytes=2**33, tokens_per_second=9000.0,
@@ -133,7 +212,8 @@ def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(tmp_path, 
     assert (done.returncode, Path("report.html").read_text()) == (0, "results"), done.stderr
     assert re.fullmatch(r"fits.html \([\d.]+ KiB\); open it in a browser\n", done.stdout)
     page = (tmp_path / "fits.html").read_text()
-    assert "2 × H100 SXM by lora, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
+    assert "By lora: 2 × H100 SXM, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
+    assert "By full, no GPU asked about holds it; nearest is T4." in page
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
 
 
@@ -145,17 +225,42 @@ def page_of(folder: Path, **changes: Any) -> Path:
     return folder / "fits.html"
 
 
-def test_with_prices_the_page_names_the_cheapest_and_the_fastest(tmp_path):
-    """The buyer's question. Its table has the number of tokens and each price below it."""
+def test_with_prices_the_page_names_the_cheapest_and_the_fastest_of_each_method(tmp_path):
+    """The buyer's question. It says how sure that is: whose intervals reach theirs. The table has the number of tokens
+    and each price below it."""
     first = ANSWER["fits"][0] | {"dollars": 100.0, "dollars_between": (90.0, 113.0)}
     fast = first | {"device_name": "H200 SXM", "tokens_per_second": 18000.0, "hours": 15.6, "dollars": 156.0}
     fast |= {"tokens_per_second_between": (16000.0, 20000.0), "dollars_between": (140.0, 175.0)}
-    page = page_of(tmp_path, fits=[first, fast]).read_text()
-    assert "Cheapest: 2 × H100 SXM by lora" in page and "$100. Fastest: 2 × H200 SXM by lora" in page
+    near = fast | {"device_name": "B200 SXM", "tokens_per_second": 17000.0, "dollars_between": (110.0, 190.0)}
+    near |= {"tokens_per_second_between": (12000.0, 22000.0), "gpus": 1}
+    full = first | {"method": "full", "dollars": 50.0, "dollars_between": (45.0, 55.0)}
+    page = html.unescape(page_of(tmp_path, fits=[full, first, fast, near]).read_text())
+    assert (
+        "By lora, cheapest as predicted: 2 × H100 SXM, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), "
+        "31.2 hours, $100 (90 to 113); the interval of 1 other reaches it: B200 SXM. Fastest as predicted: 2 × H200 SXM"
+    ) in page
+    assert "$156 (140 to 175); the interval of 1 other reaches it: B200 SXM." in page
+    assert "By full: 2 × H100 SXM, 3 sequences a GPU: 9,000" in page and "$50 (45 to 55).<" in page
+    other = first | {"device_name": "T4", "gpus": 1, "dollars": 200.0, "dollars_between": (180.0, 220.0)}
+    other |= {"tokens_per_second": 8500.0, "tokens_per_second_between": (7000.0, 9000.0)}
+    third = other | {"device_name": "A40"}
+    page = html.unescape(page_of(tmp_path, fits=[first, other, third]).read_text())
+    assert (
+        "no other's interval reaches it. It is the fastest as predicted, too; the intervals of 2 others reach" in page
+    )
+    unpriced = [one | {"dollars": None, "dollars_between": None} for one in (other, third)]
+    assert "no other has a price. It is the fastest" in page_of(tmp_path, fits=[first, *unpriced]).read_text()
     page = page_of(tmp_path, fits=[first])
-    assert "$100. It is the fastest, too." in page.read_text()
     assert "of training on 1,000,000,000 tokens; $1.60 an hour of one H100 SXM" in page.read_text()
     assert beyond_a_screen(page, 1168) == []
+
+
+def test_with_a_trainer_the_page_names_the_best_as_that_trainer_trains(tmp_path):
+    first = ANSWER["fits"][0] | {"tokens_per_second_of_others": 5e3, "tokens_per_second_of_others_between": (4e3, 6e3)}
+    fast = first | {"device_name": "H200 SXM", "tokens_per_second": 8e3, "tokens_per_second_of_others": 7e3}
+    page = page_of(tmp_path, fits=[fast, first], trainer="torchtitan").read_text()
+    assert "By lora, fastest as predicted: 2 × H200 SXM, 3 sequences a GPU: 7,000 tokens a second" in page
+    assert "(4,000 to 6,000) as torchtitan trains, 31.2 hours; the interval of 1 other reaches it" in page
 
 
 def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
@@ -176,7 +281,7 @@ def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     nothing |= {"tokens_per_second": None, "tokens_per_second_between": None, "hours": None}
     lines = [one | nothing if one["method"] == "lora" else one for one in ANSWER["fits"]]
     page = page_of(tmp_path, fits=lines).read_text()
-    assert page.count("needs the package peft") == 1 and "nearest is full on T4" in page
+    assert page.count("needs the package peft") == 1 and "By full, no GPU asked about holds it; nearest is T4." in page
 
 
 def test_a_file_without_an_answer_is_one_sentence(tmp_path):
@@ -216,7 +321,16 @@ def test_a_model_whose_weights_alone_are_too_large_is_not_advised_a_shorter_cont
     assert one.lasting_bytes > one.budget_bytes and one.peak_bytes >= one.lasting_bytes
     assert "weights, gradients and state alone take" in one.remedy and "context" not in one.remedy
     (other,) = lmsweep.fits("tiny", context=4096, devices=["1GB"], methods=["full"], settings=["attention=naive"])
-    assert not other.fits and other.lasting_bytes < other.budget_bytes and "a shorter --context" in other.remedy
+    assert not other.fits and other.lasting_bytes < other.budget_bytes and "a --context below 2048" in other.remedy
+
+
+def test_half_the_context_is_named_where_it_fits():
+    """Also beside another GPU, or another method."""
+    asked = {"context": 4096, "methods": ["full"], "settings": ["attention=naive", "checkpointing=none"]}
+    large, small = lmsweep.fits("tiny", devices=["2GB", "24GB"], **asked)
+    assert large.fits and small.remedy == "24GB, or --context 2048"
+    (alone,) = lmsweep.fits("tiny", devices=["1GB"], **asked)
+    assert alone.remedy == "more GPUs (--gpus), or a --context below 2048"
 
 
 def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_path):
