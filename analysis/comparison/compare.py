@@ -121,9 +121,8 @@ class Comparison:
             notes.append(f"The sides differ in {self.differences}.")
         if self.claim and self.claim.clock == "device" and not self.claim.scope.one_host:
             notes.append(TWO_CLOCKS)
-        capped = self.cells["kind"].isin(CAPPED) & self.cells["verdict"].eq("ambiguous")
-        if capped.any():
-            notes.append(f"{capped.sum()} ambiguous at the GPU's power limit: --set processes=3 decides.")
+        if capped := int((self.cells["kind"].isin(CAPPED) & self.cells["verdict"].eq("ambiguous")).sum()):
+            notes.append(f"{capped} ambiguous at the GPU's power limit: --set processes=3 decides.")
         if any(self.unpaired):
             notes.append("Unpaired combinations: {} in the baseline, {} in the contrast.".format(*self.unpaired))
         if without := int((self.frame[f"ratio{LOW}"].isna() & self.frame["ratio"].notna()).sum()):

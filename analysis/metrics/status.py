@@ -51,9 +51,8 @@ def count_words(frame: pd.DataFrame) -> str:
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
     """Return how many results have each flag in any of their rows, the most frequent first, then by name."""
     rows = newest_rows(frame)
-    counted = (
-        rows[_RESULT].assign(flag=rows["flags"].to_list()).explode("flag").drop_duplicates()["flag"].value_counts()
-    )
+    flags = rows[_RESULT].assign(flag=rows["flags"].to_list()).explode("flag")
+    counted = flags.drop_duplicates()["flag"].value_counts()
     found = {flag: int(counted[flag.value]) for flag in Flag if flag.value in counted}
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 

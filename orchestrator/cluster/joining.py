@@ -47,8 +47,8 @@ def connect(address: str) -> None:
         raise
     except (OSError, RuntimeError, ValueError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
-            f"cannot join a Ray cluster at {address}: {line_of(error, 0)}. Check that it runs there, with this machine's "
-            "versions of Ray and Python and its token (RAY_AUTH_TOKEN, ~/.ray/auth_token); on the head node, --address auto"
+            f"cannot join a Ray cluster at {address}: {line_of(error, 0)}. Check that it runs, with this "
+            "machine's Ray, Python and token (RAY_AUTH_TOKEN, ~/.ray/auth_token). On the head node, use --address auto"
         ) from error
 
 

@@ -289,4 +289,4 @@ def test_a_missing_token_of_a_cluster_is_reported_at_once():
         thread.join()
     assert done.returncode == 2
     assert f"cannot join a Ray cluster at 127.0.0.1:{port}: it asks for a token" in done.stderr
-    assert "its token (RAY_AUTH_TOKEN, ~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1
+    assert "token (RAY_AUTH_TOKEN, ~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1
