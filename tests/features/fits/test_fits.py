@@ -131,6 +131,9 @@ def test_with_a_trainer_hours_dollars_and_the_order_are_of_its_steps():
         assert priced["dollars_between"] == pytest.approx([2.5 * one for one in priced["hours_between"]])
         rates = [one[f"tokens_per_second{whose}"] for one in others]
         assert rates == sorted(rates, reverse=True)
+    by_all, by_one = ({one["device_name"]: one["tokens_per_second_of_others_between"] for one in lines}
+                      for lines in (own, named))  # fmt: skip
+    assert by_all.keys() == by_one.keys() and all(by_all[name] != by_one[name] for name in by_all)
     said = " ".join(answer_here(*asked, "--trainer", "torchtitan").stdout.split())
     assert "tokens/s: of lmsweep's own training loop; torchtitan's tokens/s, hours and dollars: of torchtitan's" in said
     slow = replace(FAST, tokens_per_second_of_others=9e3, tokens_per_second_of_others_between=(8e3, 1e4))
