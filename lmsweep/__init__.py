@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.api import plan, run
     from lmsweep.orchestrator.features.accept.accepting import accepted as accept  # noqa: F401
     from lmsweep.orchestrator.features.audit.claims.models import model_settings as model_settings
+    from lmsweep.orchestrator.features.audit.claims.models import named_model as named_model
     from lmsweep.orchestrator.features.audit.sources import audit as audit
     from lmsweep.orchestrator.features.beside.environment_diff import environment_diff as environment_diff
     from lmsweep.orchestrator.features.beside.pairs import paired as paired

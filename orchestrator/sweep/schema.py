@@ -33,7 +33,7 @@ from lmsweep.trials.spec.config import (
     TrialConfig,
     word_or_number,
 )
-from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS, SHAPE_FIELDS, SIZES
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS, SHAPE_FIELDS
 from lmsweep.trials.spec.quantities import bytes_of
 from lmsweep.trials.spec.reference import canonical, is_reference
 from lmsweep.trials.spec.suggestions import choices
@@ -146,8 +146,8 @@ def _within_limits(name: str) -> AfterValidator:
 
 
 def _size_or_code(value: Any, size: ValidatorFunctionWrapHandler) -> object:
-    if isinstance(value, str) and value in SIZES:
-        dimensions = size_fields(value)
+    if isinstance(value, str) and (named := size_fields(value)):
+        dimensions = named
     elif isinstance(value, dict) and not {"call", "hf"} & set(value):
         dimensions = size(value).model_dump()
         TrialConfig(**dimensions)

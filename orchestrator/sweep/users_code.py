@@ -18,6 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import lmsweep
 from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
@@ -49,7 +50,9 @@ class Fields:
 
 
 def size_fields(name: str) -> dict[str, Any]:
-    """Return the dimensions of a named size and, if it has one, its vocabulary."""
+    """Return the dimensions of a named size and, if it has one, its vocabulary; none of a name that nobody knows."""
+    if name not in SIZES:  # a package or a feature may know it
+        return {} if name in registered("model") else dict(getattr(lmsweep, "named_model", lambda _: {})(name))
     return asdict(SIZES[name]) | ({"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {})
 
 
@@ -114,14 +117,10 @@ def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str
 
 
 def _with_code(trial: Trial, code: Code) -> Trial:
-    config = trial.config
-    taken = parameters_of(config.step, code) if config.step else frozenset[str]()
-    return replace(
-        trial,
-        config=with_dimensions(config, code) if config.is_hugging_face else config,
-        code=code,
-        step_takes=tuple(sorted(taken)),
-    )
+    config, step = trial.config, trial.config.step
+    taken = tuple(sorted(parameters_of(step, code))) if step else ()
+    known = with_dimensions(config, code) if config.is_hugging_face else config
+    return replace(trial, config=known, code=code, step_takes=taken)
 
 
 def _fields(field: str, text: str, *, name: str | None = None) -> dict[str, Any]:

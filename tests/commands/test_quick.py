@@ -52,14 +52,16 @@ def end_of_run(
     flags: tuple[Flag, ...] = (),
     left: str = "",
     between: float = BETWEEN,
+    flagged: tuple[int, ...] = (1, 2, 3),
 ) -> str:
-    """What `run quick` prints at its end if its steps take SECONDS."""
+    """What `run quick` prints at its end if its steps take SECONDS. flagged: the processes that have the flags."""
     attempts, dice, trials = Attempts(folder / "results"), np.random.default_rng(seed), quick()
     for one in trials:
         config = one.trial.config
         median = SECONDS[config.context_length, config.attention] * np.exp(between * dice.normal())
         times = tuple(median * np.exp(WITHIN * dice.normal(size=config.measure_steps)))
-        attempts.ok(config, {"step.time": times}, flags=flags, fingerprint=LAPTOP, question=one.trial.question)
+        found = flags if one.process in flagged else ()
+        attempts.ok(config, {"step.time": times}, flags=found, fingerprint=LAPTOP, question=one.trial.question)
     account = Account(began=time.monotonic(), slots=1)
     account.statuses["ok"] = len(trials)
     account.seconds["measured"] = 3.0
@@ -109,6 +111,12 @@ def test_beside_other_programs_it_says_that_the_machine_is_busy_and_claims_nothi
     assert "cannot tell" in said and "faster than naive" not in said and "slower" not in said
     assert said.rstrip().endswith("next, once it is quiet: lmsweep run quick --fresh")
     assert said.count("busy_host: Other programs took CPU time, so times may be far too long.\n") == 1
+
+
+def test_where_other_programs_left_some_processes_alone_it_claims_what_those_show(tmp_path: Path, capsys) -> None:
+    said = end_of_run(tmp_path, capsys, 1, flags=(Flag.BUSY_HOST,), flagged=(2,))
+    assert "found: the machine was busy during 4 of 12 trials: other programs took CPU time" in said
+    assert re.search(r"(?m)^  at context_length 512: \d+ % faster than naive \[\d+, \d+\]$", said)
 
 
 def test_if_it_cannot_tell_it_says_how_far_its_processes_differ(tmp_path: Path, capsys) -> None:

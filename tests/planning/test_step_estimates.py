@@ -284,7 +284,7 @@ def test_a_plan_of_ranks_says_what_each_trial_exposes(tmp_path: Path) -> None:
     )
     shown = lmsweep_here("plan", tmp_path / "ranks.yaml", "--for", "2xH100")
     (said,) = (line for line in shown.splitlines() if ": exposed " in line)
-    assert "gathers and sums of divided layers" in said and "GPUs up to 8192 bring at least 80% of the rate" in said
+    assert "gathers and sums of divided layers" in said and "GPUs up to 8, one node, bring at least 80%" in said
     assert "e-" not in said
 
 

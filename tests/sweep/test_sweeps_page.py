@@ -1,5 +1,6 @@
 """docs/fields.md is right."""
 
+import json
 import re
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -42,6 +43,13 @@ def test_the_example_of_the_page_has_as_many_trials_and_its_mistake_is_answered_
         "name: s\ngrids:\n  - workloads: [timing]\n    axes:\n      precision: [bf61]\n"
     )
     assert error_of(load_sweep, str(tmp_path / "mine.yaml")).removeprefix(f"{tmp_path}/") in PAGE
+
+
+def test_the_question_of_the_page_is_read(tmp_path):
+    example, question, *_ = (part.split("```")[0] for part in PAGE.split("```yaml\n")[1:])
+    (tmp_path / "example.yaml").write_text(example + question)
+    asked = json.loads(str(load_sweep(str(tmp_path / "example.yaml")).trials[0].question))
+    assert asked["ask"].endswith("?") and "," in asked["ask"] and asked["compare"] == ["compile"]
 
 
 def test_each_packaged_sweep_answers_one_question():

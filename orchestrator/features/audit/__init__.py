@@ -130,5 +130,6 @@ feature = Feature(
     functions={
         "audit": f"{__name__}.sources:audit",
         "model_settings": f"{__name__}.claims.models:model_settings",
+        "named_model": f"{__name__}.claims.models:named_model",
     },
 )

@@ -128,6 +128,10 @@ class FitRequest:
             f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()
         ]
 
+    def _given(self, field: str) -> str:
+        """Return the setting of a field that has a usual value: that of `settings`, else the usual one."""
+        return [text for text in (*_SETTINGS, *self.settings) if text.startswith(f"{field}=")][-1]
+
     def chosen(self) -> set[str]:
         """Return the fields that `settings` names."""
         return {parse_override(text)[0] for text in self.settings}
@@ -231,9 +235,10 @@ class FitRequest:
         compiled = any(text.startswith("compile=") for text in self.settings)
         advice = " (`--set compile=block` predicts compiled steps)" if max(self.gpus) == 1 else ""  # ranks: see `plan`
         eager = "" if compiled else f" and without torch.compile{advice}"
+        steps = " and ".join(self._given(name) for name in ("attention", "loss"))
         said = [
-            f"predictions, without a GPU{eager}; batch: sequences of each GPU, the largest that fits; peak: of the "
-            "allocator's blocks at that batch, or at one sequence",
+            f"predictions of steps with {steps}, without a GPU{eager}; batch: sequences of each GPU, the largest that "
+            "fits; peak: of the allocator's blocks at that batch, or at one sequence",
             f"weights, gradients and AdamW's state: {types}; several GPUs share them by fsdp",
         ]
         most, context = self.positions(), self.context_meant()

@@ -78,7 +78,7 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
         count = f"{len(trials)} trials on {device}; "
     say(f"wrote {file}: {count}{looked}")
     if model.replaced:
-        say(f"  the model is small, for a first look: args replace your defaults of {', '.join(model.replaced)}")
+        say(f"  for a first look the sweep sets {'; '.join(model.replaced)}: change them in {file}")
     if discovery.unread:
         say(f"  {discovery.unread} more files were not read: choose a smaller folder with --code")
     for kind, listed in groupby(discovery.candidates, key=lambda one: one.kind):

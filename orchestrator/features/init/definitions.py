@@ -28,6 +28,14 @@ class Parameter:
     name: str
     required: bool
     annotation: str = ""
+    default: str = ""
+    """As it is written; empty if there is none, or if it is not known."""
+
+    @property
+    def number(self) -> int | None:
+        """The default, if it is written as a whole number."""
+        digits = self.default.replace("_", "")
+        return int(digits) if digits.isdecimal() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,14 +173,22 @@ def parameters_of(function: ast.FunctionDef, *, skip: bool = True) -> list[Param
     """Return the named parameters; `skip` leaves out the first, self or ctx."""
     by_place = [*function.args.posonlyargs, *function.args.args]
     without = len(by_place) - len(function.args.defaults)
-    pairs = [(one, index < without) for index, one in enumerate(by_place)][skip:]
-    pairs += [
-        (one, value is None) for one, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    values: list[ast.expr | None] = [*[None] * without, *function.args.defaults]
+    pairs = [
+        *zip(by_place, values, strict=True),
+        *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
     ]
-    return [
-        Parameter(name=one.arg, required=required, annotation=text_of(one.annotation) if one.annotation else "")
-        for one, required in pairs
-    ]
+    return [parameter_of(one.arg, one.annotation, value) for one, value in pairs[skip:]]
+
+
+def parameter_of(name: str, annotation: ast.expr | None, default: ast.expr | None) -> Parameter:
+    """Return a parameter by its syntax."""
+    return Parameter(
+        name=name,
+        required=default is None,
+        annotation=text_of(annotation) if annotation else "",
+        default=text_of(default) if default else "",
+    )
 
 
 def last_name(node: ast.expr) -> str:

@@ -1,9 +1,10 @@
 """Chooses the model of a first sweep: one of the folder's, built as its code allows, or what to write for it."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from math import inf
+from typing import Any
 
 import yaml
 
@@ -11,7 +12,7 @@ from lmsweep.orchestrator.features.init.definitions import Candidate, LeftOut, P
 from lmsweep.orchestrator.features.init.discover import Discovery
 from lmsweep.orchestrator.sweep.users_code import TO_WRITE
 from lmsweep.trials.code.calling import OFFERED
-from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS, SIZES
 from lmsweep.trials.spec.suggestions import known_elsewhere
 
 PASSED = (*OFFERED, "device", "dtype")
@@ -28,7 +29,9 @@ USUAL_VALUES: dict[str, object] = {
 }
 """Values for parameters without a default whose name says enough."""
 
-VOCABULARY = 10_000  # the default of TrialConfig, so that users' models and lmsweep's own have one
+VOCABULARY = 10_000  # the default of TrialConfig, for models whose signature names no other
+MOST_LAYERS = 8
+"""Deepest default that a first look on a CPU keeps: more take minutes a trial."""
 OBJECTS = ("config", "cfg", "args", "params", "hparams", "model_args", "net", "model", "module", "backbone", "encoder")
 """Parameters that take an object, which no sweep file can hold."""
 PLAIN = ("", "int", "float", "str", "bool", "list", "tuple", "dict", "None")
@@ -44,8 +47,9 @@ class FirstModel:
     """Line of the sweep file: `model: ...`."""
     notes: tuple[str, ...] = ()
     """Comments above the line."""
+    vocabulary: int = VOCABULARY
     replaced: tuple[str, ...] = ()
-    """Parameters whose defaults in the user's code the sweep replaces."""
+    """The values that the sweep sets in place of defaults in the user's code: `depth 2, not your 12`."""
     is_users: bool = True
     adapter: str | None = None
     """The text of ADAPTER, if the model needs a function that builds it."""
@@ -63,8 +67,12 @@ class _Way:
 
     model: Candidate
     settings: Settings | None
-    args: dict[str, object]
-    unknown: list[str]
+    vocabulary: int
+    args: dict[str, object] = field(default_factory=dict)
+    dimensions: dict[str, int] = field(default_factory=dict)
+    """Those that lmsweep passes, as the user's defaults have them."""
+    replaced: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
     """Parameters whose values cannot be guessed."""
 
     @property
@@ -100,17 +108,17 @@ def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool)
     if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
         return _to_write(chosen, others)
     model, settings = chosen.model, chosen.settings
-    replaced = tuple(one.name for one in chosen.taken if one.name in chosen.args and not one.required)
-    instead = f"# In place of your defaults, for a first look: {', '.join(replaced)}."
+    instead = f"# For a first look: {'; '.join(chosen.replaced)}."
     needs = f"{model.reference} ({model.place}) needs {', '.join(chosen.unknown)}: give values in place of {TO_WRITE}"
     return FirstModel(
         line=_line(chosen, size),
         notes=(
             f"# {model.place}. It is called with the fields that its signature has, and with args.",
             "# args can be axes: model_args.NAME: [1, 2]. hf:NAME names a Hugging Face configuration.",
-            *([instead] if replaced else []),
+            *([instead] if chosen.replaced else []),
         ),
-        replaced=replaced,
+        vocabulary=chosen.vocabulary,
+        replaced=tuple(chosen.replaced),
         adapter=_adapter(model, settings) if settings else None,
         adapter_file=_adapter_file(settings),
         to_write=needs if chosen.unknown else None,
@@ -179,8 +187,9 @@ def _line(way: _Way, size: str) -> str:
     if way.settings:
         reference = BUILD if file == ADAPTER else f"./{file}:build"
     parts = [f"name: {as_yaml(way.model.reference.rpartition(':')[2])}", f'call: "{reference}"']
-    if not way.settings and any(one.name in DIMENSIONS for one in way.taken):
+    if not way.settings and any(one.required and one.name in PLAIN_DIMENSIONS for one in way.taken):
         parts.append(f"size: {size}")
+    parts += [f"{name}: {number}" for name, number in way.dimensions.items()]
     if args := way.args | dict.fromkeys(way.unknown, TO_WRITE):
         parts.append(f"args: {as_yaml(args)}")
     return f"model: {{{', '.join(parts)}}}"
@@ -188,26 +197,45 @@ def _line(way: _Way, size: str) -> str:
 
 def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
     """Return the first way to build a model that needs nothing unknown, else its first."""
-    values: dict[str, object] = {**asdict(SIZES[size]), "vocab_size": VOCABULARY, "context_length": context}
-    ways = []
-    for settings in model.ways or (None,):
-        taken = settings.parameters if settings else model.parameters
-        args: dict[str, object] = {}
-        unknown = []
-        for parameter in taken:
-            ours = _ours(parameter, taken)
-            of_sweep = ours in ("vocab_size", "context_length")  # which a sweep varies
-            is_passed = of_sweep if settings else parameter.name in PASSED  # by the adapter, or by lmsweep itself
-            if is_passed:
-                continue
-            if ours in values and (parameter.required or of_sweep or (shallow and ours == "num_layers")):
-                args[parameter.name] = values[ours]
-            elif parameter.required and parameter.name in USUAL_VALUES:
-                args[parameter.name] = USUAL_VALUES[parameter.name]
-            elif parameter.required:
-                unknown.append(parameter.name)
-        ways.append(_Way(model=model, settings=settings, args=args, unknown=unknown))
+    ways = [_by(model, settings, size, context, shallow=shallow) for settings in model.ways or (None,)]
     return min(ways, key=lambda way: bool(way.unknown))
+
+
+def _by(model: Candidate, settings: Settings | None, size: str, context: int, *, shallow: bool) -> _Way:
+    """Return a way to build a model. The user's defaults stay, except where a first look cannot have them."""
+    taken = settings.parameters if settings else model.parameters
+    names = {one.name: _ours(one, taken) or "" for one in taken}
+    vocabulary = next((one.number for one in taken if names[one.name] == "vocab_size" and one.number), VOCABULARY)
+    sizes: dict[str, Any] = {**asdict(SIZES[size]), "vocab_size": vocabulary, "context_length": context}
+    way = _Way(model=model, settings=settings, vocabulary=vocabulary)
+    for one in taken:
+        ours = names[one.name]
+        # A sweep varies these two, so the adapter passes them; without one, lmsweep itself passes what it has.
+        is_passed = ours in ("vocab_size", "context_length") if settings else one.name in PASSED
+        if one.required:
+            if not is_passed and ours not in sizes and one.name not in USUAL_VALUES:
+                way.unknown.append(one.name)
+            elif not is_passed:
+                way.args[one.name] = sizes[ours] if ours in sizes else USUAL_VALUES[one.name]
+            continue
+        value = None if is_passed and ours == "context_length" else _in_place(one, ours, sizes, shallow=shallow)
+        if is_passed and ours in PLAIN_DIMENSIONS:
+            if number := value or one.number:
+                way.dimensions[one.name] = number
+        elif value and not is_passed:
+            way.args[one.name] = value
+        if value and value != one.number:
+            way.replaced.append(f"{one.name} {value}, not your {one.default or 'own'}")
+    return way
+
+
+def _in_place(one: Parameter, ours: str, sizes: Mapping[str, Any], *, shallow: bool) -> int | None:
+    """Return the value that a first look has in place of a default, or of an unknown one; None keeps the default."""
+    number = one.number or 0
+    if ours == "vocab_size" or (ours == "context_length" and number < sizes[ours]):
+        return int(sizes[ours])
+    is_deep = ours == "num_layers" and shallow and not 0 < number <= MOST_LAYERS
+    return int(sizes[ours]) if is_deep else None
 
 
 def _ours(parameter: Parameter, among: Iterable[Parameter]) -> str | None:

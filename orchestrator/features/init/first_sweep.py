@@ -6,7 +6,6 @@ from lmsweep.orchestrator.features.init.definitions import Candidate
 from lmsweep.orchestrator.features.init.discover import Discovery
 from lmsweep.orchestrator.features.init.first_model import (
     USUAL_VALUES,
-    VOCABULARY,
     FirstModel,
     as_call,
     as_yaml,
@@ -46,8 +45,8 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
     grids = [
         *(_timing_grid(model, contexts, device) if model.is_users or not discovery.files else []),
         *_attention_grids(discovery, device, left),
-        *_optimizer_grid(discovery, model.line, device, left),
-        *_ddp_grid(discovery, model.line, device, gpus, left),
+        *_optimizer_grid(discovery, model, device, left),
+        *_ddp_grid(discovery, model, device, gpus, left),
     ]
     if not any(line.startswith("  - workloads") for line in grids):  # at most a comment about two GPUs
         of_two = [*discovery.of("ddp"), *filter(_is_sharded, discovery.of("optimizer"))] if grids else []
@@ -82,7 +81,7 @@ def _timing_grid(model: FirstModel, contexts: tuple[int, int], device: str) -> l
         "    fixed:",
         *(f"      {note}" for note in model.notes),
         f"      {model.line}",
-        f"      vocab_size: {VOCABULARY}",
+        f"      vocab_size: {model.vocabulary}",
         f"      device: {device}",
         "      batch_size: 4",
         "      mode: train_step  # forward, backward and optimizer",
@@ -137,16 +136,17 @@ def _attention_grids(discovery: Discovery, device: str, left: list[str]) -> list
     return lines
 
 
-def _optimizer_grid(discovery: Discovery, model: str, device: str, left: list[str]) -> list[str]:
+def _optimizer_grid(discovery: Discovery, model: FirstModel, device: str, left: list[str]) -> list[str]:
     plain = [one for one in discovery.of("optimizer") if not _is_sharded(one)]
     users = [_quoted(one.reference) for one in _measured(plain, "optimizer", left)]
     context = f"context_length: {256 if device == 'cuda' else 64}"
-    fixed = [model, f"vocab_size: {VOCABULARY}", context, f"device: {device}", "batch_size: 4", "measure_steps: 20"]
+    vocabulary, rest = f"vocab_size: {model.vocabulary}", ("batch_size: 4", "measure_steps: 20")
+    fixed = [model.line, vocabulary, context, f"device: {device}", *rest]
     comment = "The optimizer, beside PyTorch's AdamW. optimizer_args.NAME is an argument of yours."
     return _grid(comment, "timing", [f"optimizer: [adamw_fused, {', '.join(users)}]"], fixed) if users else []
 
 
-def _ddp_grid(discovery: Discovery, model: str, device: str, gpus: int, left: list[str]) -> list[str]:
+def _ddp_grid(discovery: Discovery, model: FirstModel, device: str, gpus: int, left: list[str]) -> list[str]:
     users = _measured(discovery.of("ddp"), "ddp", left)
     sharded = [one for one in discovery.of("optimizer") if _is_sharded(one)]
     left += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST_CANDIDATES:]]
@@ -157,8 +157,8 @@ def _ddp_grid(discovery: Discovery, model: str, device: str, gpus: int, left: li
         "ddp",
         ["ddp:", "  - naive", *(f"  - {_wrapper(one)}" for one in users)],
         [
-            model,
-            f"vocab_size: {VOCABULARY}",
+            model.line,
+            f"vocab_size: {model.vocabulary}",
             "context_length: 128",
             f"device: {device}",
             "world_size: 2",

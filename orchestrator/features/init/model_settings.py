@@ -12,6 +12,7 @@ from lmsweep.orchestrator.features.init.definitions import (
     Parameter,
     Settings,
     last_name,
+    parameter_of,
     parameters_of,
     reference_to,
 )
@@ -81,7 +82,7 @@ def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
         last_name(one) == "dataclass" for one in settings_class.node.decorator_list
     ):
         return tuple(
-            Parameter(name=one.target.id, required=one.value is None, annotation=text_of(one.annotation))
+            parameter_of(one.target.id, one.annotation, one.value)
             for one in settings_class.node.body
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
         )
@@ -119,7 +120,7 @@ def _of_default(model: Class) -> Settings | None:
     nodes = [one for one in ast.walk(model.methods[name]) if isinstance(one, ast.Assign)]
     given = [(last_name(one.targets[0]), one.value) for one in nodes if isinstance(one.targets[0], ast.Attribute)]
     fields = tuple(
-        Parameter(name=field, required=isinstance(value, ast.Constant) and value.value is None)
+        parameter_of(field, None, None if isinstance(value, ast.Constant) and value.value is None else value)
         for field, value in given
         if field != "model_type"
     )
@@ -173,7 +174,8 @@ def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
             key, place = node.args[0], node.func.value
             is_lookup = kwargs and isinstance(place, ast.Name) and place.id == kwargs.arg
             if is_lookup and node.func.attr in ("get", "pop") and isinstance(key, ast.Constant):
-                yield Parameter(name=str(key.value), required=False)
+                default = text_of(node.args[1]) if len(node.args) > 1 else ""
+                yield Parameter(name=str(key.value), required=False, default=default)
 
 
 def _imported_from(model: Class) -> dict[str, str]:

@@ -6,10 +6,11 @@ from itertools import islice
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.data.columns import NO_VALUE, label
 from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.analysis.tables.pivot import CONDITIONS, READ_BY_SOME, USUAL, keys_read
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.features.plan.fleet import MOST_RANKS, WORTH, Fleet, fleet_of
+from lmsweep.orchestrator.features.plan.fleet import WORTH, Fleet, fleet_of
 from lmsweep.orchestrator.features.plan.plan_output import between, peak_of
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
@@ -28,8 +29,8 @@ from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.roles import Role, fields_with, varying_fields
-from lmsweep.trials.spec.quantities import gib, ms
+from lmsweep.trials.results.roles import FIELDS, Role, fields_with, varying_fields
+from lmsweep.trials.spec.quantities import count_of, gib, ms
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
@@ -39,6 +40,8 @@ LENGTHS = ("padding", "recompiles", "out of memory")
 """The columns of trials whose batches differ by their lengths."""
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
+MOST_FLEETS = 3
+"""Most trials of ranks whose rates and dollars are printed, the cheapest; --format json has all."""
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
 
 
@@ -72,8 +75,20 @@ class PlanText:
             ],
             units={},
             tones=TONES,
+            conditions=self._conditions(trials),
             notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
         )
+
+    def _conditions(self, trials: Sequence[PlannedTrial]) -> dict[str, str]:
+        """Return the fields that decide time and memory and are no column, for all trials have one value."""
+        configs = [one.trial.config for one in trials]
+        unread = {*READ_BY_SOME}.difference(*(keys_read(name) for one in trials for name in one.trial.workloads))
+        left_out = {*fields_with(Role.PROTOCOL), *unread, *varying_fields(configs)}
+        names = [name for name in CONDITIONS if name in FIELDS and name not in left_out]
+        found = {name: label(getattr(configs[0], name)) for name in names}
+        devices = {one.environment.device_name for one in trials if not is_absent(one.environment.device_name)}
+        machine = {"device_name": devices.pop()} if len(devices) == 1 else {}
+        return machine | {name: text for name, text in found.items() if text not in (NO_VALUE, USUAL.get(name))}
 
     def _first(self) -> list[PlannedTrial]:
         """Return the trials for a short table: those that run, then what else could run here, in their order."""
@@ -93,11 +108,6 @@ class PlanText:
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
-        together = [
-            _of_ranks(planned, step, fleet)
-            for planned, step in zip(trials, steps, strict=False)
-            if isinstance(step, StepEstimate) and (fleet := fleet_of(planned, step, self.prices))
-        ]
         advice = dict.fromkeys(one.advice or "" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
         cores = self.estimate.assumed_cores
@@ -105,11 +115,24 @@ class PlanText:
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
-            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS), *together[:MOST_REASONS]]),
+            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS), *self._fleets()]),
             "\n".join(islice(filter(None, advice), MOST_REASONS)),
             self._software(),
             f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
         ]
+
+    def _fleets(self) -> list[str]:
+        """Return what the ranks of the cheapest trials that run do together, and how many others there are."""
+        found: dict[str, tuple[PlannedTrial, StepEstimate, Fleet]] = {}
+        for one in self.plan.trials:
+            step = self.steps.of(one) if self.steps else None
+            if isinstance(step, StepEstimate) and (fleet := fleet_of(one, step, self.prices)):
+                found.setdefault(one.trial_id, (one, step, fleet))
+        cheapest = sorted(found.values(), key=lambda one: _dearness(one[0], one[2]))[:MOST_FLEETS]
+        left = len(found) - len(cheapest)
+        dearer = "dearer" if any(fleet.dollars for _, _, fleet in cheapest) else "slower for each GPU"
+        others = [f"the other {count_of(left, 'trial')} of ranks: {dearer}, or will not fit; --format json has all"]
+        return [_of_ranks(*one) for one in cheapest] + (others if left else [])
 
     def _software(self) -> str:
         wanted = self.plan.software
@@ -172,11 +195,22 @@ def _of_ranks(planned: PlannedTrial, step: StepEstimate, fleet: Fleet) -> str:
     """Return what communication adds to a step of ranks, what they do together, and how many are worth their price."""
     exposed = ", ".join(f"{name} {ms(part)} ms" for name, part in step.parts.items() if part >= 1e-6)
     dollars = f", ${fleet.dollars:,.0f} per 10⁹ tokens" if fleet.dollars else ""
-    worth = f"beyond {fleet.worth} bring less than" if fleet.worth else f"up to {2 * MOST_RANKS} bring at least"
+    config, worth = planned.trial.config, ""
+    if fleet.worth:
+        worth = f"; GPUs beyond {fleet.worth} bring less than {WORTH:.0%} of the rate of the first"
+    elif fleet.most > config.world_size:
+        node = ", one node," if config.nodes == 1 else ""
+        worth = f"; GPUs up to {fleet.most}{node} bring at least {WORTH:.0%} of the rate of the first"
     return (
         f"{planned.trial_id[:SHORT_ID]}: exposed {exposed or 'nothing'}; {fleet.tokens_per_second:,.0f} "
-        f"tokens/s{dollars}; GPUs {worth} {WORTH:.0%} of the rate of the first"
+        f"tokens/s{dollars}{worth}"
     )
+
+
+def _dearness(planned: PlannedTrial, fleet: Fleet) -> tuple[bool, bool, float]:
+    """Return the order of trials: those that run, by dollars of a token, else by the time of a GPU for it."""
+    will_run = planned.action in ("run", "stored")
+    return not will_run, not fleet.dollars, fleet.dollars or planned.trial.config.world_size / fleet.tokens_per_second
 
 
 def _lasting(lasting: ManySteps | None) -> str:

@@ -16,14 +16,15 @@ from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of, shipped_names
 from lmsweep.orchestrator.features.fits.fits_page import fits_listing
-from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.record_json import json_values
-from lmsweep.trials.spec.config import COMBINATION_FIELDS
+from lmsweep.trials.results.roles import MODEL
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, RequestError
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
@@ -66,6 +67,35 @@ def test_a_model_is_named_in_fits_as_in_audit():
     assert "of 8B only the number of parameters is known; " + near.replace("a model", "the model") in audited
     wrong = answer_here("fits", "lama-3.1-8b", "--for", "H100")
     assert wrong.returncode == 2 and "no such model; did you mean llama-3.1-8b?" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-0.5b", "Qwen2.5-0.5B-Instruct", "gpt2-medium", "d20", "mistral-7b"])
+def test_a_sweep_takes_the_names_of_models_that_fits_takes(name: str, tmp_path: Path) -> None:
+    asked = FitRequest(name, methods=["full"]).trial().config
+    planned = single_trial([f"model={name}", "workloads=timing"]).config
+    assert [getattr(planned, one) for one in MODEL] == [getattr(asked, one) for one in MODEL]
+    (tmp_path / "mine.yaml").write_text(
+        f'name: s\ngrids:\n  - {{workloads: [timing], axes: {{model: ["{name}", tiny]}}, fixed: {{device: cpu}}}}\n'
+    )
+    mine, tiny = (one.config for one in load_sweep(str(tmp_path / "mine.yaml")).trials)
+    assert mine.vocab_size == asked.vocab_size and (tiny.model, tiny.num_kv_heads) == ("tiny", None)
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-0.6", "7b", "../tiny", "tiny/../../x", "x" * 5000, "a\nb"])
+def test_another_name_is_no_model_of_a_sweep(name: str) -> None:
+    with pytest.raises(RequestError, match="is not a model"):
+        single_trial([f"model={name}", "workloads=timing"])
+
+
+def test_a_name_on_the_hub_is_no_model_of_a_sweep_as_it_may_mean_two() -> None:
+    with pytest.raises(RequestError, match=r"did you mean qwen2.5-0.5b\? .* hf:Qwen/Qwen2.5-0.5B is that of transf"):
+        single_trial(["model=Qwen/Qwen2.5-0.5B", "workloads=timing"])
+
+
+def test_fits_names_the_attention_and_loss_that_it_assumes() -> None:
+    """A plan's default is another attention, so that the two differ."""
+    assert "steps with attention=sdpa and loss=cross_entropy" in FitRequest("tiny").assumed()[0]
+    assert "steps with attention=naive and loss=" in FitRequest("tiny", settings=("attention=naive",)).assumed()[0]
 
 
 def test_a_context_of_8k_is_8192_tokens_in_fits_and_in_audit():

@@ -29,10 +29,51 @@ def lm(parameters: str, *, rows: str = "10000", others: str = "") -> str:
     return HEAD + LM.format(parameters=parameters, rows=rows, others=others)
 
 
-def test_the_defaults_that_a_first_sweep_replaces_are_named(tmp_path: Path) -> None:
-    written = swept(tmp_path, mine=lm("num_tokens=50, depth=12, width=8", rows="num_tokens"))
-    assert written.model.replaced == ("num_tokens", "depth")
-    assert "# In place of your defaults, for a first look: num_tokens, depth." in written.text
+@pytest.mark.parametrize(
+    ("parameters", "values"),
+    [
+        ("num_tokens=2000, depth=4, width=8", '"num_tokens":2000'),
+        ("num_tokens=2_000, depth=4, max_len=2048", '"num_tokens":2000'),
+        ("vocab_size=2000, d_model=96, num_layers=4", None),
+    ],
+)
+def test_a_first_sweep_keeps_the_defaults_of_a_models_signature(
+    tmp_path: Path, parameters: str, values: str | None
+) -> None:
+    """They are what its user wants measured."""
+    for device in ("cpu", "cuda"):
+        written = swept(tmp_path, device, mine=lm(parameters, rows="20"))
+        assert written.model.replaced == () and "first look:" not in written.text
+        (config, *_) = (one.config for one in trials_of(tmp_path, device))
+        assert config.vocab_size == 2000 and config.model_args == (values and f"{{{values}}}")
+        if "d_model" in parameters:
+            assert (config.d_model, config.num_layers) == (96, 4)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "replaced"),
+    [
+        ("num_tokens=ROWS, depth=12", "num_tokens 10000, not your ROWS; depth 2, not your 12"),
+        ("vocab_size=ROWS, num_layers=12", "vocab_size 10000, not your ROWS; num_layers 2, not your 12"),
+        ("vocab_size=2000, max_len=50", "max_len 128, not your 50"),
+    ],
+)
+def test_a_default_that_a_first_sweep_must_replace_is_named_with_both_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameters: str, replaced: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("ROWS = 2000\n" + lm(parameters, rows="ROWS"))
+    assert f"for a first look the sweep sets {replaced}: change them in lmsweep.yaml" in lmsweep_here("init")
+    assert f"# For a first look: {replaced}." in Path("lmsweep.yaml").read_text()
+    (config, *_) = (one.config for one in trials_of(tmp_path))
+    if "ROWS" in parameters:
+        assert config.vocab_size == 10000 and (config.num_layers == 2 or '"depth":2' in str(config.model_args))
+
+
+def test_defaults_of_settings_stay(tmp_path: Path) -> None:
+    settings = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 50304\n"
+    text = HEAD + settings + SHAPED.format(annotation=": Config", **OF_ATTRIBUTES)
+    assert trials_of(tmp_path, net=text)[0].config.vocab_size == 50304
 
 
 def test_a_size_is_recognised_under_the_names_that_models_give_it(tmp_path: Path) -> None:

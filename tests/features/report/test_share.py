@@ -238,6 +238,38 @@ def test_texts_of_another_shape_are_numbered_alike_in_every_column() -> None:
     assert found == ["private-1", "ok-1", "private-2"] and allowed.text("phase", "a/b") == "private-1"
 
 
+def shared_question(ask: str, words: set[str] | None = None) -> str:
+    return str(json.loads(Allowed(words or set()).text("question", json.dumps({"ask": ask})))["ask"])
+
+
+PYTHON = """torch.compile torch.compile() torch.compile(model) torch.nn.Linear torch.cat mine.Model mine.model.MyModel
+    mine.Model.forward adamw.step optimizer.step() F.scaled_dot_product_attention flash_attn.flash_attn_func"""
+HOSTS = """node7.cluster.example.com node7.cluster gpu01.local anna.lan login.hpc dgx.acme.ai torch.hpc.nyu.edu
+    TORCH.COM torch.example.com h100.acme.Corp node7.Rack acme.us jane.quux Jane.Quux annas.macbook.pro
+    ssh.jane.quux step.adamw.model jane@torch.nn 10.12.13.14 torch.10.1.1.1 torch.compile@acme.com
+    torch.compile(hf_AbCdEfGhIjKlMn) torch.compile(node7.acme.com) torch:hunter22secret model.step=hunter22
+    torch.compile/acme"""
+
+
+@pytest.mark.parametrize("name", PYTHON.split())
+def test_a_question_keeps_names_of_python(name: str) -> None:
+    for ask in (f"Does {name} make my model faster?", f"How fast is {name}?", f"Is `{name}`'s time shorter?"):
+        assert shared_question(ask) == ask
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [*HOSTS.split(), *(one for one in SECRETS.values() if " " not in one and not one.isalpha())],  # plain words stay
+)
+def test_a_question_keeps_no_name_of_a_host_a_user_or_a_folder(secret: str) -> None:
+    left = shared_question(f"Is it faster on {secret}?")
+    assert left == "Is it faster on [...]"
+
+
+def test_a_question_keeps_no_name_that_the_store_knows_as_its_hosts_or_users() -> None:
+    assert shared_question("Is adamw.step faster for ann.step?", {"ann"}) == "Is adamw.step faster for [...]"
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_folder_that_is_shared_is_whole_or_empty_and_the_next_try_succeeds(how: int, tmp_path: Path) -> None:
     words = ("report", "h200-attention", "--share", tmp_path / "mine")

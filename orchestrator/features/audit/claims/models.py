@@ -17,6 +17,8 @@ from lmsweep.trials.spec.suggestions import choices
 _SUFFIXES = re.compile(r"[-_](instruct|chat|base|hf|it|full|lora|qlora|q-lora|sft|pretrain|rl)\b.*$")
 NANOCHAT = re.compile(r"(?:nanochat[-_ ]?)?d(\d+)")
 NANOCHAT_VOCABULARY = 65_536
+NAME = re.compile(r"\w[\w.-]{,80}(?:/\w[\w.-]{,80})?")
+"""A name, or one on the hub; no reference, and no path that leads out of a folder."""
 MOST_APART, MOST_ALIKE = 0.15, 6
 """Models that a number of parameters may mean: the share by which theirs may differ, and how many are named."""
 DIMENSIONS = re.compile(
@@ -80,6 +82,24 @@ def model_settings(text: str) -> dict[str, Any]:
     if model.size is None:
         raise RequestError(f"MODEL {text}: a number of parameters has no dimensions; name a model{of_about(model)}")
     return model.settings
+
+
+def named_model(text: str) -> dict[str, Any]:
+    """Return `model_settings` of a model that a sweep names, none of a text that is no name of a known model. Raises
+    RequestError for a name on the hub, which may mean the model of transformers."""
+    if not NAME.fullmatch(text):
+        return {}
+    is_on_hub = "/" in text
+    try:
+        settings = model_settings(plain(text) if is_on_hub else text)
+    except RequestError:
+        return {}
+    if is_on_hub:
+        raise RequestError(
+            f"{text!r} is not a model; did you mean {plain(text)}? (lmsweep's transformer of its dimensions; hf:{text} "
+            "is that of transformers)"
+        )
+    return settings
 
 
 def of_about(model: Model) -> str:

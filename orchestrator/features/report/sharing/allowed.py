@@ -11,22 +11,17 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lmsweep import trials
+from lmsweep.orchestrator.features.report.sharing.shared_words import own_words, plain_words
 from lmsweep.trials.spec.config import ARGUMENTS
 from lmsweep.trials.spec.reference import REFERENCES
 
 EMPTIED = ("host_name", "gpu_uuid", "artifact")
 """Columns that are emptied. An artifact is a file beside the results that may hold anything."""
-
-GAP = "[...]"
-"""Replaces words that are not shared."""
 
 _PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ &'#%()-]*(?:[/\\][\w.@+ &'#%()-]+)*[/\\](?=[\w.@+&'#%(-])")
 """The folders of an absolute path: all of it but its last name. Not of a URL."""
@@ -40,39 +35,12 @@ _FRAME = re.compile(r'^ *File "(?:[^"\n]*[/\\])?(?P<file>[^"/\\\n]+)", line (?P<
 _TYPE = re.compile(r"(?P<module>(?:\w+\.)*)(?P<type>[^\W\d]\w*)(?=: |:?$)")
 _TRACEBACK = "Traceback (most recent call last)"
 
-_WORD = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
-_NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,9}){0,2}(?:e[+-]?\d{1,3})?%?")
-_PLAIN = re.compile(rf"[^\W\d_]{{0,30}}(?:['-][^\W\d_]{{1,30}})*|\w{{1,12}}|{_NUMBER.pattern}")
-"""A word of any language, a short name such as H100 or bf16, or a number."""
-_AROUND = "()[]{}<>\"'`,.;:?!%=+*|&"
-
 _REFERENCE = re.compile(r"(?:hf:)?[\w.-]+(?:/[\w.-]+)*(?::[\w.]+)?")
 _SHORT_WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,23}")
 _KEY = re.compile(r"[A-Za-z_][\w.]{0,39}")
 _PIN = re.compile(r"[\w\[\],.-]+==[\w.+]+")
 _NAME = re.compile(r"[\w .+-]{1,80}")
 _HEX = re.compile(r"[0-9a-f]{1,64}")
-
-
-@cache
-def own_vocabulary() -> frozenset[str]:
-    """Return every word of lmsweep's own source, in small letters."""
-    package = Path(str(trials.__file__)).parent
-    sources = [path for room in (package, package.parent / "orchestrator") for path in room.rglob("*.py")]
-    found = {word.lower() for path in sources for word in _WORD.findall(path.read_text("utf-8"))}
-    return frozenset(found | {part for word in found for part in word.split(".")})
-
-
-def own_words(text: str) -> str:
-    """Return the words and numbers of the first line that lmsweep's own source may have written."""
-    kept: list[str] = []
-    for token in (text.splitlines() or [""])[0].split(" "):
-        core = token.strip(_AROUND)
-        allowed = not core or _NUMBER.fullmatch(core) or core.lower() in own_vocabulary()
-        allowed = allowed or all(part and part.lower() in own_vocabulary() for part in core.split("-"))
-        if allowed or kept[-1:] != [GAP]:
-            kept.append(token if allowed else GAP)
-    return " ".join(kept)
 
 
 def shared_error(text: str) -> str:
@@ -175,11 +143,10 @@ class Allowed:
         return self._json(text, lambda one: self._shaped(one, _SHORT_WORD))
 
     def _question(self, text: str) -> str:
-        """What the user asks is for readers: plain words of any language, and names of columns in the other fields."""
+        """What the user asks is for readers: plain words and names in Python, in other fields those of columns, too."""
 
         def plain(one: str) -> str:
-            words = scrub_text(one, self._words).split(" ")
-            return " ".join(word if _PLAIN.fullmatch(word.strip(_AROUND)) else GAP for word in words)
+            return plain_words(scrub_text(one, self._words))
 
         try:
             asked = json.loads(text)

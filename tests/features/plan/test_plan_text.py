@@ -1,0 +1,75 @@
+"""What `lmsweep plan` prints beside its table: what all trials share, and the cheapest of those of ranks."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import answer_here, lmsweep_here
+
+RANKS = """
+name: ranks
+grids:
+  - workloads: [ddp]
+    axes: {context_length: [16, 64, 256, 1024], gather: [fp32, bf16]}
+    fixed: {device: cuda, model: tiny, world_size: 2, ddp: fsdp, precision: bf16, mode: train_step}
+"""
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Path:
+    (tmp_path / "ranks.yaml").write_text(RANKS)
+    return tmp_path / "ranks.yaml"
+
+
+def fleets(shown: str) -> list[str]:
+    """The trials whose rates and dollars a plan prints."""
+    return re.findall(r"^(\w{8}): exposed ", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("price", [["--price", "H100=2.5"], []], ids=["dollars", "rates"])
+def test_the_trials_of_ranks_whose_dollars_are_printed_are_the_cheapest(ranks: Path, price: list[str]) -> None:
+    words = ("plan", ranks, "--for", "2xH100", *price)
+    trials = json.loads(lmsweep_here(*words, "--format", "json"))["trials"]
+    by_price = sorted(trials, key=lambda one: -one["expected_tokens_per_second"])
+    shown = lmsweep_here(*words)
+    assert fleets(shown) == [one["trial_id"][:8] for one in by_price[:3]]
+    dearer = "dearer" if price else "slower for each GPU"
+    assert f"the other 5 trials of ranks: {dearer}, or will not fit; --format json has all" in shown
+
+
+def test_gpus_beyond_one_node_are_spoken_of_only_where_a_network_is_known(ranks: Path) -> None:
+    """A claim about 8192 GPUs was made as if one node held them."""
+    alone = lmsweep_here("plan", ranks, "--for", "2xH100")
+    whole = lmsweep_here("plan", ranks, "--for", "8xH100", "--set", "world_size=8")
+    several = lmsweep_here("plan", ranks, "--for", "16xH100", "--network", "400Gb")
+    assert "8192" not in alone + whole and "GPUs up to 8," not in whole
+    for shown, least, most in ((alone, 2, 8), (several, 16, 8192)):
+        said = [int(number) for number in re.findall(r"GPUs (?:up to|beyond) (\d+)", shown)]
+        assert len(said) == 3 and all(least <= number <= most for number in said)
+
+
+def test_a_plan_names_below_its_title_what_all_of_its_trials_share_and_decides_time_and_memory(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ngrids:\n  - workloads: [timing]\n    axes: {precision: [fp32, bf16]}\n"
+        "    fixed: {device: cuda, model: tiny, checkpointing: block, mode: forward_backward, attention: naive}\n"
+    )
+    shown = lmsweep_here("plan", tmp_path / "mine.yaml", "--for", "H100")
+    (line,) = (line for line in shown.splitlines() if line.startswith("device_name H100 SXM, "))
+    said = dict(part.rsplit(" ", 1) for part in line.split(", ")[1:])
+    assert said == {
+        "model": "tiny", "vocab_size": "10000", "context_length": "256", "batch_size": "4", "compile": "none",
+        "checkpointing": "block", "attention": "naive", "optimizer": "adamw_fused", "mode": "forward_backward",
+    }  # fmt: skip
+    varied = lmsweep_here("plan", tmp_path / "mine.yaml", "--for", "H100", "--set", "attention=naive,sdpa")
+    assert "attention naive" not in varied
+
+
+def test_what_a_workload_does_not_read_is_not_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ngrids:\n  - workloads: [collectives]\n    axes: {message_bytes: [1024, 4096]}\n"
+        "    fixed: {device: cpu, world_size: 2, collective: all_reduce}\n"
+    )
+    shown = answer_here("plan", tmp_path / "mine.yaml").stdout
+    assert "world_size 2" in shown and "attention" not in shown and "optimizer" not in shown
