@@ -176,8 +176,10 @@ def _headline(method: str, lines: Sequence[Fit], trainer: str | None) -> str:
     """Return the cheapest and the fastest line of a method, and whose intervals reach theirs."""
     fitting = [one for one in lines if one.fits]
     if not fitting:
-        nearest = next(one for one in lines if one.fits is False)
-        return f"By {method}, no GPU asked about holds it; nearest is {_named(nearest)}."
+        refused = [one for one in lines if one.fits is False]
+        unknown = ", ".join(_named(one) for one in lines if one.fits is None)
+        held = f"By {method}, no GPU asked about holds it; nearest is {_named(refused[0])}."
+        return f"{held} Not predicted, with a reason below: {unknown}." if unknown else held
     timed = {one: rate for one in fitting if (rate := one.rate(trainer))}
     spent = {one: dollars for one in fitting if (dollars := one.spent())}
     if not timed or len(fitting) == 1:

@@ -85,8 +85,9 @@ def find_fits(request: FitRequest) -> list[Fit]:
                     if (one.method, one.gpus) == (method, gpus)
                 ]
                 found.append(min(ways, key=lambda one: one.rank(request.trainer)))
-    if all(one.fits is None for one in found) and len(reasons := {one.reason for one in found}) == 1:
-        raise RequestError("\n".join(plans(found) or map(str, reasons)))  # such as a package that the model needs
+    if all(one.fits is None for one in found):  # such as a package that the model needs
+        reasons = dict.fromkeys(one.reason for one in found if not one.plan)
+        raise RequestError("\n".join([*plans(found), *map(str, reasons)]))
     found.sort(key=lambda one: one.rank(request.trainer))
     half, shorter = request.context_meant() // 2, _fitting_at_half(found, candidates, devices, trial.code)
     return [one if one.fits else replace(one, remedy=_remedy(one, found, half, shorter)) for one in found]

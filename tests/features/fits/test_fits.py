@@ -317,6 +317,20 @@ def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path):
     assert page.count("needs the package peft") == 1 and "By full, no GPU asked about holds it; nearest is T4." in page
 
 
+def test_a_page_names_what_is_not_predicted_beside_what_does_not_fit(tmp_path):
+    large = ANSWER["fits"][1]
+    unknown = {"gpus": 8, "fits": None, "batch": None, "peak_bytes": None, "reason": "compiled code is not predicted"}
+    page = page_of(tmp_path, fits=[large, large | unknown]).read_text()
+    said = "By full, no GPU asked about holds it; nearest is T4. Not predicted, with a reason below: 8 × T4."
+    assert said in page
+
+
+def test_where_nothing_is_predicted_each_reason_is_said():
+    done = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--gpus", "2", "--set", "compile=block")
+    assert done.returncode == 2 and "lmsweep plan fsdp --set model=tiny" in done.stderr
+    assert "adapter qlora is not measured with compile" in done.stderr
+
+
 def test_a_file_without_an_answer_is_one_sentence(tmp_path):
     first, *others = ANSWER["fits"]
     wrong = [json.dumps({**ANSWER, "fits": [first | change, *others]})
