@@ -161,10 +161,10 @@ def advice(acceptance: Acceptance) -> str:
         shown = sorted((part.would_show or 0.0, name_of(part)) for part in parts)
         ends = " to ".join(f"{100 * share:.0f} % ({name})" for share, name in (shown[:1] + shown[-1:]))
         sensitivity = f" A slowdown would have shown from {ends}." if shown else ""
-        every = [part for _, unit in named for part in unit.parts]
-        left = dict.fromkeys(part.part for part in every if part.verdict == "not judged")
-        judged = sum(part.verdict != "not judged" for part in every)
-        by = f", by {judged} of {len(every)} parts ({', '.join(left)}: not judged)" if left else ""
+        every = [(unit.unit.partition(" ")[0], part) for _, unit in named for part in unit.parts]
+        left = [f"{kind} {part.part}" for kind, part in every if part.verdict == "not judged"]
+        judged = f"{len(every) - len(left)} of {len(every)} parts"
+        by = f", by {judged} ({', '.join(dict.fromkeys(left))}: not judged)" if left else ""
         return f"Pass: as fast as {acceptance.expected_device or 'this CPU'} should be{by}.{sensitivity}"
     if unsure:
         units, causes = (dict.fromkeys(words) for words in zip(*unsure, strict=True))

@@ -181,7 +181,7 @@ def test_a_pass_says_which_parts_were_not_judged() -> None:
     unknown = [one for one in SHIPPED if one.judged.part != "launches"]
     said = [advice(accept(measured("h200-devices"), [seen()], shipped=shipped)) for shipped in (SHIPPED, unknown)]
     assert said[0].startswith("Pass: as fast as H200 SXM should be. ")
-    assert said[1].startswith("Pass: as fast as H200 SXM should be, by 4 of 5 parts (launches: not judged). ")
+    assert said[1].startswith("Pass: as fast as H200 SXM should be, by 4 of 5 parts (host launches: not judged). ")
 
 
 def test_collectives_over_pcie_are_named_and_no_gpu_is_called_slow() -> None:
