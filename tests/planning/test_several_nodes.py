@@ -287,6 +287,7 @@ def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_proces
     assert slow.seconds - fast.seconds == pytest.approx(WAIT_PER_LAUNCH * fast.launching)
 
 
+@pytest.mark.slow
 def test_other_trainers_launch_divided_layers_without_dtensors() -> None:
     asked = ["workloads=ddp", "device=cuda", "world_size=8", "ddp=naive", "d_model=512", "d_ff=1024", "num_layers=4",
              "num_heads=8", "vocab_size=1024", "context_length=512", "batch_size=1", "precision=bf16"]  # fmt: skip

@@ -118,12 +118,13 @@ def test_one_sequence_of_few_tokens_has_a_peak_where_not_even_it_fits():
 # What a deep model costs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
         {},
-        pytest.param({"checkpointing": "block", "accumulate": 2}, marks=pytest.mark.slow),
-        pytest.param({"compile": "block", "precision": "bf16"}, marks=pytest.mark.slow),
+        {"checkpointing": "block", "accumulate": 2},
+        {"compile": "block", "precision": "bf16"},
     ],
     ids=str,
 )

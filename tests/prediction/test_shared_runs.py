@@ -19,7 +19,9 @@ pytestmark = pytest.mark.usefixtures("one_core")
         pytest.param({"compile": "block", "precision": "bf16", "num_layers": 1}, True, marks=pytest.mark.slow),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
         # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
-        ({"compile": "block", "num_layers": 1, "attention": "sdpa", "d_model": 32}, True),
+        pytest.param(
+            {"compile": "block", "num_layers": 1, "attention": "sdpa", "d_model": 32}, True, marks=pytest.mark.slow
+        ),
         # A GPU's kernel depends on whether the width of a head, 12, is a multiple of 8.
         ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, False),
     ],

@@ -12,14 +12,15 @@ from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, Layout, layou
 from lmsweep.orchestrator.commands.options import check_trainer
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, counted, devices_meant
-from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
+from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_override, single_trial
 from lmsweep.orchestrator.sweep.users_code import configuration_file
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price, parse_prices
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.hub_configurations import FOLDER, read_configuration
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.results.roles import MODEL
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.quantities import bytes_of, context_of
 from lmsweep.trials.spec.reference import HUGGING_FACE
@@ -39,8 +40,8 @@ POSITIONS = ("max_position_embeddings", "n_positions")
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _RANKS = {"ddp", "world_size", "nodes", "tp"}
 """Fields that follow from --gpus."""
-_RANKS_SETTINGS = ("batch_size", "ddp", "reshard", "gather", "precision", "attention", "loss", "mode")
-"""Fields that a plan of ranks is given, as others are its sweep's."""
+_RANKS_SWEEP = "fsdp"
+"""The packaged sweep in which a plan of ranks replaces what differs."""
 _SETTINGS = ("attention=sdpa", "loss=cross_entropy", "mode=train_step")
 """Settings that apply unless `set` overrides them: those of fine-tuning tools, on one GPU without torch.compile."""
 FULL_PRECISION: Precision = "bf16_pure"
@@ -146,14 +147,18 @@ class FitRequest:
 
     def plan(self, config: TrialConfig, gpu: AskedGpu) -> str:
         """Return the command that plans the ranks of a configuration, at one sequence each, for this GPU."""
-        asked = [*self._model(), f"world_size={config.world_size}", f"context_length={config.context_length}"]
-        asked += [f"{name}={getattr(config, name)}" for name in _RANKS_SETTINGS if name not in self.chosen()]
+        asked, apart = self._model(), {*MODEL, "checkpointing", "adapter", "adapter_args", *self.chosen()}
+        packaged = [one.config for one in load_sweep(_RANKS_SWEEP).trials]
+        for name in (*COMBINATION_FIELDS, "mode"):
+            value = getattr(config, name)
+            if name not in apart and {getattr(one, name) for one in packaged} != {value}:
+                asked.append(f"{name}={value}")
         if "checkpointing" not in self.chosen():
             asked.append(f"checkpointing={','.join(TRIED_CHECKPOINTINGS)}")
         asked += [f"adapter={config.adapter}"] * (config.adapter != "none")
         is_full = config.adapter == "none"
         asked += [one for one in self.settings if not (is_full and one.startswith("adapter_args."))]
-        words = ["lmsweep", "plan", "fsdp", *(word for one in asked for word in ("--set", one))]
+        words = ["lmsweep", "plan", _RANKS_SWEEP, *(word for one in asked for word in ("--set", one))]
         words += ["--for", f"{config.world_size}x{gpu.name}"]
         words += [word for price in self.prices for word in ("--price", price)]
         words += [word for package in self.trusted for word in ("--trust", package)]

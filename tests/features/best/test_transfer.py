@@ -47,6 +47,7 @@ def for_h200(cells: list[Cell]) -> Transfer:
     return found
 
 
+@pytest.mark.slow
 def test_a_device_that_is_slower_than_its_datasheet_everywhere_is_predicted_exactly(attempts: Attempts) -> None:
     found = for_h200(stored(attempts, factor=1.2))
     assert found.factor == pytest.approx(1.2)

@@ -70,6 +70,7 @@ def exit_codes(file: str, ranks: int) -> list[int | None]:
     return [one.exitcode for one in processes]
 
 
+@pytest.mark.slow
 def test_a_right_sum_of_many_ranks_is_not_called_wrong_in_bf16_which_rounds_large_integers(tmp_path: Path):
     assert in_clean_process(exit_codes, f"{tmp_path}/store", 24) == [0] * 24
 

@@ -112,7 +112,7 @@ def expected(config: TrialConfig) -> Sent:
 
 
 SENT = [name for name in CASES if name not in ("adapted", "checkpointed")]
-FEW_SENT = ("plain in bf16", "grouped queries in bf16_pure")
+FEW_SENT = ("grouped queries in bf16_pure",)
 
 
 @pytest.mark.parametrize(

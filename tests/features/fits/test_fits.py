@@ -194,6 +194,7 @@ def test_a_line_says_whether_other_trainers_fit_too():
     assert [*shown] == ["yes", "yes (others perhaps not)"]
 
 
+@pytest.mark.slow
 def test_compiled_ranks_name_the_plan_that_predicts_them():
     """The refusal, the table and JSON do: for the model, GPUs and settings that were asked. Advice to compile is of
     one GPU alone."""

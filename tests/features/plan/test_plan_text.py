@@ -28,7 +28,9 @@ def fleets(shown: str) -> list[str]:
     return re.findall(r"^(\w{8}): exposed ", shown, re.MULTILINE)
 
 
-@pytest.mark.parametrize("price", [["--price", "H100=2.5"], []], ids=["dollars", "rates"])
+@pytest.mark.parametrize(
+    "price", [["--price", "H100=2.5"], pytest.param([], marks=pytest.mark.slow)], ids=["dollars", "rates"]
+)
 def test_the_trials_of_ranks_whose_dollars_are_printed_are_the_cheapest(ranks: Path, price: list[str]) -> None:
     words = ("plan", ranks, "--for", "2xH100", *price)
     trials = json.loads(lmsweep_here(*words, "--format", "json"))["trials"]
@@ -41,9 +43,10 @@ def test_the_trials_of_ranks_whose_dollars_are_printed_are_the_cheapest(ranks: P
 
 def test_gpus_beyond_one_node_are_spoken_of_only_where_a_network_is_known(ranks: Path) -> None:
     """A claim about 8192 GPUs was made as if one node held them."""
-    alone = lmsweep_here("plan", ranks, "--for", "2xH100")
-    whole = lmsweep_here("plan", ranks, "--for", "8xH100", "--set", "world_size=8")
-    several = lmsweep_here("plan", ranks, "--for", "16xH100", "--network", "400Gb")
+    few = ("--set", "context_length=16,64,256", "--set", "gather=fp32")
+    alone = lmsweep_here("plan", ranks, "--for", "2xH100", *few)
+    whole = lmsweep_here("plan", ranks, "--for", "8xH100", "--set", "world_size=8", *few)
+    several = lmsweep_here("plan", ranks, "--for", "16xH100", "--network", "400Gb", *few)
     assert "8192" not in alone + whole and "GPUs up to 8," not in whole
     for shown, least, most in ((alone, 2, 8), (several, 16, 8192)):
         said = [int(number) for number in re.findall(r"GPUs (?:up to|beyond) (\d+)", shown)]

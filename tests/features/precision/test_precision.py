@@ -89,6 +89,7 @@ def types(store: Path, subject: str, column: str) -> dict[tuple[str, str], str]:
     return dict(zip(zip(table["kind"], table["name"], strict=True), table[column], strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "narrow"), [("fp16", "float16"), ("bf16", "bfloat16")])
 def test_the_types_of_the_toy_model_are_the_published_ones(swept: Path, precision: str, narrow: str):
     found = types(swept, "toy", f"{precision}, cuda (emulated)")
