@@ -339,7 +339,7 @@ def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
     ]
 
 
-MOST_LINES_OF_CORE = 40_877
+MOST_LINES_OF_CORE = 40_876
 """May only be lowered: what a new question needs goes into a feature."""
 
 

@@ -326,7 +326,7 @@ def test_a_page_names_what_is_not_predicted_beside_what_does_not_fit(tmp_path):
     assert said in page
 
 
-def test_where_nothing_is_predicted_each_reason_is_said():
+def test_where_nothing_is_predicted_each_reason_is_printed():
     done = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--gpus", "2", "--set", "compile=block")
     assert done.returncode == 2 and "lmsweep plan fsdp --set model=tiny" in done.stderr
     assert "adapter qlora is not measured with compile" in done.stderr
