@@ -1,8 +1,8 @@
 """Predicts which methods fit on which GPUs, and ranks them. Memory is predicted once for a method, not for each GPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from lmsweep.orchestrator.features.fits.fit import Fit, plans
 from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
@@ -12,7 +12,7 @@ from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
 from lmsweep.orchestrator.predicting.varied_times import SOME_BATCHES, padding_of, varied_times
 from lmsweep.trials.analytic.datasheets import capabilities_of
-from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question, Want
+from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
@@ -26,14 +26,6 @@ from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 from lmsweep.trials.store.store import Store
 
 MOST_REMEDIES = 3
-
-
-class Line(NamedTuple):
-    """What one answer is of."""
-
-    device_name: str
-    method: str
-    gpus: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +81,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
         reasons = dict.fromkeys(one.reason for one in found if not one.plan)
         raise RequestError("\n".join([*plans(found), *map(str, reasons)]))
     found.sort(key=lambda one: one.rank(request.trainer))
-    half, shorter = request.context_meant() // 2, _fitting_at_half(found, candidates, devices, trial.code)
-    return [one if one.fits else replace(one, remedy=_remedy(one, found, half, shorter)) for one in found]
+    return [one if one.fits else replace(one, remedy=_remedy(one, found)) for one in found]
 
 
 def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
@@ -105,42 +96,13 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
     return found
 
 
-def _fitting_at_half(
-    found: Sequence[Fit], candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None
-) -> dict[Line, bool]:
-    """Return which lines fit with half the context, of those where it can decide: one more prediction for all GPUs.
-    Where `lengths` are given, documents decide."""
-    decided = {
-        (one.method, one.gpus, one.checkpointing)
-        for one in found
-        if one.fits is False and one.lasting_bytes and one.lasting_bytes <= one.budget_bytes
-    }
-    asked = [
-        replace(one, config=replace(one.config, context_length=one.config.context_length // 2))
-        for one in candidates
-        if (one.method, one.gpus, one.config.checkpointing) in decided
-        and not one.config.lengths
-        and one.config.context_length > 1
-    ]
-    answers = _answers(asked, devices, code, ("largest",))
-    return {
-        Line(device.name, one.method, one.gpus): largest.sure > 0
-        for one, answer in zip(asked, answers, strict=True)
-        if answer.largest
-        for device, largest in zip(devices, answer.largest, strict=True)
-    }
-
-
-def _answers(
-    candidates: Sequence[Candidate],
-    devices: Sequence[AskedGpu],
-    code: Code | None,
-    wants: tuple[Want, ...] = ("largest", "operators"),
-) -> list[Answer]:
+def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None) -> list[Answer]:
     """Ask about each candidate once, for all GPUs."""
     asked = [one for one in candidates if not why_not(one.config, one.workload)]
     limits = tuple(MemoryLimit(device.name, budget_of(device)) for device in devices)
-    questions = [Question(config=one.config, limits=limits, wants=wants, is_trial=False) for one in asked]
+    questions = [
+        Question(config=one.config, limits=limits, wants=("largest", "operators"), is_trial=False) for one in asked
+    ]
     answers = Answers(questions, code).wait() if questions else []
     if refused := [one.refused for one in answers if one.refused]:
         raise RequestError(refused[0])
@@ -255,19 +217,16 @@ def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -
     return found
 
 
-def _remedy(one: Fit, found: Sequence[Fit], half: int, shorter: Mapping[Line, bool]) -> str | None:
-    """Return which of the answers that fit differ from this one in one thing, and whether `half` the context fits."""
+def _remedy(one: Fit, found: Sequence[Fit]) -> str | None:
+    """Return which of the answers that fit differ from this one in one thing, and whether a shorter context would."""
     if one.fits is None:
         return None
-    with_half = shorter.get(Line(one.device_name, one.method, one.gpus))
     here = [other for other in found if other.fits and other.device_name == one.device_name]
     methods = [other.method for other in here if other.gpus == one.gpus]
     counts = [f"{other.gpus} GPUs" for other in here if other.method == one.method and other.gpus > one.gpus]
     alike = [other for other in found if other.fits and (other.method, other.gpus) == (one.method, one.gpus)]
-    devices = [other.device_name for other in alike]
-    words = [*methods, *counts[:1], *devices][:MOST_REMEDIES] + [f"--context {half}"] * (with_half is True)
+    words = dict.fromkeys([*methods, *counts[:1], *(other.device_name for other in alike)][:MOST_REMEDIES])
     if one.lasting_bytes and one.lasting_bytes > one.budget_bytes:
         alone = f"more GPUs (--gpus): weights, gradients and state alone take {gib(one.lasting_bytes)}"
-    else:
-        alone = "more GPUs (--gpus), or a " + (f"--context below {half}" if with_half is False else "shorter --context")
-    return ", or ".join(dict.fromkeys(words)) or alone
+        return ", or ".join(words) or alone
+    return ", or ".join([*(words or ["more GPUs (--gpus)"]), "a shorter --context"])
