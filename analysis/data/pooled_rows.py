@@ -46,8 +46,8 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
     Other programs only make a step on a CPU longer: one that they disturbed counts where none was undisturbed.
     within: further columns that distinguish results, besides RESULT.
     """
-    disturbed = np.array([Flag.BUSY_HOST in flags for flags in flag_tuples(frame["flags"])], dtype=bool)
-    disturbed &= (frame["device"] == "cpu").to_numpy(bool)
+    disturbed = (frame["device"] == "cpu").to_numpy(bool, copy=True)
+    disturbed[disturbed] = [Flag.BUSY_HOST in flags for flags in flag_tuples(frame.loc[disturbed, "flags"])]
     if disturbed.any():
         quiet = frame[~disturbed & frame["median"].notna()]
         frame = frame[~disturbed | ~_has(frame, quiet, [*within, *VALUE])]

@@ -65,8 +65,9 @@ def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> l
             answered.setdefault(_gain_of(one), one)  # the fields that vary may name what was asked by other words
     (own, *places), *others = [*map(lines_of, answered.values())] or [[range_headline(pool(attempts))]]
     asked = [one.question.text for one in answered.values()][:1]
-    is_open = bool(answered) and lead_of(next(iter(answered.values()))).claim.verdict == "unknown"
-    found = [f"found: {line}" for line in (first or (is_open and differ_words(pool(attempts))), own) if line]
+    if not first and answered and lead_of(next(iter(answered.values()))).claim.verdict == "unknown":
+        first = differ_words(pool(attempts))
+    found = [f"found: {line}" for line in (first, own) if line]
     return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
 
 
