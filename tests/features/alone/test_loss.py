@@ -7,7 +7,7 @@ import pytest
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
-from tests.support.needs import needs_cuda
+from tests.support.needs import needs_chunked_loss, needs_cuda
 from tests.support.trial_here import run_here
 
 SMALL = {"d_model": 8, "vocab_size": 500, "context_length": 32, "batch_size": 2, "warmup_steps": 1, "measure_steps": 3}
@@ -45,6 +45,7 @@ def measured(**fields: object) -> dict[tuple[str | None, str | None], Record]:
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
 
 
+@needs_chunked_loss
 @pytest.mark.slow  # PyTorch computes a small chunked loss token by token
 def test_the_peak_of_a_chunked_loss_holds_no_logits_of_all_tokens() -> None:
     peaks, times = {}, {}
