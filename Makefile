@@ -76,7 +76,8 @@ types: .venv/test
 # Bytecode is compiled ahead, on all cores, where pip would use one: else each of the many processes of a run would compile
 # what it imports, wherever PYTHONDONTWRITEBYTECODE is set. What no process imports, or few do, is left out. Some packages
 # contain files that are not valid Python 3.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests|rllib|moto)/' .venv/lib lmsweep orchestrator trials analysis
+RARE := tests|testing|rllib|serve|llm|moto|pip|setuptools|mypyc?|torchgen|physics|lexers|fontTools
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/($(RARE))/' .venv/lib lmsweep orchestrator trials analysis
 OURS = $(BIN)/python -m compileall -qq -j 0 lmsweep orchestrator trials analysis
 
 .venv/test: pyproject.toml constraints.txt

@@ -395,3 +395,16 @@ def test_the_source_of_a_grouped_product_is_the_device_that_measured_grouped_one
     assert rates.of(together).source.startswith("products measured on H100 SXM, with an expected load")
     for dtype in ("float16", "tf32"):  # which loop over the groups
         assert rates.of(replace(together, dtype=dtype)).source.startswith("products measured on H200 SXM, the same")
+
+
+@pytest.mark.parametrize(("rows", "seconds"), [(32, 1.79e-3), (4096, 0.12e-3)])
+def test_rows_that_are_added_to_few_rows_wait_for_each_other(rows: int, seconds: float) -> None:
+    """Gradients of gpt-oss: those of 32 biases were profiled on an H200; those of 4096 tokens cost what bytes do."""
+    shapes = ((rows, 1440), (16384,), (16384, 1440))
+    added = Operator(
+        name="index_put_", shapes=shapes, dtype="bfloat16", bytes=6 * 16384 * 1440, flops=0, phase="backward", module=""
+    )
+    cost = rates_of(device("H200 SXM")).of(added)
+    assert cost.seconds == pytest.approx(seconds, rel=0.25)
+    least, most = cost.unsure
+    assert (least, most) == (1.0, 1.0) if rows == 4096 else least < 0.3 and most == 2.0, "loads may be even or skewed"

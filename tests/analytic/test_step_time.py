@@ -146,6 +146,7 @@ def test_steps_in_float32_take_as_long_as_products_of_other_models_let_expect() 
     assert len(off) >= 20 and off[len(off) // 2] <= 0.025 and off[-1] <= 0.08
 
 
+@pytest.mark.slow
 def test_the_mask_of_packed_documents_costs_what_was_measured() -> None:
     # The share that a mask costs was measured on an H200, these steps on an H100.
     for expected, took in measured_steps("h100-packing", attention=("sdpa",), lengths=("1024",)):

@@ -88,6 +88,7 @@ def test_a_node_holds_one_part_of_a_trial_at_most():
 # Two parts, each with a trial server of its own, without Ray
 
 
+@pytest.mark.slow
 def test_a_cancelled_trial_ends_at_once(environment, no_servers):
     began = time.monotonic()
     with IsolatedRunner() as runner:

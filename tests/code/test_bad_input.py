@@ -152,7 +152,9 @@ def measure(runner: IsolatedRunner, folder: Path, attention: str) -> list[Record
     return records_of(runner.run(trial, fallback=fingerprint("cpu")))
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "hangs.py" else name for name in BAD]
+)
 def test_a_failure_of_the_users_code_begins_with_its_file_and_line(
     name: str, runner: IsolatedRunner, folder: Path
 ) -> None:
@@ -207,6 +209,7 @@ def test_folders_of_research_code_are_measured_as_they_are(
     assert not any("disagrees" in row.flags for row in rows)
 
 
+@pytest.mark.slow
 def test_code_that_ends_its_process_when_imported_does_not_end_a_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

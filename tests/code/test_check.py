@@ -245,6 +245,7 @@ SHARDED = "cs336_systems.sharded_optimizer:ShardedOptimizer"
 RANKS: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 2, "world_size": 2}
 
 
+@pytest.mark.slow
 def test_a_wrapper_is_tried_in_ranks_by_the_code_that_measures_it(code: Code) -> None:
     found = {one.what: one for one in look(code, "mine:Wrapper", "ddp", **RANKS)}
     assert float(found["relative error of gradients"].found) < 1e-6
@@ -270,6 +271,7 @@ def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
     assert "shards its state over ranks; the workload ddp measures it" in refused.found
 
 
+@pytest.mark.slow
 def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
     found = look(code, "mine:Sleeps", "step", seconds=3, device="cuda")
     (slow,) = [one for one in found if "still running" in one.found]
@@ -277,6 +279,7 @@ def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
     assert (slow.kind, slow.found.partition(": ")[2]) == ("cannot", words)
 
 
+@pytest.mark.slow
 def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -> None:
     Path(code.folder, "slow.py").write_text("import time\n\nwhile True:\n    time.sleep(0.1)\n\ndef f(): ...\n")
     (found,) = look(code, "slow:f", seconds=3)

@@ -66,6 +66,7 @@ def test_a_stand_in_has_the_projects_metadata_and_registers_nothing(code: Code, 
         version("cs336-basics")
 
 
+@pytest.mark.slow
 def test_all_packages_that_are_missing_are_named_at_once_with_the_command(code: Code) -> None:
     package = Path(code.folder, "cs336_systems")
     (package / "loss.py").write_text(f"from . import parts\nimport not_einops, os, torch\n{LOSS}")

@@ -207,6 +207,7 @@ def test_a_wrapper_that_computes_something_else_is_timed_and_flagged(student: St
     assert ("error.weights" in flagged) == (wrapper == "ForgetsToSynchronize")
 
 
+@pytest.mark.slow
 def test_bucket_bytes_reach_a_wrapper_that_takes_bucket_size_mb_and_no_other(student: Student) -> None:
     assert student.measured(ddp="cs336_systems.ddp:DDPBucketed", bucket_bytes=2**20, mode="forward_backward")
     refused = student.failed(ddp="mine:function", bucket_bytes=2**20)

@@ -69,6 +69,7 @@ def test_running_again_finds_everything_measured(finished):
     assert seconds < 15, "Ray was started for nothing"  # alone on a machine it takes 3 s
 
 
+@pytest.mark.slow
 def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
     """Results on one core are others than on all cores."""
     sweep, store, _ = finished

@@ -60,6 +60,7 @@ def python(script: str, path: str) -> str:
     return (done.stdout + done.stderr).strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_feature_of_another_package_adds_a_function_and_a_page_of_its_json(tmp_path: Path) -> None:
     path = install(tmp_path, GROUP, "doubled", DOUBLED)
     used = "import lmsweep; print(lmsweep.doubled(21), 'doubled' in dir(lmsweep), hasattr(lmsweep, 'tripled'))"

@@ -201,6 +201,7 @@ def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_hos
     assert run(odd_runner, environment)[0].status == Status.OK
 
 
+@pytest.mark.slow
 def test_a_process_that_exits_by_itself_is_lost_and_the_next_trial_is_not(odd_runner, environment):
     thread = signal_later(signal.SIGUSR2)
     rows = run(odd_runner, environment, ENDLESS)

@@ -98,6 +98,7 @@ def test_inputs_of_the_blocks_of_a_model_of_hugging_face_are_offloaded(tmp_path,
     assert _host_operators(config)["copy_to_host"] == 2 * 4 * 2 * 16 * 32
 
 
+@pytest.mark.slow
 def test_ranks_that_share_weights_offload_the_inputs_of_their_blocks():
     moves = {"checkpointing": "block", "offload": "block_inputs", "mode": "train_step"}
     ranks = replace(SMALL, num_layers=2, d_model=64, world_size=2, ddp="fsdp", **moves)

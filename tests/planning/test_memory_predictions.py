@@ -54,6 +54,7 @@ def kept(folder: Path) -> list[str]:
     return [line for line in lines if not json.loads(line)[0].endswith(memory_predictions.OPERATORS)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
     trials = load_sweep("local-gpu", {"compile": ["none"]}).trials

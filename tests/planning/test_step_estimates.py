@@ -69,6 +69,7 @@ def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep:
     assert all(one["source"] for one in found["classes"].values())
 
 
+@pytest.mark.slow
 def test_a_trial_that_nothing_runs_has_no_expected_time(tmp_path: Path) -> None:
     path = tmp_path / "ranks.yaml"
     alone = SWEEP.replace("zip: {compile: [none, block], loss: [eager, liger]}", "axes: {world_size: [2]}")

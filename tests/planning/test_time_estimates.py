@@ -235,6 +235,7 @@ def test_the_first_line_has_number_and_time_by_device_and_what_leaves_out_the_lo
     assert said.splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
 
 
+@pytest.mark.slow
 def test_what_leaves_out_the_cpu_is_a_command_that_plans_the_others_alone(tmp_path):
     sweep = write_sweep(tmp_path, device=["cpu", "cuda"], model="medium", context_length=256)
     asked = ["plan", sweep, "--store", tmp_path / "my store", "--no-predict", "--for", "H100", "--format"]
@@ -302,6 +303,7 @@ class Mine(torch.nn.Sequential):
 """
 
 
+@pytest.mark.slow
 def test_a_run_knows_the_time_of_own_code_on_a_gpu_as_a_plan_for_it_does(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     (tmp_path / "own.yaml").write_text(

@@ -126,6 +126,7 @@ def test_the_largest_batch_lasts_for_all_runs_and_the_next_one_does_not(batching
     assert beyond.failed > 0 and beyond.first_failed is not None and beyond.failed_steps > 0
 
 
+@pytest.mark.slow
 def test_all_runs_are_simulated_only_where_some_do_not_show_whether_memory_lasts() -> None:
     """Cantelli: peaks ten standard deviations below the limit exceed it in at most 1 % of runs."""
     config = on_gpu()

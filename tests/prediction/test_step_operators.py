@@ -129,6 +129,7 @@ def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less(
     assert calls == [0, 2 * 5, 2], "forward and backward of each block, or of the model"
 
 
+@pytest.mark.slow
 def test_compiled_code_of_a_micro_batch_neither_fuses_with_the_next_nor_is_called_with_it() -> None:
     one, three = (
         step_operators(small(compile="block", precision="bf16_pure", accumulate=times, batch_size=times))

@@ -128,6 +128,7 @@ def printed_cells(text: str, output_format: str, columns: int) -> list[list[str]
     return [[unescape(reduce(lambda text, word: text.replace(*word), words, one)) for one in cells] for cells in plain]
 
 
+@pytest.mark.slow
 def test_no_preset_stumbles_over_a_trial_that_was_predicted_not_to_fit(tmp_path: Path) -> None:
     store = shutil.copytree(CPU, tmp_path / "store")
     attempts = Attempts(store)

@@ -199,6 +199,7 @@ def test_the_results_of_a_shared_folder_are_no_link(tmp_path: Path) -> None:
     assert done.returncode == 2 and "results is a link" in done.stderr
 
 
+@pytest.mark.slow
 def test_commands_that_read_change_nothing_in_a_store(tmp_path: Path) -> None:
     folder = strangers_store(tmp_path)
     (folder / "measurements" / "broken.parquet").write_bytes(b"not Parquet")

@@ -103,6 +103,7 @@ def test_a_peak_that_is_stated_is_the_one_by_which_the_mfu_divides() -> None:
     assert said_of(tokens_per_s=f"{rate}", mfu=f"{share * 989.4 / 312}", peak="312").verdict == "possible"
 
 
+@pytest.mark.slow
 def test_what_is_not_stated_is_varied_and_said() -> None:
     claim = claim_of({name: SMALL[name] for name in ("model", "gpus", "context")} | {"tokens/s": "100000"})
     (found,) = audited([claim])

@@ -86,6 +86,7 @@ def test_from_an_h100_to_an_h200_it_was_3_percent_off() -> None:
         assert sum(held) >= 22 and np.abs(np.log(off)).mean() < 0.05, off
 
 
+@pytest.mark.slow
 def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(attempts: Attempts) -> None:
     stored(attempts, factor=None)
     other = Attempts(Path(attempts.store.location).parent / "other")

@@ -93,6 +93,7 @@ ROWS_AND_COLUMNS: dict[str, tuple[list[object], list[object]]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_table_has_the_rows_and_columns_of_the_report_in_its_order(made: Callable[[str], Table]) -> None:
     for name, (rows, columns) in ROWS_AND_COLUMNS.items():
         wide = made(name).wide("median")

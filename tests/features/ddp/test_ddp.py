@@ -399,6 +399,7 @@ def flags_of_a_crowded_step(bench: Workbench, config: TrialConfig) -> Any:
     return led_by_rank_0(Crowded(SMALL, bench.math_mode), bench.rank, flags)
 
 
+@pytest.mark.slow
 def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(measured):
     (flags,) = in_ranks(flags_of_a_crowded_step, SMALL)
     assert Flag.SHARED_GPU in flags and Flag.SHARED_GPU not in measured["bucketed"]["step.time"].flags

@@ -31,6 +31,7 @@ def test_a_part_that_changes_is_named_first_and_the_causes_explain_the_differenc
     assert all(is_explained for _, _, is_explained in found)
 
 
+@pytest.mark.slow
 def test_two_processes_of_one_program_have_no_cause_even_at_three_times_the_measured_variation() -> None:
     random, steps = np.random.default_rng(2), profiled_steps()
     named = [draw(step, None, 3 * MEASURED["device"], random)[0] for step in steps * 2]
@@ -46,6 +47,7 @@ def test_what_the_profiles_do_not_reproduce_is_unexplained_and_no_part_of_the_mo
     assert not causes(before, after)["named"].any()
 
 
+@pytest.mark.slow
 def test_the_causes_add_up_to_what_the_comparison_states() -> None:
     field, sides = "precision", ("tf32", "bf16")
     stated = compare("h200-profile", baseline={field: sides[0]}, contrast={field: sides[1]}).frame

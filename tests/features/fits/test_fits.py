@@ -297,6 +297,7 @@ def test_with_a_trainer_the_page_names_the_best_as_that_trainer_trains(tmp_path)
     assert "(4,000 to 6,000) as torchtitan trains, 31.2 hours; the interval of 1 other reaches it" in page
 
 
+@pytest.mark.slow
 def test_the_page_fits_a_phone_and_its_speeds_fit_a_laptop(tmp_path):
     page = page_of(tmp_path)
     assert beyond_a_screen(page, 390) == []
@@ -458,6 +459,7 @@ def test_a_package_that_the_model_needs_is_one_sentence():
     assert done.stderr.splitlines()[-1] == f"lmsweep: hf: needs the package transformers; {install_extra('hf')}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("peft") is not None, reason="peft is installed")
 def test_methods_are_predicted_without_the_packages_that_run_them():
     done = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--format", "json")

@@ -218,6 +218,7 @@ def test_the_page_of_a_shipped_set_begins_with_what_the_question_of_the_set_is_a
     assert (content.question, content.headline.partition(":")[0].lower()) == (asked.ask, measure)
 
 
+@pytest.mark.slow
 def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_per_cent(tmp_path: Path) -> None:
     for factor, title in ((10, "times as fast as fp32"), (2, "% faster than fp32")):
         store = grid(tmp_path / str(factor), {"fp32": [10.0 * factor, 20.0 * factor], "bf16": [10.0, 20.0]})

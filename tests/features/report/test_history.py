@@ -45,6 +45,7 @@ def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(tmp_
     assert chart["labels"] == ["2026-11-03", "▼ 2026-11-04", "▲ 2026-11-05"]
 
 
+@pytest.mark.slow
 def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "own")
     for day, (digest, factor) in enumerate((("a" * 16, 1.0), ("b" * 16, 0.5), ("c" * 16, 0.5))):

@@ -225,6 +225,7 @@ def test_fields_that_no_result_has_are_refused_with_the_nearest_one(
     assert [one.name for one in tmp_path.iterdir()] == ["small"]
 
 
+@pytest.mark.slow
 def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -270,7 +270,7 @@ def test_a_question_keeps_no_name_that_the_store_knows_as_its_hosts_or_users() -
     assert shared_question("Is adamw.step faster for ann.step?", {"ann"}) == "Is adamw.step faster for [...]"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_folder_that_is_shared_is_whole_or_empty_and_the_next_try_succeeds(how: int, tmp_path: Path) -> None:
     words = ("report", "h200-attention", "--share", tmp_path / "mine")
     process = start(*words)
