@@ -101,7 +101,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
     if first not in missing:  # another server has just compiled it
         return 0
-    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # and those that take longest
+    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # `first`, then the longest to compile
     share = math.ceil(len(missing) / request.sharers)
     side_by_side = min(share, len(usable_cores()))
     threads = len(usable_cores()) // side_by_side

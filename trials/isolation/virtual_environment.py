@@ -7,7 +7,6 @@ beside lmsweep behind it on the search path, so lmsweep, NumPy and the rest need
 source distribution would run here. A new environment runs
 `python -m lmsweep.trials.isolation.virtual_environment NAME...`, which imports what trials import and prints the
 versions of these packages.
-
 """
 
 import fcntl

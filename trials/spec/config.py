@@ -240,7 +240,7 @@ class TrialConfig:
     def document_length(self) -> int | None:
         """Mean tokens of packed documents that are the same in every sequence; None if there are no such."""
         tokens = int(self.lengths) if self.lengths and self.lengths.isdecimal() else 0
-        return tokens or None  # `length_forms` refuses 0
+        return tokens or None  # 0 is no length; it may be the name of a file
 
     @property
     def varies(self) -> bool:
