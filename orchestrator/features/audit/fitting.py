@@ -62,9 +62,10 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
 
 
 def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[Largest, ...]]) -> str | None:
-    fits_here = any(one.micro_batch_size <= ways[one.checkpointing][0].sure for one in kept)
+    """Return what was assumed of the steps that fit, in words; None if the claim states it and lmsweep's loop fits."""
+    fits_in_ours = any(one.micro_batch_size <= ways[one.checkpointing][0].sure for one in kept)
     leanest = (
-        "" if fits_here else f"{_too_large(claim, kept[-1], ways)} in lmsweep's loop, less in the leanest trainers"
+        "" if fits_in_ours else f"{_too_large(claim, kept[-1], ways)} in lmsweep's loop, less in the leanest trainers"
     )
     if claim.checkpointing:
         return leanest or None
@@ -83,6 +84,7 @@ def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[
 
 
 def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Largest, ...]]) -> str:
+    """Return why a step does not fit in lmsweep's loop."""
     ours = ways[config.checkpointing][0]
     how = "with activation checkpointing" if config.checkpointing != "none" else "without activation checkpointing"
     even = "" if claim.checkpointing else "even "
