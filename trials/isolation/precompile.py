@@ -110,7 +110,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     until = time.monotonic() + request.longest
     running: dict[ForkProcess, float] = {}
     """Processes, each with the time.monotonic() at which it has used up the timeout of its trial."""
-    while True:
+    while True:  # start as many as may run at once; wait until one ends, is too slow, or the client is gone
         while missing and started < share and len(running) < side_by_side and time.monotonic() < until:
             graph = missing.pop(0)
             with claim(marks[graph]) as lock:

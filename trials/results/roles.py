@@ -220,7 +220,7 @@ def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
         return set(map(attrgetter(*names), among))
 
     models = values("model", among=named)
-    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
+    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}  # one value a name
     return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
 
 

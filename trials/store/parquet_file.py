@@ -18,8 +18,8 @@ from lmsweep.trials.results.record import DetailRow, Record, Row, records_of
 from lmsweep.trials.store.row_checks import CHECKED, wrong_column, wrong_rows
 
 _REPLACES = b"lmsweep_replaces"
-"""Key under which a merged file lists the files that it replaces. Only older versions of lmsweep read it, and skip
-those; this one counts each row once (`RowsOnce`)."""
+"""Key under which a merged file lists the files that it replaces. Older versions of lmsweep skip the listed files. This
+one does not read the key: it counts each row once (`RowsOnce`)."""
 
 _DIGEST_MARK = b"lmsweep-footer:"
 """Begins the digest of the footer, which lmsweep writes in front of the footer. Parquet's checksums cover the pages

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LEARNING_RATE = 1e-4  # any would do: neither time nor memory depends on it
+LEARNING_RATE = 1e-4  # neither time nor memory depends on it while numbers stay finite
 
 
 @dataclass(frozen=True, kw_only=True)
