@@ -34,23 +34,23 @@ class Child:
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child is known
         self.process = context.Process(target=main, args=(theirs, os.getpid(), self.output.fileno(), inherited_fd))
         self.process.start()
+        assert self.process.pid is not None, "the process was started"
+        self.pid = self.process.pid
         theirs.close()
 
     def last_words(self) -> str:
         self.output.seek(0)
-        return self.output.read().decode(errors="replace")[-16_000:].strip()
+        return self.output.read().decode(errors="replace")[-16_000:].strip()  # a row keeps 8,000 bytes
 
     def kill(self) -> None:
         """Without waiting."""
-        assert self.process.pid is not None, "the process was started"
-        kill_group(self.process.pid)
+        kill_group(self.pid)
 
     def end(self) -> None:
         """Kill the process and wait until the memory of the devices, which its ranks hold too, is free again."""
         self.kill()
         self.process.join()
-        assert self.process.pid is not None, "the process was started"
-        await_end(processes_in_group(self.process.pid), END_SECONDS)
+        await_end(processes_in_group(self.pid), END_SECONDS)
         self.connection.close()
         self.output.close()
 

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Self
 
 from lmsweep.trials.distributed.ranks.ranks import Part
@@ -41,9 +40,6 @@ class IsolatedRunner:
         self._compiles = compiles
         self._server = server
 
-    def start(self) -> None:
-        self._connect()
-
     def run(
         self,
         trial: Trial,
@@ -59,24 +55,22 @@ class IsolatedRunner:
         """
         attempt = Attempt.begin(trial)
         requested_at = time.monotonic()
-        connection = self._connect()
+        server = self.start()
         try:
-            connection.send(Request(attempt=attempt, fallback=fallback, requested_at=requested_at, part=part))
+            server.connection.send(Request(attempt=attempt, fallback=fallback, requested_at=requested_at, part=part))
             deadline = requested_at + trial.config.timeout_seconds + PATIENCE
-            while not connection.poll(POLL_SECONDS if is_cancelled else max(0.0, deadline - time.monotonic())):
+            while not server.connection.poll(POLL_SECONDS if is_cancelled else max(0.0, deadline - time.monotonic())):
                 if is_cancelled and is_cancelled():
                     self.close()
                     return []
                 if time.monotonic() >= deadline:
                     raise TimeoutError
-            rows: list[Row] = connection.recv()
+            rows: list[Row] = server.connection.recv()
         except (EOFError, ConnectionError):
-            assert self._server, "a server received the request"
-            said = self._server.last_words()
+            said = server.last_words()
             status, error = Status.LOST, f"its trial server died: {said}" if said else "its trial server died"
         except TimeoutError:
-            assert self._server, "a server received the request"
-            self._server.kill()
+            server.kill()
             status, error = Status.TIMEOUT, "its trial server did not answer in time"
         else:
             return rows
@@ -91,19 +85,18 @@ class IsolatedRunner:
         All `sharers` together compile at most `most` graphs. A trial compiles a graph that failed, or was too slow.
         """
         begin = time.monotonic()
-        connection = self._connect()
+        server = self.start()
         graphs = 0
         try:
             key = environment_id(environment)
             request = PrecompileRequest(
                 configs=configs, environment_id=key, sharers=sharers, most=len(configs) if most is None else most
             )
-            connection.send(request)
-            if not connection.poll(request.longest + PATIENCE):
-                assert self._server, "a server received the request"
-                self._server.kill()
+            server.connection.send(request)
+            if not server.connection.poll(request.longest + PATIENCE):
+                server.kill()
                 raise EOFError
-            graphs = connection.recv()
+            graphs = server.connection.recv()
         except (EOFError, ConnectionError):
             self.close()
         return Precompiled(graphs=graphs, seconds=time.monotonic() - begin)
@@ -119,9 +112,10 @@ class IsolatedRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _connect(self) -> Connection:
+    def start(self) -> ServerProcess:
+        """Return the server, which is started if there is none or it has died."""
         if self._server and self._server.has_ended():
             self.close()
         if self._server is None:
             self._server = ServerProcess.start(self._cores, python=self._python, compiles=self._compiles)
-        return self._server.connection
+        return self._server

@@ -101,7 +101,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
     if first not in missing:  # another server has just compiled it
         return 0
-    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # and those that take longest
+    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # `first`, then the longest to compile
     share = math.ceil(len(missing) / request.sharers)
     side_by_side = min(share, len(usable_cores()))
     threads = len(usable_cores()) // side_by_side
@@ -110,7 +110,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     until = time.monotonic() + request.longest
     running: dict[ForkProcess, float] = {}
     """Processes, each with the time.monotonic() at which it has used up the timeout of its trial."""
-    while True:
+    while True:  # start as many as may run at once; wait until one ends, is too slow, or the client is gone
         while missing and started < share and len(running) < side_by_side and time.monotonic() < until:
             graph = missing.pop(0)
             with claim(marks[graph]) as lock:

@@ -4,7 +4,6 @@
 connected or listens, and dies with the process PARENT. With `compiles` it imports the compiler, too. A forked child
 finishes its first matrix product in a fraction of the time that a new interpreter needs, with a clean allocator and
 without the compiled code of other trials.
-
 """
 
 import gc
@@ -96,7 +95,7 @@ class Server:
             with suppress(BrokenPipeError):  # it died while idle, which _next detects
                 child.connection.send(replace(request, attempt=rest, keep=may_share_a_process(trial)))
             while not isinstance(message := self._next(child, trial, deadline), Finished | Death):
-                rows += message
+                rows += message  # of one workload, in the order of `waiting`
                 waiting.pop(0)
             if isinstance(message, Finished) and message.reusable:
                 self.idle = child
@@ -105,10 +104,10 @@ class Server:
             self.dying = child  # waited for before the next child begins, so that the rows can be sent meanwhile
             if isinstance(message, Death):
                 last = rows[-1] if rows else None
-                met = last.fingerprint if isinstance(last, Record) else request.fallback
+                environment = last.fingerprint if isinstance(last, Record) else request.fallback
                 # The timeout is that of the whole trial, so workloads that have not begun end with it.
                 ended = list(waiting) if message.status == Status.TIMEOUT else waiting[:1]
-                rows += [request.attempt.failure(name, message.status, message.error, met) for name in ended]
+                rows += [request.attempt.failure(name, message.status, message.error, environment) for name in ended]
                 waiting = waiting[len(ended) :]
         return rows
 
@@ -117,7 +116,7 @@ class Server:
         # The client sends nothing while it waits for an answer. If its socket is readable, it has closed.
         watched: list[Connection | int] = [child.connection, child.process.sentinel, self.client]
         while not (ready := wait(watched, min(WATCH_SECONDS, max(0.0, deadline - time.monotonic())))):
-            if reason := why_to_end(child.process.pid or 0):
+            if reason := why_to_end(child.pid):
                 return Death(status=Status.OOM, error=reason)
             if time.monotonic() >= deadline:
                 break
@@ -128,7 +127,7 @@ class Server:
             with suppress(EOFError, ConnectionResetError):
                 message: list[Row] | Finished = child.connection.recv()
                 return message
-        if ready:
+        if ready:  # it has ended without a message
             child.process.join()
             assert child.process.exitcode is not None, "it has ended"
             is_killed = child.process.exitcode == -signal.SIGKILL
@@ -136,7 +135,7 @@ class Server:
             reason = f"its process {exit_words(child.process.exitcode)}{hint}"
             return Death(status=Status.LOST, error=f"{reason}\n{child.last_words()}".strip())
         with suppress(ProcessLookupError):
-            os.killpg(child.process.pid or 0, PRINT_STACKS)  # the child and its ranks print their stacks
+            os.killpg(child.pid, PRINT_STACKS)  # the child and its ranks print their stacks
         time.sleep(LAST_WORDS_SECONDS)
         words = child.last_words()
         place = hung_line(words, trial.code) if trial.code else None
@@ -215,7 +214,7 @@ def may_share_a_process(trial: Trial) -> bool:
 if __name__ == "__main__":
     parent_pid = int(sys.argv[1])
     die_with_parent(parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends its servers
     preload(compiles="compiles" in sys.argv[3:])
     Server(client_of(int(sys.argv[2]), parent_pid)).serve()
     os._exit(0)  # an orderly interpreter shutdown would take as long as a short trial

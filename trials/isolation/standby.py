@@ -2,7 +2,6 @@
 
 Each waits for the worker of its slot, which finds it in a folder that only this user may enter. A worker that finds
 none there starts a server.
-
 """
 
 import os
@@ -21,7 +20,8 @@ from lmsweep.trials.machine.processes import kill_group, pinned
 from lmsweep.trials.machine.scratch import scratch_folder
 
 LONGEST_FOLDER = 103 - len("/GPU-01234567-89ab-cdef-0123-456789abcdef.1234567")
-"""Longest path, in bytes, of a folder with servers: the path of a socket is limited to 103 or 107."""
+"""Longest path, in bytes, of a folder with servers: a socket's path, with the name of a slot and a process number, has
+at most 103 on macOS, 107 on Linux."""
 
 
 class Standby:

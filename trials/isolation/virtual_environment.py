@@ -7,7 +7,6 @@ beside lmsweep behind it on the search path, so lmsweep, NumPy and the rest need
 source distribution would run here. A new environment runs
 `python -m lmsweep.trials.isolation.virtual_environment NAME...`, which imports what trials import and prints the
 versions of these packages.
-
 """
 
 import fcntl
@@ -127,7 +126,7 @@ def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callabl
 
 
 def _shared_packages() -> list[str]:
-    """The first to be searched first."""
+    """Return the folders of the packages that this Python searches, in its order."""
     folders = [entry for entry in sys.path if os.path.basename(entry).endswith("-packages") and os.path.isdir(entry)]
     return list(dict.fromkeys(folders))
 

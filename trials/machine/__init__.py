@@ -15,5 +15,4 @@
 Trials that run side by side disturb each other least if they share nothing. The server of a slot and everything that it
 starts are pinned to the cores of its GPU: an equal share of the physical cores of the GPU's NUMA node. The share is the
 same while other GPUs are idle, so times do not depend on how many GPUs a sweep uses.
-
 """

@@ -9,9 +9,9 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 
 LAUNCHING_CORES = 2
 """Cores that a trial on a GPU needs: one thread launches forward, another launches backward."""
-LEAST_TAKEN, LEAST_SHARE = 0.2, 0.05
+ALLOWED_CORES, ALLOWED_SHARE = 0.2, 0.05
 """Cores, or share of the cores if that is more, that others may always take. Ray takes 0.04 of a core in a trial."""
-LEAST_STOLEN = 0.05
+ALLOWED_STEAL = 0.05
 """Share of a virtual machine's CPU time that its host may give to other guests (steal time)."""
 TICK = 0.01
 """Resolution of the kernel's CPU accounting, in seconds."""
@@ -61,6 +61,6 @@ def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str
     trial, stolen = after.trial - before.trial, after.stolen - before.stolen
     others = after.used - before.used - trial
     needed = after.cores if device_type == "cpu" else min(after.cores, LAUNCHING_CORES)
-    free = (after.cores - needed + max(LEAST_TAKEN, LEAST_SHARE * after.cores)) * seconds
-    # Each core's count of work can be off by one tick.
-    return others - after.cores * TICK > free or stolen - TICK > LEAST_STOLEN * (trial + stolen)
+    free = (after.cores - needed + max(ALLOWED_CORES, ALLOWED_SHARE * after.cores)) * seconds
+    # Each core's count of work can be off by one tick. A core without steal counts it exactly, so one tick is for all.
+    return others - after.cores * TICK > free or stolen - TICK > ALLOWED_STEAL * (trial + stolen)

@@ -53,6 +53,7 @@ def why_to_end(pid: int) -> str | None:
     allowed = memory_for_a_trial(memory.total)
     if held > allowed:
         return f"host memory: it held {gib(held)}, more than the {gib(allowed)} that a trial may hold"
+    # A trial that holds less than half of what it may has not filled the host by itself: others may have.
     if memory.available < RESERVE * memory_there_is(memory.total) and held > 0.5 * allowed:
         return f"host memory: it held {gib(held)}, and the host had only {gib(memory.available)} left"
     return None

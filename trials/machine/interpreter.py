@@ -5,7 +5,6 @@ A research folder may contain files called random.py, torch.py or trials.py. `py
 
 `python -P interpreter.py MODULE ARGUMENT...` runs a module of lmsweep. Before the search path is in order it imports
 only `sys` and `os`, which every interpreter has already imported.
-
 """
 
 import os

@@ -76,7 +76,7 @@ def cache_folder() -> Path:
         pass
     folder = temporary_folder() / f"lmsweep-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+    found = folder.lstat()  # below, 0o022 is: writable by others
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise RequestError(f"{folder} is not a folder of this user alone; set XDG_CACHE_HOME to one that is")
     return folder
@@ -90,5 +90,5 @@ def ensure_user() -> None:
         if not any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):
             os.environ["USER"] = str(os.getuid())
         if not os.environ.get("HOME"):
-            os.environ.pop("HOME", None)
+            os.environ.pop("HOME", None)  # an empty one would make the current folder the home
             os.environ["HOME"] = str(cache_folder())

@@ -198,7 +198,7 @@ of `torch.utils.checkpoint.checkpoint`."""
 
 
 def unset_random_weights() -> AbstractContextManager[None]:
-    """A context in which truncated normal weights keep any values: PyTorch draws until all are in range."""
+    """A context in which truncated normal weights keep any values: PyTorch draws until in range, as no fake ever is."""
     return replaced(init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor)
 
 
@@ -397,9 +397,9 @@ def fake_process_group(rank: int, world_size: int) -> Iterator[None]:
 
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     try:
-        smaller = "_get_post_forward_mesh_info"  # the mesh of `reshard: 2`
+        mesh_of_reshard = "_get_post_forward_mesh_info"  # makes the mesh of `reshard: 2`
         with (
-            replaced(_fully_shard, smaller, without_fakes(getattr(_fully_shard, smaller))),
+            replaced(_fully_shard, mesh_of_reshard, without_fakes(getattr(_fully_shard, mesh_of_reshard))),
             replaced(_fsdp_param, "_chunk_with_empty", ChunksOnDemand),
             replaced(DeviceMesh, "__init__", without_fakes(DeviceMesh.__init__)),
         ):

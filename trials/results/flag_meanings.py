@@ -1,4 +1,4 @@
-"""What each flag means, apart from pandas: those of measurements, of published numbers, and computed ones."""
+"""What each flag means: those of measurements, of published numbers, and computed ones. Imports no pandas."""
 
 from lmsweep.trials.results.outcome import Flag
 
@@ -21,7 +21,7 @@ CAVEATS: dict[str, str] = {
     "repeated": "repeats a number printed elsewhere in the document; do not count it twice",
     "derived": "computed from other numbers of the document",
 }
-"""Flags of the numbers of the reports, and columns of `published`: what they mean."""
+"""Flag of a number in a public report -> what it means; columns of `published` have these names, too."""
 
 INFERENCE = "inferred"
 CONDITIONS: dict[str, str] = {

@@ -30,7 +30,7 @@ class Measurement:
 
 
 def one_number(phase: str, metric: str, unit: str, value: float | None, reason: str | None = None) -> Measurement:
-    """Return the measurement of one number; of one that is unknown (None), the reason."""
+    """Return the measurement of one number. If the number is unknown (None), `reason` says why."""
     if value is None:
         return Measurement(phase=phase, metric=metric, unit=unit, samples=None, reason=reason)
     return Measurement(phase=phase, metric=metric, unit=unit, samples=(value,))

@@ -143,12 +143,12 @@ LONGEST_LINE = 200
 
 
 def shortened(text: str) -> str:
-    """Return the text in at most LONGEST_ERROR bytes of UTF-8: without its middle, half a character escaped."""
-    content = text.encode(errors="backslashreplace")  # what the user's code says may hold half a character
+    """Return the text in at most LONGEST_ERROR bytes of UTF-8: if it is longer, without its middle."""
+    content = text.encode(errors="backslashreplace")  # the user's code may say half a surrogate pair: no UTF-8 has it
     if len(content) <= LONGEST_ERROR:
         return content.decode()
     gap = b"\n[...]\n"
-    head = LONGEST_ERROR // 5
+    head = LONGEST_ERROR // 5  # most of the rest: a traceback ends with the error
     tail = LONGEST_ERROR - head - len(gap)
     return (content[:head] + gap + content[-tail:]).decode(errors="ignore")
 

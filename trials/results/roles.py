@@ -205,7 +205,7 @@ def graph_of(config: TrialConfig) -> TrialConfig:
         config,
         **(others | same),
         mode="forward" if config.mode == "forward" else "forward_backward",
-        loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
+        loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",  # the graph ends in hidden states, or in logits
         batch_size=config.micro_batch_size,
     )
 
@@ -220,13 +220,13 @@ def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
         return set(map(attrgetter(*names), among))
 
     models = values("model", among=named)
-    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
+    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}  # one value a name
     return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
 
 
 OF_MODEL = ("d_model", "feed_forward", "tied_head", "qk_norm", "attention")
 OF_STEP = (*OF_MODEL, "vocab_size", "context_length", "batch_size", "optimizer", "loss")
-"""Fields that are unknown at their default: of a model of the user's own, and of a step."""
+"""Fields whose default says nothing about a model of the user's own, or about a step of the user's own."""
 
 
 def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
@@ -234,6 +234,7 @@ def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
     config = trial.config
     if workload_named(workload).needs != "model" or not (config.model_code or config.step):
         return ()
+    # What the user's step takes, and the attention of a Hugging Face model, follow the field even at its default.
     known: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
     return tuple(
         name

@@ -12,8 +12,8 @@ StoredRow = Mapping[str, object] | Mapping[Hashable, object]
 
 
 def config_of(row: StoredRow) -> TrialConfig:
-    """Return the configuration in a row of any table; a field that is null or without a column has its default;
-    of those that may be `auto`, a null is that."""
+    """Return the configuration in a row of any table. A field that is null, or that has no column, has its default; but
+    a null in a field that may be `auto` stands for `auto`."""
     found = known_values(row, STORED_FIELDS)
     return TrialConfig(**{name: "auto" for name in AUTO_FIELDS if name in row} | found)
 
@@ -26,7 +26,7 @@ def environment_of(row: StoredRow) -> Fingerprint:
 
 
 def known_values(row: StoredRow, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values that are not null, as Python's own types."""
+    """Return the values that are not null (None, NaN or NA), as Python's own types."""
     stored: Mapping[str, Any] = dict(row)  # type: ignore[arg-type]
     values = {name: stored[name] for name in names if name in stored}
     plain = {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}

@@ -186,14 +186,12 @@ class TrialConfig:
     """Fresh processes that measure it. Not stored: each process stores its own rows."""
 
     def __post_init__(self) -> None:
+        only_users_know = ("d_model", "vocab_size") if self.model_code or self.step else ()
+        without_model = () if self.num_layers else ("d_model",)  # a collective has no width
         for name in COUNTS:
             value = getattr(self, name)
-            own = bool(self.model_code or self.step)
-            if value == 0 and (
-                (own and name in ("d_model", "vocab_size")) or (name == "d_model" and not self.num_layers)
-            ):
-                continue  # only the user's own model knows it, and a collective has none
-            if value is not None and value < 1:
+            least = 0 if name in (*only_users_know, *without_model) else 1
+            if value is not None and value < least:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
         for name in (*COUNTS, *AUTO_FIELDS):
             value = getattr(self, name)
@@ -241,7 +239,8 @@ class TrialConfig:
     @property
     def document_length(self) -> int | None:
         """Mean tokens of packed documents that are the same in every sequence; None if there are no such."""
-        return int(self.lengths) or None if self.lengths and self.lengths.isdecimal() else None
+        tokens = int(self.lengths) if self.lengths and self.lengths.isdecimal() else 0
+        return tokens or None  # 0 is no length; it may be the name of a file
 
     @property
     def varies(self) -> bool:
@@ -415,7 +414,8 @@ AUTO_FIELDS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if Au
 """Integer fields that also accept `auto`."""
 
 LARGEST_COUNT = 2**50
-"""Largest value of a field that holds a number. A store takes rows with larger ones for none of lmsweep's."""
+"""Largest value of a field that holds a number. pandas keeps a column with nulls as float64, which is exact to 2**53. A
+store takes rows with larger ones for none of lmsweep's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ Kind = TypeVar("Kind", bound=Named)
 
 
 def feature_modules(name: str) -> Iterator[ModuleType]:
-    """Yield the module of this name of each of lmsweep's features that has one. No import leads up to them."""
+    """Yield the module of this name of each of lmsweep's features that has one. The core imports no feature by name."""
     for path in sorted(Path(__file__).parents[2].glob(f"orchestrator/features/*/{name}.py")):
         yield import_module(f"lmsweep.orchestrator.features.{path.parent.name}.{name}")
 

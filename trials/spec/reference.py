@@ -15,7 +15,8 @@ REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
 TOKENS = ("input_ids", "idx", "tokens", "token_ids", "x", "inputs", "input")
 """Names of a parameter of `forward` that takes the tokens. If it has none of these, its first parameter does."""
 TARGETS = ("targets", "labels")
-"""Names of a parameter of `forward` that takes the targets. A required `target` is an input: the model translates."""
+"""Names of a parameter of `forward` that takes the targets; an optional `target` does, too. A required `target` is an
+input: the sentence in the other language, of a model that translates."""
 MASKS = ("attention_mask",)
 """Names of a parameter that takes 1 for each token that counts, as in transformers: (batch, tokens)."""
 POSITIONS = ("position_ids", "positions", "input_pos")

@@ -33,7 +33,8 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
     if known := known_elsewhere(written, legal):
         return known
     swapped = (name for name in legal if sorted(name) == sorted(written))  # modle means model, not mode
-    return next(swapped, None) or next(iter(difflib.get_close_matches(written.lower()[:100], legal, n=1)), None)
+    short = written.lower()[:100]  # difflib takes long for a long text
+    return next(swapped, None) or next(iter(difflib.get_close_matches(short, legal, n=1)), None)
 
 
 def did_you_mean(word: object, words: Iterable[str]) -> str:

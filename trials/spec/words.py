@@ -21,7 +21,7 @@ Gather = Literal["fp32", "bf16"]  # type of the weights that sharding gathers
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Profiler = Literal["torch", "nsys"]
 NAMED_TRAINERS = ("LLM-Foundry", "Megatron", "fms-fsdp", "nanotron", "prime-rl", "torchtitan")
-"""Those with public steps of three models or more, from which their own interval is learned."""
+"""Trainers with published step times of three models or more: enough for a prediction interval of their own."""
 Auto = Literal["auto"]
 """The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
 

@@ -51,7 +51,7 @@ class Workload:
     runs_per_step: int = 1
     """Iterations that each of `measure_steps` takes, for the time estimate."""
     least_seconds: float = 0.0
-    """Minimum duration, for the time estimate."""
+    """What it takes however short its iterations are, for the time estimate."""
     tables: tuple[str, ...] = ()
     """Detail tables that it fills."""
     rules: "tuple[Callable[[TrialConfig, Workload], Iterator[str]], ...]" = ()
@@ -66,15 +66,15 @@ class Workload:
 
 
 STEPS = ("warmup_steps", "measure_steps", "max_seconds")
-_ROOM = "lmsweep.trials.workloads"
+_PACKAGE = "lmsweep.trials.workloads"
 
 BUILT_IN: dict[str, Workload] = {
     workload.name: workload
     for workload in (
-        Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
+        Workload(name="noop", module=f"{_PACKAGE}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
         Workload(
             name="timing",
-            module=f"{_ROOM}.timing",
+            module=f"{_PACKAGE}.timing",
             protocol=("mode", *STEPS, "batches"),
             holds="model",
             may_follow=True,
@@ -86,7 +86,7 @@ BUILT_IN: dict[str, Workload] = {
         ),
         Workload(
             name="memory",
-            module=f"{_ROOM}.memory",
+            module=f"{_PACKAGE}.memory",
             protocol=("mode", "batches"),
             holds="model",
             takes_own_step=True,

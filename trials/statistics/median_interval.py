@@ -77,7 +77,7 @@ class Correlation:
 def correlation(samples: Floats) -> Correlation:
     """Return what each row of a (rows, n) matrix says about its rho. Ranks keep one outlier from hiding it."""
     n = samples.shape[1]
-    scores = ndtri((ranks(samples) + 0.625) / (n + 0.25))
+    scores = ndtri((ranks(samples) + 0.625) / (n + 0.25))  # Blom (1958): (i - 3/8) / (n + 1/4), i from 1
     squares = (scores**2).sum(axis=1)
     at_ends = scores[:, 0] ** 2 + scores[:, -1] ** 2
     neighbours = (scores[:, 1:] * scores[:, :-1]).sum(axis=1)
@@ -107,7 +107,7 @@ def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
     independent = float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
     low, high = errors.min(axis=0) * independent, errors.max(axis=0) * independent
     with np.errstate(divide="ignore", invalid="ignore"):
-        for _ in range(12):
+        for _ in range(12):  # bisection, to 1/4096 of the range
             middle = (low + high) / 2
             enough = (chances * np.interp(middle / errors, places, inside)).sum(axis=0) >= CONFIDENCE
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
@@ -162,7 +162,7 @@ def median_interval(series: Sequence[float]) -> tuple[float, float]:
 
 
 def relative_half_width(series: Sequence[float]) -> float:
-    """Return half the width of that interval divided by the median, NaN if there is none."""
+    """Return half the width of the interval of one series' median, divided by the median; NaN if there is none."""
     low, high = median_interval(series)
     return float((high - low) / 2 / np.median(series))
 
@@ -193,6 +193,7 @@ def _depth(n: int) -> float:
         return 0.0
     last = int(np.searchsorted(missed, 1 - CONFIDENCE, side="right")) - 1
     covered, less = 1 - missed[last], 1 - missed[last + 1]
+    # How far from one rank to the next, by Hettmansperger and Sheather.
     share, rank = (covered - CONFIDENCE) / (covered - less), last + 1
     return last + float((n - rank) * share / (rank + (n - 2 * rank) * share))
 

@@ -48,6 +48,7 @@ def trend_p(samples: Floats) -> Floats:
         rises += np.sign(samples[:, gap:] - samples[:, :-gap]).sum(axis=1)
     rho = correlation_of_neighbours(samples)
     variance = n * (n - 1) * (2 * n + 5) / 18 * (1 + rho) / (1 - rho)
+    # Less 1 for continuity: `rises` is a whole number, the normal distribution is not.
     probability: Floats = 2 * ndtr(-np.maximum(np.abs(rises) - 1, 0) / np.sqrt(variance))
     return probability
 
@@ -60,7 +61,7 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
     covariance = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)
     # Neighbouring differences of an AR(1) process correlate by (rho - 1) / 2: -0.5 without autocorrelation.
     of_steps = np.divide(covariance, variance, out=np.full_like(variance, -0.5), where=variance > 0)
-    rho: Floats = np.clip(1 + 2 * of_steps, 0, 0.9)
+    rho: Floats = np.clip(1 + 2 * of_steps, 0, 0.9)  # nearer to 1, no trend would be found
     return rho
 
 
@@ -68,7 +69,8 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
 # split where the variance between both sides is largest (Otsu, IEEE Transactions on Systems, Man, and Cybernetics 9,
 # 1979). Of normal noise the split explains 2 / pi of the variance, of two levels more; and two levels change sides
 # seldom. Medians of BLOCK neighbours are tested as well, which shows levels through more noise.
-# tests/timing/test_stopping.py measures how often the tests miss a slow period.
+# tests/timing/test_stopping.py measures how often the tests miss a slow period, and how often they take noise for one:
+# the thresholds in `have_levels` were chosen by both.
 
 LEAST_STEP = 0.02
 """Share of the median by which the means of both levels must differ."""

@@ -71,7 +71,7 @@ PRIORS: dict[Kind, Variation] = {
     "exact": Variation(scale=0.0, freedom=0),
 }
 """Rounded up from the cells of the shipped stores that several processes measured: `python -m benchmarks.verdicts`,
-docs/comparing.md. The few that were measured again on a CPU were on a busy host."""
+docs/comparing.md. Cells of CPUs were few, and their host was busy."""
 
 BETWEEN_MACHINES: dict[Kind, float] = {
     "device": 0.0025,
@@ -133,7 +133,7 @@ def centre(medians: Floats) -> Floats:
 
 
 def error_of_centre(processes: Floats) -> Floats:
-    """Return the standard error of `centre` for a standard deviation of 1."""
+    """Return the standard error of `centre` for a standard deviation of 1. Of one or two processes it is their mean."""
     return np.sqrt(np.where(processes < 3, 1.0, 1.1) / processes)
 
 

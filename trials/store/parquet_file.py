@@ -18,7 +18,8 @@ from lmsweep.trials.results.record import DetailRow, Record, Row, records_of
 from lmsweep.trials.store.row_checks import CHECKED, wrong_column, wrong_rows
 
 _REPLACES = b"lmsweep_replaces"
-"""Key under which a merged file lists the files that it replaces. Older versions of lmsweep pass those over."""
+"""Key under which a merged file lists the files that it replaces. Older versions of lmsweep skip the listed files. This
+one does not read the key: it counts each row once (`RowsOnce`)."""
 
 _DIGEST_MARK = b"lmsweep-footer:"
 """Begins the digest of the footer, which lmsweep writes in front of the footer. Parquet's checksums cover the pages
@@ -94,10 +95,8 @@ def _is_intact(source: pa.NativeFile) -> bool:
 
 
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
-    """Return those columns of schema `wanted` that the file has, or why it is damaged.
-
-    `path` names the file in messages.
-    """
+    """Return those columns of `wanted` that the file has, or why it is damaged. path: of the file, in the folder of its
+    table."""
     try:
         if not _is_intact(source):
             return Damage(path=path, error="its footer has changed since it was written")
@@ -131,7 +130,7 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
     return found
 
 
-_LENGTHS = ("lengths", "batching")
+_LENGTHS = ("lengths", "batching")  # read from `document_length` in older files
 
 
 def _with_lengths(table: pa.Table) -> pa.Table:
@@ -148,8 +147,10 @@ def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
     footer, most = file.metadata, _EXPANSION * int(source.size())
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     columns = [group.column(index) for group in groups for index in range(footer.num_columns)]
+    # 8 bytes: what a value takes in memory beside its text, null or not.
     if sum(column.total_uncompressed_size + 8 * column.num_values for column in columns) > most:
         return True
+    # A file stores each text of a dictionary once, and memory one copy per row: at most all texts for each row.
     texts = [column for column in columns if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page]
     if sum(column.num_values * column.total_uncompressed_size for column in texts) <= most:
         return False

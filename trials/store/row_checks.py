@@ -1,6 +1,5 @@
-"""Which rows of files count: none that is not ours, because what shows and plans results trusts its columns, and each
-once, in however many files it is.
-"""
+"""Which rows of a store's files count: those that this lmsweep can have written, because tables and plans trust their
+columns, and each of them once, however many files hold it."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +14,10 @@ from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, COUNTS, LARGEST_C
 from lmsweep.trials.spec.words import GPU_DEVICES
 
 ATTEMPT = "attempt_id"
-"""Two files that hold the same row both hold an attempt."""
+"""By it repeats are found: two files with the same row have an attempt in common."""
 
 MAY_BE_0 = ("d_model", "vocab_size", "warmup_steps")
+"""The first two in rows without a model, of collectives, and of a model that only the user's own code knows."""
 LONGEST_NAME = 1000
 """Characters of a name: tables show it in every cell."""
 NAMES = ("sweep", "workload", "model", "phase", "metric", "unit", "device_name", "torch_version")
@@ -51,17 +51,17 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def wrong_rows(table: pa.Table) -> tuple[pa.ChunkedArray | None, str]:
-    """Return which rows cannot be ours, and what is wrong with the first; None and nothing if all can."""
-    wrong, first = None, ""
+    """Return which rows cannot be ours, and an example of what is wrong; None and nothing if all can."""
+    wrong, example = None, ""
     for is_wrong, words in _checks(table):
         mask = pc.fill_null(is_wrong, False)
         if pc.any(mask).as_py():
-            first = first or words(pc.index(mask, True).as_py())
+            example = example or words(pc.index(mask, True).as_py())
             wrong = mask if wrong is None else pc.or_(wrong, mask)
     if wrong is None:
         return None, ""
     count = pc.sum(wrong).as_py()
-    return wrong, f"{count} of its {len(table)} rows are none of this lmsweep's: {first}"
+    return wrong, f"{count} of its {len(table)} rows are none of this lmsweep's: {example}"
 
 
 def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, Callable[[int], str]]]:
@@ -70,7 +70,7 @@ def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, Callable[[int], 
         words = partial(_said, name, column)
         if name == "status":
             yield pc.invert(pc.is_in(column, pa.array([one.value for one in Status]))), words
-        if name == "device":  # a published number may name none
+        if name == "device":  # `cuda:H100` is one, and a published number may name none
             is_known = pc.is_in(pc.replace_substring_regex(column, ":.*", ""), pa.array(DEVICES))
             yield pc.and_(pc.invert(is_known), pc.is_valid(column)), words
         if name == "device_name":
@@ -124,7 +124,8 @@ class RowsOnce:
             for file in files:
                 self.add([file])
             return
-        # Merged, because the table of a fragment takes a hundred times the memory of its rows.
+        # Merged, because the table of a fragment takes a hundred times the memory of its rows. The empty part gives the
+        # columns if there are no files.
         table = pa.concat_tables([self._parts[0], *files]).combine_chunks()
         if again := distinct & self._attempts:
             table = self._without_rows_of(table, pa.array(sorted(again), pa.string()))
@@ -138,5 +139,5 @@ class RowsOnce:
         repeats = pc.is_in(table[ATTEMPT], attempts)
         if before.sort_by(ATTEMPT).equals(table.filter(repeats).sort_by(ATTEMPT)):
             return table.filter(pc.invert(repeats))
-        known = set(map(repr, before.to_pylist()))
+        known = set(map(repr, before.to_pylist()))  # repr: a row holds lists, and NaN, which is not equal to itself
         return table.filter(pa.array([repr(row) not in known for row in table.to_pylist()], pa.bool_()))

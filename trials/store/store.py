@@ -46,7 +46,6 @@ KEPT_AT_A_TIME = 200
 """Number of attempts after which a writer merges the fragments that it has added. It still has their rows, so that this
 takes 0.1 ms for each; to read a fragment takes 3 ms."""
 
-
 _LOCK = ".compaction-lock"
 _ARTIFACTS = "artifacts"
 _DAMAGED = "damaged"
@@ -72,11 +71,8 @@ class Store:
     """The results in a folder or at a URI. Opening creates nothing; the first `append` does."""
 
     def __init__(self, location: str) -> None:
-        """Open the store.
-
-        Raises RequestError if the location is a file, cannot be reached or has an unknown scheme, and if a folder of
-        the store is a link.
-        """
+        """Raises RequestError if the location is a file, cannot be reached or has an unknown scheme, and if a folder of
+        the store is a link."""
         self.location = location
         self._folder = open_folder(location, (*TABLES, _ARTIFACTS, _DAMAGED, _LOCK))
         self.is_local = self._folder.is_local
@@ -195,7 +191,8 @@ class Store:
         with self._alone() as locked:
             for table_name in TABLES if locked else ():
                 found = self._read_files(table_name, schema_of_table(table_name), only_ours=True)
-                in_part = any(item.rows is not None for item in found.damage)  # which the next run sets aside
+                # Of a file with some foreign rows, the merged file would repeat the others. The next run sets it aside.
+                in_part = any(item.rows is not None for item in found.damage)
                 if len(found.names) > 1 and not in_part:
                     self._replace(table_name, found.rows, found.names)
 

@@ -33,9 +33,12 @@ def configs_of(claim: Claim) -> list[TrialConfig]:
 
 
 def _batches_of(claim: Claim) -> tuple[int, ...]:
+    """Return the micro-batches that a claim without one leaves possible, as far as its whole batch says."""
     if claim.global_batch:
-        least = claim.global_batch / claim.data_ranks / (claim.accumulate or 1)
-        return (max(1, round(least)),) if claim.accumulate or least < 2 else (1, max(1, min(16, round(least))))
+        most = claim.global_batch / claim.data_ranks / (claim.accumulate or 1)
+        if claim.accumulate or most < 2:
+            return (max(1, round(most)),)
+        return 1, min(BATCHES[-1], round(most))  # accumulated from ones, or at once
     if claim.tokens_per_step and claim.context:
         most = claim.tokens_per_step / claim.context / claim.data_ranks / (claim.accumulate or 1)
         return tuple(sorted({max(1, round(min(one, most))) for one in BATCHES}))
@@ -70,10 +73,10 @@ def _config(claim: Claim, batch: int) -> TrialConfig:
     if claim.offload and claim.offload.lower() not in ("none", "no", "false"):
         asked |= {"offload": "optimizer" if "opt" in claim.offload.lower() else "activations"}
     if claim.count > 1:
-        ways = SHARDED.get((claim.parallel or "").lower(), "fsdp")
-        asked |= {"world_size": claim.count, "ddp": ways, "workloads": "ddp"}
+        way = SHARDED.get((claim.parallel or "").lower(), "fsdp")
+        asked |= {"world_size": claim.count, "ddp": way, "workloads": "ddp"}
         casts = not precision.endswith("_pure") and precision != "fp32" and method != "qlora"  # which stores 4 bits
-        asked |= {"gather": "bf16"} if ways == "fsdp" and casts else {}
+        asked |= {"gather": "bf16"} if way == "fsdp" and casts else {}
     else:
         asked |= {"workloads": "timing"}
     settings = {name: str(value).lower() if isinstance(value, bool) else value for name, value in asked.items()}

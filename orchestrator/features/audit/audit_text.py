@@ -71,7 +71,7 @@ def listing(audited: Sequence[Audited]) -> Listing:
             "MFU": f"{one.utilisation[0].share:.1%}" if one.utilisation else "-",
             "likeliest cause": one.explanations[0].cause if one.explanations else ", ".join(one.missing) or "-",
         }
-        for number, one in enumerate(audited, start=2)
+        for number, one in enumerate(audited, start=2)  # line 1 of a table names its columns
     ]  # fmt: skip
     counts = Counter(one.verdict for one in audited)
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
@@ -88,6 +88,7 @@ def listing(audited: Sequence[Audited]) -> Listing:
 
 
 def _claimed(one: Audited) -> float:
+    """Return the rate that the verdict is about."""
     return one.rates[one.likelier] if one.likelier else next(iter(one.rates.values()))
 
 
@@ -99,7 +100,7 @@ def audit_page(answer: AuditOutput) -> str:
 
 
 WIDTH = 320
-"""Of a bar, in pixels: the bound, or a larger claim."""
+"""Pixels of a bar, whose right end is the bound, or the claim if that is larger."""
 
 
 def _bar(one: Audited) -> tuple[float, float, float] | None:
@@ -107,5 +108,5 @@ def _bar(one: Audited) -> tuple[float, float, float] | None:
     if not one.predicted_between or not one.bound or not one.rates:
         return None
     whole = max(one.bound, _claimed(one))
-    low, high = (end * WIDTH / whole for end in one.predicted_between)
-    return _claimed(one) * WIDTH / whole, low, min(high, float(WIDTH))
+    low, high = (min(end / whole, 1.0) * WIDTH for end in one.predicted_between)
+    return _claimed(one) * WIDTH / whole, low, high

@@ -19,13 +19,15 @@ from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted,
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
 """The numbers of a claim. Each says how many tokens a second all GPUs train."""
 UNPREDICTED_DEVIATION = 0.5
-"""Of the logarithm of the MFU of a run whose step is not predicted: public runs have 8 to 60 %."""
+"""Standard deviation of the logarithm of the MFU of a run whose step is not predicted. Public runs have 8 to 60 %: two
+deviations to each side."""
 LEAST_DEVIATION = 0.1
+"""The same of a predicted step at least: no prediction knows the host, the data and the software of somebody's run."""
 HOST_SHIFT, HOST_DEVIATION = 0.45, 0.27
-"""Of the logarithm between the predicted rate and that of the slowest host: what honest claims are below the prediction
-in the mean, and their standard deviation."""
+"""Shares of `Predicted.host_gap`, from the predicted rate to that with the slowest host: where honest claims are in the
+mean, and their standard deviation."""
 UNKNOWN_DEVIATION = 5.0
-"""Without a model nothing is expected: only how numbers differ counts."""
+"""Without a model nothing is expected: so wide that only how numbers differ counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class Case:
         if claim.step_seconds and claim.step_tokens:
             rates[STEP] = claim.step_tokens / claim.step_seconds
         flops = self.conventions[0].flops
-        share = claim.mfu or claim.hfu
+        share = claim.mfu or claim.hfu  # the first convention is that of the one stated
         if share:
             rates[MFU] = share * (claim.peak or self.peak) * claim.count / flops
         if claim.tflops:
@@ -102,7 +104,8 @@ class Case:
 
     @property
     def shift(self) -> float:
-        """Return the mean of that logarithm: hosts are slower than the reference's, for which a step is predicted."""
+        """Return the mean of the logarithm whose standard deviation is `deviation`: hosts are slower than the
+        reference's, for which a step is predicted."""
         return -HOST_SHIFT * self.predicted.host_gap if self.predicted else 0.0
 
     @cached_property

@@ -27,7 +27,8 @@ def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
     if claim.is_split or claim.is_selective or config.ddp not in ("none", "fsdp"):
         return None
     available = claim.device.memory - CUDA_RESERVE
-    _, leanest, _ = peak_of_others(100)  # per cent of our peak
+    _, leanest, _ = peak_of_others(100)  # what the leanest trainers need, in per cent of our peak
+    # The question is about our peak, so for the leanest trainers the limit is larger instead.
     limits = tuple(MemoryLimit(claim.device.name, limit) for limit in (available, round(available * 100 / leanest)))
     asked = replace(config, batch_size=1, accumulate=1, compile="none")  # as `fits` asks
     return Question(config=asked, limits=limits, wants=("largest",), is_trial=False)
@@ -42,14 +43,14 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
     for config in configs:
         asked = memory_question(claim, config)
         ways.setdefault(config.checkpointing, answers[asked].largest if asked else ())
-    if not all(ways.values()):
+    if not all(ways.values()):  # of some way the memory is not known: no step is known not to fit
         plain = tuple(one for one in configs if one.checkpointing == configs[0].checkpointing)
         return Steps(configs=plain, words=None if claim.checkpointing else "activation checkpointing not stated: none")
     kept: list[TrialConfig] = []
     for batch in dict.fromkeys(one.micro_batch_size for one in configs):
         for config in (one for one in configs if one.micro_batch_size == batch):
-            ours, others = ways[config.checkpointing]
-            if batch <= others.sure:
+            ours, leanest = ways[config.checkpointing]
+            if batch <= leanest.sure:
                 kept.append(config)
             if batch <= ours.sure:
                 break  # nobody computes again what fits
@@ -61,9 +62,10 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
 
 
 def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[Largest, ...]]) -> str | None:
-    fits_here = any(one.micro_batch_size <= ways[one.checkpointing][0].sure for one in kept)
+    """Return what was assumed of the steps that fit, in words; None if the claim states it and lmsweep's loop fits."""
+    fits_in_ours = any(one.micro_batch_size <= ways[one.checkpointing][0].sure for one in kept)
     leanest = (
-        "" if fits_here else f"{_too_large(claim, kept[-1], ways)} in lmsweep's loop, less in the leanest trainers"
+        "" if fits_in_ours else f"{_too_large(claim, kept[-1], ways)} in lmsweep's loop, less in the leanest trainers"
     )
     if claim.checkpointing:
         return leanest or None
@@ -82,6 +84,7 @@ def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[
 
 
 def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Largest, ...]]) -> str:
+    """Return why a step does not fit in lmsweep's loop."""
     ours = ways[config.checkpointing][0]
     how = "with activation checkpointing" if config.checkpointing != "none" else "without activation checkpointing"
     even = "" if claim.checkpointing else "even "

@@ -1,4 +1,7 @@
-"""The operators of a step with one thing otherwise: another attention or type, what is fused or computed again."""
+"""The operators of a step with one thing otherwise: another attention or type, what is fused or computed again.
+
+An operator of the blocks has a `count` above 1: it runs once in each block.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -58,7 +61,7 @@ def _written_out(one: Operator) -> Iterator[Operator]:
         return
     batch, heads, context, width = query
     is_backward = "backward" in one.name
-    scores = batch * heads * context * context
+    scores = batch * heads * context * context  # of 2 bytes each
     product = replace(
         one,
         name="bmm",
@@ -67,14 +70,14 @@ def _written_out(one: Operator) -> Iterator[Operator]:
         bytes=2 * (scores + 2 * batch * heads * context * width),
         layout="",
     )
-    for _ in range(4 if is_backward else 2):
+    for _ in range(4 if is_backward else 2):  # backward has one for each operand of both products
         yield product
     passes = PASSES_OVER_SCORES["backward" if is_backward else "forward"]
     yield replace(one, name="mul", shapes=((scores,),), flops=0, bytes=round(passes * 2 * scores), layout="")
 
 
 def in_dtype(dtype: str) -> Callable[[Operators], Operators]:
-    """Return a change: all products of 16 bits in `float32` or `tf32`."""
+    """Return a change: all products of 16 or 8 bits in `float32` or `tf32`."""
 
     def change(operators: Operators) -> Operators:
         return tuple(

@@ -34,8 +34,8 @@ SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 """Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
 from hosts of 1 to 2.6 times the reference's."""
 SPLIT = 0.2
-"""Standard deviation that a way to share a model adds which is not predicted: tensor, pipeline, context and expert
-parallelism. They send from nothing that takes time to as much as sharded weights, for which they are predicted."""
+"""Standard deviation of the logarithm that tensor, pipeline, context and expert parallelism add. What they send is not
+predicted: it takes from no time to as long as that of sharded weights, for which such a step is predicted."""
 USUAL_MFU, USUAL_DEVIATION = 0.35, 0.4
 """MFU of public training runs that no slow host decides, attention counted over all positions, and the standard
 deviation of its logarithm: with each source left out in turn, 0.33 to 0.37 and 0.36 to 0.40."""
@@ -88,7 +88,7 @@ class Predicted:
 
     @property
     def low(self) -> float:
-        """Return the least: by the deviation, or with the slowest host that is known."""
+        """Return the lower end: by the deviation or, if that is lower, with the slowest host that is known."""
         return self.middle * math.exp(-max(self.host_gap, INTERVAL_DEVIATIONS * self.deviation))
 
     @property
@@ -120,14 +120,14 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
         if claim.is_selective:
             operators += tuple(products_again(operators))
         ways = [operators]
-        if config.compile == "none":  # others fuse by hand, some or all
+        if config.compile == "none":  # other trainers fuse by hand: some operators, or all
             ways.append(fused(operators))
         if claim.is_split:
             ways += [without_sending(one) for one in ways]
         runs += [run_of(config, one, claim) for one in ways]
     rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
     widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
-    between = (rates[-1] - rates[0]) / math.sqrt(12)  # of a uniform distribution: anywhere between is as likely
+    between = (rates[-1] - rates[0]) / math.sqrt(12)  # deviation of a uniform distribution between the ways
     split = SPLIT if claim.is_split else 0.0
     faster = FLOAT8_EXPERTS if is_above_prediction(claim) else 0.0
     low, high = _tuned(runs)

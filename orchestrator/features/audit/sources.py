@@ -51,9 +51,9 @@ def _text(file: str | Path) -> str:
 def _table(text: str, where: str, texts: dict[str, str]) -> list[Claim]:
     """Return the claims of a table, each with what `texts` state for all."""
     separator = "\t" if where.lower().endswith(".tsv") else ","
-    rows = csv.DictReader(io.StringIO(text), delimiter=separator, restkey="")
+    rows = csv.DictReader(io.StringIO(text), delimiter=separator, restkey="")  # "": cells beyond the columns
     claims: list[Claim] = []
-    for number, row in enumerate(rows, start=2):
+    for number, row in enumerate(rows, start=2):  # line 1 names the columns
         if "" in row:
             raise RequestError(f"{where}, line {number}: it has more cells than the first line has names")
         if len(claims) == MOST_CLAIMS:
@@ -61,7 +61,7 @@ def _table(text: str, where: str, texts: dict[str, str]) -> list[Claim]:
         line = f"{where}, line {number}: "
         claim = claim_of(texts | {name: cell for name, cell in row.items() if cell}, line)
         try:
-            claim.shape, bool(claim.gpus) and claim.device
+            claim.shape, bool(claim.gpus) and claim.device  # raise for an unknown model or GPU
         except RequestError as error:
             raise RequestError(f"{line}{error}") from error
         claims.append(claim)

@@ -169,7 +169,8 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
     apart: list[tuple[float, str, str]] = []
     for first, second in combinations(case.rates, 2):
         counted = {first, second} & {MFU, TFLOPS}
-        # Between a number that counts FLOPs and one that does not, each usual count is possible.
+        # Between a number that counts FLOPs and one that does not, each usual count is possible, with an HFU, too:
+        # trainers differ in what it counts.
         counts = case.of_conventions.values() if len(counted) == 1 and not case.claim.convention else (1.0,)
         ratio = math.log(case.rates[second] / case.rates[first])
         sign = 1.0 if second in (MFU, TFLOPS) else -1.0  # the numerator counts FLOPs, or the denominator

@@ -103,6 +103,14 @@ def test_a_peak_that_is_stated_is_the_one_by_which_the_mfu_divides() -> None:
     assert said_of(tokens_per_s=f"{rate}", mfu=f"{share * 989.4 / 312}", peak="312").verdict == "possible"
 
 
+def test_an_hfu_counts_what_is_computed_again() -> None:
+    mfu, hfu = (said_of(checkpointing="block", **{name: "40%"}) for name in ("mfu", "hfu"))
+    assert hfu.rates["MFU"] == pytest.approx(mfu.rates["MFU"] * 3 / 4), "four forward passes, not three"
+    first = hfu.utilisation[0]
+    assert first.convention == "hardware" and first.share == pytest.approx(0.4)
+    assert said_of(hfu="40%").rates == said_of(mfu="40%").rates, "nothing is computed again"
+
+
 @pytest.mark.slow
 def test_what_is_not_stated_is_varied_and_said() -> None:
     claim = claim_of({name: SMALL[name] for name in ("model", "gpus", "context")} | {"tokens/s": "100000"})

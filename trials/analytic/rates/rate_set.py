@@ -59,8 +59,8 @@ SUMMED_SECONDS = 0.87e-6
 """Time of each further row that `index_put_` adds to the same row, one after the other: an H200 takes 1.79 ms for the
 gradients of gpt-oss' biases, 16,384 rows into 32 of any width, if these have the expected load."""
 FULLEST = 4.0
-"""Rows of the fullest of some 32 experts over their mean: with an exponential load, whose mean is the 32nd harmonic number.
-It is 1 with an even load, and twice as many if all tokens choose the same 4 of 32."""
+"""Rows of the fullest of some 32 experts over their mean: with an exponential load the 32nd harmonic number, as seen
+(2.9 and 5.1 in two layers of random weights); with an even one 1; 8 if all tokens choose the same 4."""
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
 SUMMED = "sums into few rows profiled on an H200"

@@ -2,7 +2,6 @@
 
 `cuda` is also what PyTorch calls AMD's GPUs in its builds for ROCm. Of an accelerator with another name lmsweep uses
 what its module offers, and gives a reason for what is missing. Only NVIDIA's GPUs have a compute capability and NVML.
-
 """
 
 import sys

@@ -3,7 +3,6 @@
 `nvml_sampler.py UUID` runs as a script until its standard input closes. It is a separate process so that no reading
 delays the trial, and it imports nothing of lmsweep so that it starts reading at once. Each reading is a line of JSON:
 the first is printed immediately, the others at the end.
-
 """
 
 import json

@@ -9,7 +9,7 @@ from dataclasses import replace
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.rules.device_rules import Capabilities, builds_step, why_not_on
-from lmsweep.trials.spec.rules.step_rules import of_adapter, of_attention, of_loss, of_step
+from lmsweep.trials.spec.rules.step_rules import of_adapter, of_attention, of_compilation, of_loss, of_step
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
@@ -48,11 +48,11 @@ def _of_workload(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.memory_budget is not None and (w.has_ranks or w.holds != "model"):
         budgeted = _names(lambda one: one.holds == "model" and not one.has_ranks)
         yield f"{w.name} does not keep a step within memory_budget; {budgeted} do"
+    if c.allocator != "default" and c.device_type != "cuda":
+        yield f"allocator {c.allocator} is one of CUDA's allocator, which device {c.device_type} does not have"
 
 
 def _of_lengths(c: TrialConfig, w: Workload) -> Iterator[str]:
-    if c.allocator != "default" and c.device_type != "cuda":
-        yield f"allocator {c.allocator} is one of CUDA's allocator, which device {c.device_type} does not have"
     if c.batching != "token_budget" and c.batch_tokens is not None:
         yield f"batch_tokens {c.batch_tokens} has no effect with batching: {c.batching}; it is for token_budget"
     for name in ("batching", "seed"):
@@ -108,10 +108,11 @@ def why_not(config: TrialConfig, workload: str) -> str | None:
     record = workload_named(workload)
     if workload == "precision":  # it computes gradients in every mode
         config = replace(config, mode="forward_backward")
-    if config.device_type != "cuda":
+    if config.device_type != "cuda":  # GPUs of CUDA differ: only the device that runs it can say
         without_gpu = Capabilities(f"device: {config.device_type}")
         if reason := why_not_on(config, workload, without_gpu):
             return reason
-    of_step_rules = (of_attention, _of_capture, of_step, of_adapter, of_loss) if builds_step(config, record) else ()
+    of_parts = (of_attention, of_compilation, _of_capture, of_step, of_adapter, of_loss)
+    of_step_rules = of_parts if builds_step(config, record) else ()
     rules = (_of_one_field, _of_workload, _of_lengths, *record.rules, *of_step_rules)
     return next((reason for rule in rules for reason in rule(config, record)), None)

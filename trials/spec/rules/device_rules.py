@@ -1,4 +1,4 @@
-"""Which values of a field a device lacks, or the packages beside it: known before the device is reserved."""
+"""Which values of a field a device cannot have, for its hardware or its installed packages: known before a trial."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,18 +14,20 @@ from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named
 
 CHUNKED_LOSS = "torch.nn.functional.linear_cross_entropy"
+"""A function, not a module: `missing_modules` asks torch for it."""
 
 
 class Capabilities(NamedTuple):
     """What a device can compute."""
 
     name: str
+    """As messages say it: `NVIDIA T4`, `device: cpu`."""
     compute: tuple[int, int] = (0, 0)
     """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
     bfloat16: bool = True
     """Whether it multiplies in bfloat16."""
     missing: frozenset[str] = frozenset()
-    """Modules of OPTIONAL_MODULES that cannot be imported there."""
+    """Those of OPTIONAL_MODULES that are not installed there."""
 
     @property
     def instead(self) -> str:
@@ -81,7 +83,7 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
     DeviceRule(
         field="attention",
         values=tuple(name for name, one in ATTENTIONS.items() if one.is_16_bit),
-        lacks=lambda device: (0, 0) < device.compute < (8, 0),  # AMD's GPUs have kernels of their own
+        lacks=lambda device: (0, 0) < device.compute < (8, 0),  # (0, 0), no NVIDIA GPU: `of_attention` decides
         why="{value} needs compute capability 8.0 or higher{instead}",
     ),
     *(_needs_package("loss", name, one.function) for name, one in LOSSES.items() if one.function),
@@ -93,7 +95,7 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
 )
 """Every value that a device, or what is installed beside it, rules out."""
 OPTIONAL_MODULES = tuple(sorted({rule.module for rule in DEVICE_RULES if rule.module}))
-"""What some values need and not every installation has."""
+"""What some values need and not every installation has: modules, and CHUNKED_LOSS."""
 _BY_VALUE = {
     (field, value): [rule for rule in DEVICE_RULES if rule.field == field and value in rule.values]
     for field, value in {(rule.field, value) for rule in DEVICE_RULES for value in rule.values}

@@ -46,6 +46,10 @@ def of_attention(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield f"{c.attention} needs an NVIDIA GPU (device: cuda){others}: PyTorch has no such kernel for {device}"
     if known and known.kernel and known.is_16_bit and device == "cuda" and c.precision not in NARROW_PRECISIONS:
         yield f"{c.attention} takes the dtypes float16 and bfloat16 on CUDA, not float32; use precision: bf16"
+
+
+def of_compilation(c: TrialConfig, _: Workload) -> Iterator[str]:
+    device = c.device_type
     if c.dynamic_shapes and c.compile == "none":
         yield "dynamic_shapes has no effect with compile: none"
     if c.dynamic_shapes and c.records_cuda_graphs:

@@ -16,7 +16,6 @@ class Adapter:
     """Whether a magnitude per output is trained too (DoRA, Liu et al. 2024)."""
     stored_bits: int | None = None
     """Bits of the frozen weights of those layers (QLoRA, Dettmers et al. 2023); None: those of their own type."""
-
     whole: str | None = None
     """What of a layer it needs undivided, so that ranks cannot share the layer."""
 
@@ -29,7 +28,7 @@ class Adapter:
 ADAPTERS: dict[str, Adapter] = {
     "lora": Adapter(),
     "dora": Adapter(magnitudes=True, whole="rows, whose norms it trains"),
-    "qlora": Adapter(stored_bits=4, whole="blocks of 64 weights"),
+    "qlora": Adapter(stored_bits=4, whole="blocks of 64 weights"),  # each block has one scale
 }
 """Word of the field `adapter`, beside none -> the adapter."""
 

@@ -13,7 +13,7 @@ class Compilation:
     same_graph: dict[str, Any] = field(default_factory=dict)
     """Fields, with values of the smallest configuration with the same graph."""
     seconds: tuple[float, float]
-    """Seconds on one core to compile a graph, and each layer in it."""
+    """Seconds on one core to compile a graph, and each layer in it: rough, for the time estimate."""
 
 
 COMPILATIONS: dict[str, Compilation] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LEARNING_RATE = 1e-4
+LEARNING_RATE = 1e-4  # neither time nor memory depends on it while numbers stay finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Optimizer:
     factory: str
     """The class, as `package.module.Name`; imported only in a trial."""
     arguments: Mapping[str, Any] = field(default_factory=lambda: {"lr": LEARNING_RATE})
-    """Its arguments after the weights."""
+    """Its arguments after the weights. Without `lr` it has its own default."""
     state_copies: int | None = None
     """Copies of the weights in its state; None: its memory is not predicted."""
     capturable: bool = False

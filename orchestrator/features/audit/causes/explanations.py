@@ -1,6 +1,7 @@
 """What makes a claim wrong, or its run slow: the causes, how often each is it, and where to look.
 
-To add a cause, add a row to causes.csv and its hypotheses to HYPOTHESES.
+To add a cause, add a row to causes.csv and its hypotheses to HYPOTHESES. Their weights say roughly how often the cause
+works in each way; `python -m benchmarks.audit_injection` measures how often the right cause stands first.
 """
 
 import csv
@@ -24,7 +25,7 @@ from lmsweep.orchestrator.features.audit.claims.counting import other_peaks
 COMMON_PEAKS = {"the peak of A100 SXM 80GB": 0.35, "the peak of H100 SXM": 0.3}
 """Peak -> its share among wrong ones: torchtitan and prime-rl fall back to an A100's, nanochat has an H100's."""
 HIDDEN = 1.8
-"""A step over its launches from which a clock without synchronisation is seen."""
+"""How many times its launches a step must take so that timing them alone is noticed."""
 
 
 class Cause(NamedTuple):
@@ -108,7 +109,7 @@ def accumulation(case: Case) -> list[Hypothesis]:
     claim, hypotheses = case.claim, list[Hypothesis]()
     known = claim.micro_batches if claim.micro_batches > 1 else None
     for count in [known] if known else [2, 4, 8, 16] if claim.accumulate is None and claim.global_batch is None else []:
-        weight = 1.0 if known else 0.08
+        weight = 1.0 if known else 0.08  # that there is accumulation at all, and of just so many
         hypotheses += _times(1 / count, f"one micro-batch of {count} counted", 0.5 * weight)
         hypotheses += _times(float(count), f"accumulation ({count}) counted twice", 0.35 * weight)
         for moved in ((STEP,), EVERY):
@@ -149,6 +150,7 @@ def asynchronous(case: Case) -> list[Hypothesis]:
 
 
 def _lora(case: Case) -> list[Hypothesis]:
+    # Two of three passes, and next to no update, are up to 1.7 times as fast.
     return fewer_trained(case, 1.7) or as_full_training(case)
 
 
@@ -164,7 +166,7 @@ HYPOTHESES: dict[str, Callable[[Case], Iterable[Hypothesis]]] = {
     "padding counted": padding,
     "warm-up or compilation in the mean": warm_up,
     "asynchronous timing": asynchronous,
-    "frozen weights": lambda case: fewer_trained(case, 3.0),
+    "frozen weights": lambda case: fewer_trained(case, 3.0),  # forward alone, at most
     "LoRA counted as full": _lora,
     "TF32 or autocast off": slower(other_step.precision),
     "math or memory-efficient attention in place of flash": slower(other_step.attention),

@@ -1,5 +1,8 @@
 """Causes that another step ran than the claim's: by which factors it takes longer, from the operators of the predicted
-step, or what is saved if fewer weights are trained."""
+step, or what is saved if fewer weights are trained.
+
+Without a prediction, and for the host, power and offload, factors are rough ranges of what is seen in public runs.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -40,7 +43,7 @@ Factors = Iterable[Longer]
 
 
 def _around(factor: float, words: str, width: float = 1.15, weight: float = 1.0) -> Factors:
-    """A factor that is known to some per cent, as its prediction is; none that is too small to see."""
+    """Return a factor that is known to some per cent, as its prediction is; none below 1.05, which nobody would see."""
     return [Longer(weight, max(1.02, factor / width), factor * width, words)] if factor >= 1.05 else []
 
 
@@ -85,7 +88,7 @@ def offload(case: Case) -> Factors:
 
 
 def form(case: Case) -> Factors:
-    """Another card with the same chip: as predicted, or as the peaks compare, whichever is less."""
+    """Yield the factors of other cards with the chip: from the smaller of what is predicted and what the peaks say."""
     forms = OTHER_FORMS.get(case.claim.device.name, ()) if case.run else ()
     for name in forms:
         card = device_named(name)
@@ -99,7 +102,7 @@ def other_gpu(case: Case) -> Factors:
     for name in SOLD_ALIKE.get(case.claim.device.name, ()):
         card = device_named(name)
         factor = on_other_device(case.run, card) if case.run and card else 1.0
-        if abs(math.log(factor)) > 0.1:
+        if abs(math.log(factor)) > 0.1:  # a nearer one is within the factor's own range
             yield Longer(1.0, factor / 1.1, factor * 1.1, f"{name} takes {{1:.2g}} times")
 
 

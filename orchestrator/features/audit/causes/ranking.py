@@ -22,7 +22,10 @@ OF_FLOPS = 2.0
 tokens is mostly seen beside the rate."""
 NOTICED = 3.0
 """The least factor that everybody notices."""
+LEAST_NOTICED = 0.05
+"""How often even a factor of 1 is doubted."""
 LEAST_SHARE = 0.01
+"""A less likely cause is not shown, unless it is the only one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +73,12 @@ def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
 
 
 def _noticed(one: Hypothesis) -> float:
-    """Return how often a factor in this range is noticed: few doubt a number that is off by little."""
-    return max(0.05, min(1.0, abs(math.log(one.least * one.most)) / 2 / math.log(NOTICED)))
+    """Return how often a factor in this range is noticed: few doubt a number that is off by little.
+
+    The share grows with the logarithm of the factor in the middle of the range, up to NOTICED.
+    """
+    middle = math.log(one.least * one.most) / 2
+    return max(LEAST_NOTICED, min(1.0, abs(middle) / math.log(NOTICED)))
 
 
 def _likelihood(case: Case, one: Hypothesis) -> float:
@@ -82,7 +89,7 @@ def _likelihood(case: Case, one: Hypothesis) -> float:
 
 def _counts(case: Case) -> list[tuple[float, float]]:
     """Return the usual counts of FLOPs, over that of the first: how often each is meant, and its factor."""
-    if case.claim.convention or not {MFU, TFLOPS} & case.rates.keys():
+    if case.claim.counts_by or not {MFU, TFLOPS} & case.rates.keys():
         return [(1.0, 1.0)]
     usual = {name: count for name, count in case.of_conventions.items() if name not in ("hardware", "as full")}
     rare = (1 - USUAL_COUNT) / max(1, len(usual) - 1)
@@ -132,10 +139,10 @@ def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
 
 def _log_normal_between(low: float, high: float) -> float:
     """Return the logarithm of the probability that a standard normal number is between these."""
-    if low > 0:
+    if low > 0:  # mirrored: erfc is exact in the lower tail, not near 1
         low, high = -high, -low
     probability = (math.erfc(-high / math.sqrt(2)) - math.erfc(-low / math.sqrt(2))) / 2
-    if probability > 1e-290:
+    if probability > 1e-290:  # below, floats lose digits and end
         return math.log(probability)
     return -0.5 * high**2 - math.log(-high * math.sqrt(2 * math.pi))  # so far out that the other end does not count
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from math import prod
 
+from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS
 from lmsweep.orchestrator.features.audit.prediction import Run
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step
 from lmsweep.trials.analytic.datasheets import Device, host_link
@@ -28,7 +29,7 @@ SOLD_ALIKE = {
 }
 """GPU -> those of the generations before and after, for which it is taken by mistake."""
 WHOLE_SAVED = 34.0
-"""Bytes of a token and layer that forward saves, over the width (Korthikanti et al. 2022, without scores)."""
+"""Bytes that forward saves of a token in a layer, over the model's width (Korthikanti et al. 2022, without scores)."""
 
 
 def ratio(run: Run, change: Callable[[Operators], Operators], rates: Rates | None = None) -> float:
@@ -43,8 +44,9 @@ def offloaded_seconds(run: Run) -> tuple[float, float]:
     config, device = run.config, run.rates.hardware.device
     weights = sum(prod(shape) for one in run.operators if one.phase == "optimizer" for shape in one.shapes[:1])
     saved = WHOLE_SAVED * config.batch_size * config.context_length * config.d_model * (config.num_layers or 1)
+    # A gradient and a weight cross the link, one of them in 4 bytes, one in 2.
     moved = weights * 6 / host_link(device) + run.rates.hardware.host_seconds("lmsweep::update_on_host", 4 * weights)
-    return 2 * saved / host_link(device), moved
+    return 2 * saved / host_link(device), moved  # what is saved goes there and back
 
 
 def launch_bound_factor(run: Run) -> float:
@@ -56,7 +58,7 @@ def launch_bound_factor(run: Run) -> float:
 def on_other_device(run: Run, device: Device) -> float:
     """Return the seconds on another GPU over those on this one; by peak and bandwidth if its links are unknown."""
     ranks, rates = run.config.world_size, rates_of(device)
-    if ranks == 1 or rates.connects(min(8, ranks)):
+    if ranks == 1 or rates.connects(min(USUAL_GPUS, ranks)):
         return ratio(run, lambda operators: operators, rates)
     here = run.rates.hardware.device
     by_peak = (here.bf16 or here.fp16) / (device.bf16 or device.fp16)

@@ -19,8 +19,9 @@ ATTENTION_WORDS = {
     **dict.fromkeys(("fa3", "flash_attention_3", "cudnn", "sdpa_cudnn", "te"), "sdpa_cudnn"),
 }
 """Word for an attention -> the field's; all others are FlashAttention 2. cuDNN's kernel is as fast as version 3."""
-FREE_PASSES = {"full": 3.0, "lora": 2.0, "dora": 2.0, "qlora": 2.0, "frozen": 2.0}
-"""Method -> passes of the weights' products in a step: forward, gradients of inputs, gradients of weights."""
+PASSES = {"full": 3.0, "lora": 2.0, "dora": 2.0, "qlora": 2.0, "frozen": 2.0}
+"""Method -> passes of the weights' products in a step: forward, gradients of inputs and, if all weights are trained,
+gradients of weights."""
 BYTES_OF_UPDATE = 12
 """Least bytes of a weight's update: read gradient, weight and two states of 16 bits, write all but the gradient, as the
 leanest AdamW; states in 8 bits need less, so half of it counts."""
@@ -59,10 +60,10 @@ def recomputes(claim: Claim) -> bool:
 
 
 def conventions(claim: Claim) -> list[Convention]:
-    """Return the usual counts of a token's FLOPs, that of the claim first if it says which."""
+    """Return the usual counts of a token's FLOPs, that of the claim first if it says which, else `full`."""
     model, context = claim.shape, claim.context or 0
     linear, attention = model.linear_flops(), model.attention_flops(context)
-    trained = 3.0 if claim.method in (None, "full") else 2.0
+    trained = PASSES[claim.method or "full"]
     full = trained * (linear + attention)
     again = linear + attention if recomputes(claim) else 0.0
     causal = linear + attention / 2
@@ -85,16 +86,16 @@ def conventions(claim: Claim) -> list[Convention]:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
         counts.append(Convention("as full", words, 3 * (linear + attention)))
     alike: dict[int, Convention] = {}
-    for one in counts:  # some count alike
+    for one in counts:  # of those that count alike, the first
         alike.setdefault(round(one.flops), one)
-    return sorted(alike.values(), key=lambda one: one.name != claim.convention)
+    return sorted(alike.values(), key=lambda one: one.name != claim.counts_by)
 
 
 def least_seconds(claim: Claim) -> float:
     """Return the seconds of a token on one GPU below which it is not physical: its products at the peak, or the bytes
     that it must move at the bandwidth, whichever takes longer."""
     device, model = claim.device, claim.shape
-    passes = FREE_PASSES[claim.method or "full"]
+    passes = PASSES[claim.method or "full"]
     share = share_of_scores("hardware", causal=1)
     attention = model.windowed_flops(claim.context or 0) * share * (1 + BACKWARD_OF_ATTENTION["model"])
     precision = precision_of(claim)
@@ -109,8 +110,11 @@ def _least_bytes(claim: Claim) -> float:
         return 0.0
     tokens = claim.step_tokens / claim.count
     here = claim.shape.parameters / ((claim.tp or 1) * (claim.pp or 1))
-    bytes_each = 0.5 if claim.method == "qlora" else 2.0 if precision_of(claim) not in ("fp32", "tf32") else 4.0
-    read = 2 * bytes_each * here * claim.micro_batches * (0.5 if precision_of(claim).startswith("fp8") else 1.0)
+    precision = precision_of(claim)
+    bits = 4.0 if claim.method == "qlora" else 32.0 if precision in ("fp32", "tf32") else 16.0
+    if precision.startswith("fp8"):  # products read copies of half the width
+        bits /= 2
+    read = 2 * bits / 8 * here * claim.micro_batches  # in forward and in backward
     updated = BYTES_OF_UPDATE / 2 * claim.shape.parameters / claim.count if claim.method in (None, "full") else 0.0
     return (read + updated) / tokens
 
@@ -120,6 +124,7 @@ def other_peaks(claim: Claim) -> dict[str, float]:
     device, precision = claim.device, precision_of(claim)
     right = peak_of(device, precision)
     peaks = {"the peak with structured sparsity": 2 * right}
+    # Nobody can distinguish a peak within 5 % of the right one from it.
     for name in ("tf32", "fp32", "fp8", "bf16"):
         rate = getattr(device, name)
         if rate and abs(rate / right - 1) > 0.05:

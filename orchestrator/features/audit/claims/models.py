@@ -14,6 +14,8 @@ from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize
 from lmsweep.trials.spec.suggestions import choices
 
+VOCABULARY = 10_000
+"""Words of a model that states none: lmsweep's default."""
 _SUFFIXES = re.compile(r"[-_](instruct|chat|base|hf|it|full|lora|qlora|q-lora|sft|pretrain|rl)\b.*$")
 NANOCHAT = re.compile(r"(?:nanochat[-_ ]?)?d(\d+)")
 NANOCHAT_VOCABULARY = 65_536
@@ -62,11 +64,12 @@ class Model:
         return 4.0 * context * self.size.num_layers * self.size.terms["query_width"] if self.size else 0.0
 
     def windowed_flops(self, context: int) -> float:
-        """Return the same with sliding windows. They count twice, as callers take half of all for a causal mask."""
+        """Return the same where some layers have a sliding window. Callers halve it all for a causal mask, but a window
+        looks only back already, so it counts twice here."""
         if not self.window or not self.size or self.window >= context:
             return self.attention_flops(context)
         share = self.windowed_layers / self.size.num_layers
-        seen = 2 * self.window - self.window**2 / context
+        seen = 2 * self.window - self.window**2 / context  # twice the mean: the first positions see less than a window
         return self.attention_flops(context) * (1 - share) + self.attention_flops(1) * seen * share
 
     def gate_flops(self) -> float:
@@ -116,7 +119,7 @@ def model_named(text: str, option: str = "--model") -> Model:
     if path.suffix == ".json" or (path / "config.json").is_file():
         return _of_configuration(path if path.suffix == ".json" else path / "config.json")
     name = plain(text)
-    name = known()[1].get(name, name)
+    name = known()[1].get(name, name)  # of another name, the one in the tables
     if name in known()[0]:
         return _model(name, *known()[0][name])
     if shipped := _shipped(text, name):
@@ -143,7 +146,7 @@ def plain(text: str) -> str:
 @cache
 def known() -> tuple[dict[str, tuple[ModelSize, int]], dict[str, str]]:
     """Return name -> dimensions and vocabulary, of the sizes of lmsweep and of models.csv; another name -> name."""
-    sizes, also = {name: (size, VOCABULARIES.get(name, 10_000)) for name, size in SIZES.items()}, dict[str, str]()
+    sizes, also = {name: (size, VOCABULARIES.get(name, VOCABULARY)) for name, size in SIZES.items()}, dict[str, str]()
     with Path(__file__).with_name("models.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             also |= dict.fromkeys(row["also"].split(), row["name"])
@@ -169,7 +172,7 @@ def _model(name: str, size: ModelSize, vocabulary: int) -> Model:
 
 def _of_dimensions(name: str, dimensions: re.Match[str]) -> Model:
     counts = {key: int(value) for key, value in dimensions.groupdict().items() if value and value.isdecimal()}
-    vocabulary = counts.pop("vocabulary", 10_000)
+    vocabulary = counts.pop("vocabulary", VOCABULARY)
     flags = {key: bool(dimensions[key]) for key in ("qk_norm", "tied_head")}
     size = ModelSize(**counts, **flags, feed_forward="gelu" if dimensions["gelu"] else "swiglu")  # type: ignore[arg-type]
     return _model(name, size, vocabulary)

@@ -11,7 +11,9 @@ from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.quantities import context_of
 from lmsweep.trials.spec.suggestions import choices
 
-_COUNTS = {one.name for one in fields(Claim) if one.type == "int | None" or one.type == int | None}
+MOST_SHARE = 1.5
+"""An MFU above it is in per cent, even without the sign. A share a little above 1 is wrong, but may be claimed."""
+_COUNTS = {one.name for one in fields(Claim) if one.type == int | None}
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "p": 1e15}
 _SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
 _ALSO = {
@@ -52,7 +54,7 @@ def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
             raise RequestError(f"{where}no claim has a column {title}{choices(key, COLUMNS)}")
         else:
             values[COLUMNS[key]] = _value(COLUMNS[key], text.strip(), key, where)
-    if number and "gpus" in values and counted(values["gpus"])[0] == 1:
+    if number and "gpus" in values and counted(values["gpus"])[0] == 1:  # `8xH100` says its number itself
         values["gpus"] = f"{number}x{values['gpus']}"
     return Claim(**values)
 
@@ -75,12 +77,12 @@ def _value(name: str, text: str, key: str, where: str) -> Any:
         return _number(time[1], where, key) * _SECONDS[unit]
     if name in ("mfu", "hfu"):
         amount = _number(text.rstrip("% "), where, key)
-        return amount / 100 if "%" in text or amount > 1.5 else amount
+        return amount / 100 if "%" in text or amount > MOST_SHARE else amount
     if name == "tflops":
         return _number(text.lower().removesuffix("flop/s").removesuffix("t"), where, key) * 1e12
     if name == "peak":
         amount = _number(text.lower().removesuffix("flop/s"), where, key)
-        return amount * 1e12 if amount < 1e6 else amount
+        return amount * 1e12 if amount < 1e6 else amount  # a small number is in TFLOP/s
     if name in NUMBERS or name == "length":
         return _number(text, where, key)
     return text.lower() if name in ("precision", "attention", "method", "convention", "parallel") else text

@@ -61,6 +61,7 @@ class Claim:
     mfu: float | None = None
     """As a share of the peak."""
     hfu: float | None = None
+    """The same with what is computed again."""
 
     def __post_init__(self) -> None:
         for name in ("nodes", "context", "batch", "accumulate", "global_batch", "tp", "pp", "cp", "ep"):
@@ -69,7 +70,7 @@ class Claim:
                 raise RequestError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
         for name in NUMBERS:
             value = getattr(self, name)
-            if value is not None and not 0 < value < 1e18:
+            if value is not None and not 0 < value < 1e18:  # so large that products of two are numbers, too
                 raise RequestError(f"{name.replace('_', ' ')} is {value:g}; it must be a number above 0")
         for name, words in (("method", METHODS), ("convention", CONVENTIONS)):
             if (word := getattr(self, name)) and word not in words:
@@ -115,6 +116,11 @@ class Claim:
         return (self.checkpointing or "").lower().startswith("selective")
 
     @property
+    def counts_by(self) -> str | None:
+        """Return the convention by which it counts FLOPs, if it says which: an HFU counts what is computed again."""
+        return self.convention or ("hardware" if self.hfu and not self.mfu else None)
+
+    @property
     def micro_batches(self) -> int:
         """Return the micro-batches of a step, 1 if nothing says."""
         if self.accumulate is None and self.global_batch and self.batch:
@@ -153,7 +159,7 @@ class Claim:
                     self.tflops, self.hfu))  # fmt: skip
 
 
-NO_MODEL = Model(name="the model, which is not stated,", parameters=1)
+NO_MODEL = Model(name="the model, which is not stated,", parameters=1)  # numbers alone are compared: any model does
 NUMBERS = ("tokens_per_second", "tokens_per_second_per_gpu", "samples_per_second", "step_seconds", "tokens_per_step",
            "tflops", "mfu", "hfu")  # fmt: skip
 """What a claim may be of."""

@@ -20,7 +20,7 @@ MOST_LINES, WIDEST = 14, 160
 PARTS = (*DIMENSIONS, "vocab_size")
 HELPERS = {"mesh", "trained", "runtime", "tokens_seen", "steps_per_second", "micro_batch_tokens", "rank_tokens"}
 HELPERS |= {"world_size", "packing", *PARTS}
-"""What a log says from which fields of a claim follow, and that is none itself."""
+"""What a log says that is no field of a claim itself, but from which fields follow."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -55,6 +55,7 @@ def trainers() -> tuple[Trainer, ...]:
         like = whole["like"].get(trainer.get("like"), {})
         settings = like.get("settings", {}) | trainer.get("settings", {})
         says = [*like.get("says", []), *trainer.get("says", [])]
+        # Each has a pattern, under `line`, and one field of a claim with its value.
         pairs = [(line["line"], *next(item for item in line.items() if item[0] != "line")) for line in says]
         known.append(
             Trainer(
@@ -131,16 +132,16 @@ def _as_claim(stated: dict[str, str], trainer: Trainer) -> dict[str, str]:
         stated.pop("global_batch", None)
     if numbers.get("tokens_seen") and numbers.get("runtime") and "tokens_per_second" not in stated:
         stated["tokens_per_second"] = repr(numbers["tokens_seen"] / numbers["runtime"])
-    if "tokens_per_second" in stated:
+    if "tokens_per_second" in stated:  # samples times the context would count padding, too
         stated.pop("samples_per_second", None)
-    if numbers.get("mfu", 0) > 1.5:
-        stated["mfu"] += "%"
     if model := _model(stated):
         stated["model"] = model
+    # A number that is 0 was not measured.
     return {name: text for name, text in stated.items() if name not in HELPERS and text.strip("0.%")}
 
 
 def _ranks(stated: Mapping[str, str], numbers: Mapping[str, float]) -> int | None:
+    """Return the number of GPUs, by the first of four ways in which logs say it; None if none does."""
     if "world_size" in numbers:
         return int(numbers["world_size"])
     if "mesh" in stated:
@@ -159,8 +160,10 @@ def _model(stated: Mapping[str, str]) -> str | None:
         return None
     width = int(named["d_model"])
     name = f"d{width}-f{named.get('d_ff', 4 * width)}-l{named['num_layers']}-h{named['num_heads']}"
+    # Megatron prints 1 for attention without groups.
     if (kv := named.get("num_kv_heads")) and kv not in ("1", named["num_heads"]):
         name += f"-kv{kv}"
+    # A log without a width of the feed-forward layer is of a model like GPT-2: four times the model's, with GELU.
     is_gelu = named.get("feed_forward") == "gelu" or "d_ff" not in named
     name += "-gelu" if is_gelu else ""
     return f"{name}-v{named['vocab_size']}" if "vocab_size" in named else name
