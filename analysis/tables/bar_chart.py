@@ -25,7 +25,7 @@ def bar_charts(table: Table) -> list[Listing]:
     for value, unit in table.units.items():
         lines = cells.loc[cells["value"] == value, [*keys, "median", "status"]]
         frame = lines.rename(columns={"median": value}).reset_index(drop=True)
-        longest = frame[value].abs().max()
+        longest = frame[value].abs().max() or 1.0  # numbers that are all 0 have no bars
         frame["bar"] = [_bar(0.0 if math.isnan(one) else abs(one) / longest) for one in frame[value]]
         title, conditions = f"{value}, bars from 0", table.conditions
         units = {value: unit} if unit else {}
