@@ -82,7 +82,7 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))  # by pooled row, the newest process last
     newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
     statistics = pool_statistics(statistics_of(rows), codes, int(codes.max(initial=-1)) + 1, *variation)
-    if len(codes) == len(set(codes)):  # one process each: only the interval is another
+    if len(codes) == len(set(codes)):  # one process each: pooling only widens its interval
         return rows.assign(low=statistics["low"][codes], high=statistics["high"][codes])
     begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))  # where a pooled row begins in `order`
     pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})

@@ -42,6 +42,7 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the part `backward_optimizer`: in each step, the time of backward plus that of the optimizer."""
     ok = timed[(timed["mode"] == "train_step") & timed["samples"].notna()]
     backward, optimizer = (ok[ok["phase"] == phase].set_index(_ATTEMPT) for phase in ("backward", "optimizer"))
     backward = backward[backward.index.isin(optimizer.index)]

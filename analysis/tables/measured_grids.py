@@ -64,7 +64,7 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd
     kept = [
         name for name in masks if not masks[name].all() and (len(values[name]) == 1 or "," not in "".join(values[name]))
     ]
-    for name in reversed(kept):  # a condition goes if the others select the same rows
+    for name in reversed(kept):  # a condition goes if the others select the same rows; the workload, the first, is last
         others = [masks[other] for other in kept if other != name]
         if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
             kept.remove(name)

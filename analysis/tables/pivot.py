@@ -199,7 +199,7 @@ def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | No
     """Return the rows and columns of a table of these cells: those given, and else a choice that shows every result."""
     size = "model" if cells["model"].notna().any() else "d_model"
     usual_rows, usual_cols = [size, "context_length"], ["precision", "compile"]
-    if _without_model(cells) or cells[size].isna().all():
+    if _without_model(cells) or cells[size].isna().all():  # then only what varies
         usual_rows, usual_cols = (
             [name for name in names if cells[name].nunique(dropna=False) > 1] for names in (usual_rows, usual_cols)
         )
