@@ -48,7 +48,6 @@ parts = Pivot(
 
 
 def allocations(results: Results) -> Listing:
-    """The largest allocations of each trial and the lines of code that made them."""
     return _largest(
         results.details("allocations", "memory"),
         _LARGEST,
@@ -64,7 +63,6 @@ def allocations(results: Results) -> Listing:
 
 
 def residuals(results: Results) -> Listing:
-    """Tensors of one transformer block that need the most memory until its backward."""
     found = results.details("residuals", "memory")
     found = found.assign(total=found["bytes"] * found["count"])
     whole = found.groupby(RESULT)["total"].transform("sum")
