@@ -104,7 +104,7 @@ def _repeats(rows: pd.DataFrame, count: int) -> Repeats:
     sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * rows["place"] + rows["side"]).to_numpy())
     sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
     number, variance, within = sums.fillna(0).to_numpy(float).reshape(count, 2, 3).transpose(2, 0, 1)
-    # Several processes scatter by their samples, too: `variance` then includes `within`.
+    # The scatter of several processes has that of their samples in it; a lone process adds its own.
     return Repeats(number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0))
 
 
@@ -155,7 +155,7 @@ def judge_clocks(
     """
     if (times := _device_cells(whole, cells)) is None:
         hides = _flagged(wall, Flag.BUSY_HOST) if one_host else _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST)
-        return _hidden(wall, hides & _differs(wall)).assign(clock="wall")
+        return wall.assign(verdict=wall["verdict"].mask(hides & _differs(wall), HOST_LIMITED), clock="wall")
     of_device = table.thresholds._replace(different=table.thresholds.of_device_times)
     device = judge(times, "s", table._replace(thresholds=of_device))
     return (_on_one_host if one_host else _between_machines)(wall, device, table.thresholds)
@@ -171,14 +171,15 @@ def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Threshold
         decide(one.assign(p=np.minimum(2 * one["p"], 1)), "s", least)
         for one, least in ((wall, thresholds.different), (device, thresholds.of_device_times))
     )
-    wall = _hidden(wall, busy & _differs(wall))  # `wall_verdict` says so
+    wall = wall.assign(verdict=wall["verdict"].mask(busy & _differs(wall), HOST_LIMITED))  # `wall_verdict` says so
     pairs = zip(wall["verdict"], device["verdict"], strict=True)
     by_device = device["ratio"].notna().to_numpy() & np.array([deciding(*words) == "device" for words in pairs])
     disagree = np.abs(np.log(wall["ratio"] / device["ratio"])) > np.maximum(np.log1p(thresholds.same), wall["half"])
     hidden = by_device & _differs(device) & (disagree | wall["kind"].eq("host"))
     names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
     of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": device[name] for name in names}
-    return _hidden(_chosen(wall, device, by_device), hidden | (busy & differed)).assign(**of_both)
+    found = _chosen(wall, device, by_device)
+    return found.assign(verdict=found["verdict"].mask(hidden | (busy & differed), HOST_LIMITED), **of_both)
 
 
 def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thresholds) -> pd.DataFrame:
@@ -190,17 +191,13 @@ def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thre
     agree = close & found["verdict"].isin(["same", "ambiguous"])
     by_host = np.where(by_device, agree, _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST))
     walls = {f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS}
-    return _hidden(found, by_host & _differs(wall)).assign(**walls)
+    return found.assign(verdict=found["verdict"].mask(by_host & _differs(wall), HOST_LIMITED), **walls)
 
 
 def _chosen(wall: pd.DataFrame, device: pd.DataFrame, by_device: NDArray[np.bool_]) -> pd.DataFrame:
     names = [name for name in (*_OF_CLOCK, "verdict") if name in device]
     of_device = {name: device[name].where(by_device, wall[name]) for name in names}
     return wall.assign(**of_device, clock=np.where(by_device, "device", "wall"))
-
-
-def _hidden(judged: pd.DataFrame, by_host: NDArray[np.bool_]) -> pd.DataFrame:
-    return judged.assign(verdict=judged["verdict"].mask(by_host, HOST_LIMITED))
 
 
 def _differs(judged: pd.DataFrame) -> NDArray[np.bool_]:

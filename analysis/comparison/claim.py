@@ -136,7 +136,6 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
 
     cells: rows of `Comparison.cells`; timed: whether they are times.
     """
-    cells = cells[[name for name in CLAIM_COLUMNS if name in cells]]
     one_host = bool(cells["places"].map(len).max() < 2)
     of_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
     clock: Literal["device", "wall"] | None = "wall" if timed else None
@@ -208,9 +207,8 @@ def _mean_of(cells: pd.DataFrame, counted: pd.DataFrame | None = None, *, one_ho
 
 
 def _verdict(counts: Counter[str], interval: tuple[float, float], *, timed: bool) -> Verdict:
-    """Return the verdict of all cells together. better: some cells are better, none is worse, and the mean surely is,
-    too; likewise worse. mixed: some are better, others worse; or most are, and the mean may not be. Where it has no
-    interval, most decide."""
+    """Return the verdict of all cells. better: some are better, none is worse, and the mean surely is better; likewise
+    worse. mixed: cells disagree, or most differ and the mean may not; where it has no interval, most decide."""
     better, worse = (sum(counts[word] for word in words) for words in (BETTER, WORSE))
     low, high = interval
     gains, loses = (low > 1, high < 1) if timed else (high < 1, low > 1)

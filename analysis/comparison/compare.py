@@ -393,7 +393,7 @@ def _errors_beside(
 CAPPED: tuple[Kind, ...] = ("device_capped", "phase_capped")
 """Kinds of time that the GPU's power limit makes vary."""
 
-CLOCKS: dict[Kind, str] = {
+KIND_WORDS: dict[Kind, str] = {
     "device": "of device time",
     "device_capped": "of device time at the power limit",
     "ranks": "of device time of ranks",
@@ -417,7 +417,7 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
         ends = " to ".join(dict.fromkeys(map(percent, (of_kind["variation"].min(), of_kind["variation"].max()))))
         name = cast(Kind, kind)
         measured = bool((of_kind["variation"] != PRIORS[name].scale).any())
-        found.setdefault(measured, []).append(f"{ends} {CLOCKS[name]}")
+        found.setdefault(measured, []).append(f"{ends} {KIND_WORDS[name]}")
     words = []
     if True in found:
         words.append(f"Standard deviation between processes, from repeated combinations: {', '.join(found[True])}.")

@@ -17,8 +17,7 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 SIDES = ("baseline", "contrast")
 
-MOST_NAMED = 3
-"""Values that an error lists."""
+MOST_NAMED = 3  # values that an error lists
 MOST = 300
 """Maximum number of cells of a side that are compared to find the nearest two."""
 

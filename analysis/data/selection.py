@@ -212,15 +212,13 @@ def flag_tuples(flags: pd.Series) -> pd.Series:
     return pd.Series(found, flags.index, dtype=object)
 
 
-HIDDEN_PAIRS = "; pairs of positions outside a window or between documents count too"
-
-
 def how_counted(rows: pd.DataFrame) -> str:
     """Return the convention by which the FLOPs of rows of `lmsweep.analysis.load` are counted, as titles print it."""
     used = set(rows["flops_convention"])
     words = MEANING[used.pop()] if len(used) == 1 else None
     words = words or f"{MEANING['hardware']}; models of your own by the model convention"
-    return words + (HIDDEN_PAIRS if _may_hide_pairs(rows[rows["flops_convention"] == "model"]) else "")
+    hidden = "; pairs of positions outside a window or between documents count too"
+    return words + (hidden if _may_hide_pairs(rows[rows["flops_convention"] == "model"]) else "")
 
 
 def _may_hide_pairs(rows: pd.DataFrame) -> bool:

@@ -11,7 +11,7 @@ EXPONENT_REACH = 1e4
 
 SMALLEST, LARGEST = 1e-21, 1e21
 """Numbers beyond these are printed with an exponent: no quantity that is measured reaches them."""
-MOST_DECIMALS = 25
+MOST_DECIMALS = 25  # more than four digits of SMALLEST need
 
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:

@@ -234,7 +234,6 @@ class Predictions:
             self._known |= zip(keys, answers, strict=True)
 
     def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
-        """Return why the trial does not fit there; None if it may."""
         available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
         if available is None or isinstance(prediction, Refusal):
             return None

@@ -194,13 +194,9 @@ class Question:
         """Return why a rule excludes the workload in an environment; None if it may run there."""
         there = self.environments[environment]
         datasheet = datasheet_of(there) if config.takes_gpus else None
-        device = capabilities_of(datasheet) if datasheet else None
-        missing = self.missing.get(environment)
-        if reason := why_not(config, workload):
-            return reason
-        if device or missing:
-            return why_not_on(config, workload, (device or UNKNOWN)._replace(missing=missing or frozenset()))
-        return None
+        device = capabilities_of(datasheet) if datasheet else UNKNOWN
+        device = device._replace(missing=self.missing.get(environment, frozenset()))
+        return why_not(config, workload) or why_not_on(config, workload, device)
 
     def planned(
         self, action: Action, reason: str | None, environment: str | None = None, placement: Placement | None = None

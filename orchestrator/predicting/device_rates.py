@@ -18,8 +18,7 @@ from lmsweep.trials.store.store import Store
 STAND_IN = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
 """For GPUs whose rates are unknown; any other would do, since trials are compared with each other alone."""
 _COLUMNS = ("measurement_id", "device_name", "phase", "samples", "world_size", "nodes", "collective", "message_bytes")
-CORES = CpuOperators(CpuRates(fp32=1e11, bf16=1e11, bytes_per_second=2e10))
-"""Likewise for CPUs: round numbers of a few cores."""
+CORES = CpuOperators(CpuRates(fp32=1e11, bf16=1e11, bytes_per_second=2e10))  # likewise of CPUs: round numbers
 
 
 class DeviceRates:
