@@ -154,6 +154,7 @@ def judge_clocks(
     `wall_ratio` with its interval; on one host also `device_ratio`, and of both clocks the other columns of CLAIMED.
     """
     if (times := _device_cells(whole, cells)) is None:
+        # A slow host is slow on both sides; one that is busy need not be.
         hides = _flagged(wall, Flag.BUSY_HOST) if one_host else _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST)
         return wall.assign(verdict=wall["verdict"].mask(hides & _differs(wall), HOST_LIMITED), clock="wall")
     of_device = table.thresholds._replace(different=table.thresholds.of_device_times)
@@ -163,8 +164,7 @@ def judge_clocks(
 
 def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thresholds) -> pd.DataFrame:
     """Wall times decide where they can tell, else device times (`deciding`). A difference of device times is hidden if
-    wall times disagree with it or the host decides them. On a busy host, a difference of wall times hides both.
-    """
+    wall times disagree or the host decides them. On a busy host, a difference of wall times hides both."""
     busy, differed = _flagged(wall, Flag.BUSY_HOST), _differs(wall)  # as if wall times alone were judged
     # Two clocks have two chances of a false difference. A false `same` needs both to miss one, so `p_same` stays.
     wall, device = (
@@ -183,7 +183,8 @@ def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Threshold
 
 
 def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thresholds) -> pd.DataFrame:
-    """Device times decide where they are known, else wall times. A difference of wall times alone is the hosts'."""
+    """Device times decide where they are known, else wall times. A difference of wall times is the hosts' if device
+    times agree, or are unknown and a host was slow or busy."""
     by_device = device["ratio"].notna().to_numpy()
     least = np.where(by_device, thresholds.of_device_times, thresholds.different)
     found = decide(_chosen(wall, device, by_device), "s", least)

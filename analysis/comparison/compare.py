@@ -260,8 +260,6 @@ def compare(
 
 
 class _Paired(NamedTuple):
-    """The results that `compare` judges."""
-
     rows: pd.DataFrame
     """Those of `cells_of_sides` in cells that both sides have; the column `cell` numbers these."""
     unit: str

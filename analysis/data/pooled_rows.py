@@ -43,7 +43,7 @@ def newest_rows(
 def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows of each successful attempt, and of the newest failure of results without one.
 
-    Other programs only make a step on a CPU longer: one that they disturbed counts where none was undisturbed.
+    Other programs only make a step on a CPU longer: a disturbed process counts only if no other measured the value.
     within: further columns that distinguish results, besides RESULT.
     """
     disturbed = (frame["device"] == "cpu").to_numpy(bool, copy=True)

@@ -79,8 +79,7 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     """Return the values that tables show by default: the first of these sets that the frame has. (1) The time of a
     token that is no padding, if the batches of all timed steps differ; (2) `step.time`, unless only attention was
     timed; (3) the times of forward and backward; (4) the gradient errors of the workload `precision`; (5) a memory
-    peak; (6) the rates of the workload `ceiling`; (7) the first value by name. `step.time` if it has no value at all:
-    a table of it shows how trials failed."""
+    peak; (6) the rates of the workload `ceiling`; (7) the first value by name. `step.time` if all trials failed."""
     frame = frame[NAMING]
     known = values_in(frame)
     if _has_each_step(frame, TOKEN_TIME):  # their times are of different work

@@ -106,8 +106,7 @@ def estimate_plan(
     # All devices that trials will take side by side also cost money while the run starts and compiles.
     taken: dict[tuple[str, str | None], int] = defaultdict(int)
     for one in to_run:
-        most = one.required_placement.slots * one.trial.config.world_size
-        taken[_device(one)] = max(taken[_device(one)], most)
+        taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
     dollars = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
     dollars += sum(hourly.get(_device(one), 0.0) * known[one.index] * one.trial.config.world_size for one in to_run)
     unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()

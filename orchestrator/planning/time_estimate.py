@@ -129,7 +129,7 @@ class Estimates:
         durations: Durations = ON_GPU,
     ) -> None:
         """step_of: the predicted seconds of a trial's step, None if its operators are not known. nodes: those whose
-        CPUs may run a trial."""
+        CPUs may run a trial. durations: what trials on GPUs take around their iterations."""
         self._step_of = step_of
         self._rates = DeviceRates(store, nodes)
         self._durations = durations

@@ -114,7 +114,7 @@ def _word_or_number(name: str, value: object) -> str:
 def _lengths(value: object) -> str:
     if (type(value) is int and value > 0) or (isinstance(value, str) and value.isdecimal() and int(value)):
         return str(value)
-    read_lengths(str(value))
+    read_lengths(str(value))  # raises RequestError if it is none
     return str(value)
 
 
