@@ -23,7 +23,7 @@ Verdict = Literal["better", "worse", "same", "mixed", "unknown"]
 BETTER, WORSE, UNDECIDED = ("faster", "less"), ("slower", "more"), ("ambiguous", HOST_LIMITED)
 
 MOST_UNSURE = 4.0
-"""The mean is printed only if the high end of its interval is at most this many times the low end: twice the mean."""
+"""The mean is printed only if the ends of its interval differ by this factor at most: each by two from the mean."""
 UNSURE = "not known to within a factor of two"
 
 Form = Literal["sentence", "gain", "badge", "clocks", "table"]
@@ -38,7 +38,7 @@ class Gain(NamedTuple):
 
     def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
         """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
-        known = self.high - self.low > 1e-9  # NaN is not
+        known = self.high - self.low > 1e-9  # more than rounding; NaN is not
         # From about twice, `2 times as long` says more than `50 % slower`. Less than half as much stays in per cent.
         if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:
             flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self

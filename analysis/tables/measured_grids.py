@@ -13,7 +13,7 @@ from lmsweep.trials.results.roles import JOB
 from lmsweep.trials.spec.workloads import our_workloads
 
 LEAST_FILLED = 0.7
-"""Share of the combinations of a grid that must be measured."""
+"""Share of the combinations of a grid that must be measured: a sweep excludes some, and a run may not be complete."""
 
 MOST_KINDS = 1000
 """Results that differ in more ways than this are one grid: to compare all with all would take too long."""
