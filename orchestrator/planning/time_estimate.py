@@ -142,8 +142,8 @@ class Estimates:
             self._learn(store)
 
     def of(self, planned: PlannedTrial) -> Estimate:
-        """Return the sum over its workloads, each by the first that is known: its earlier time; the model (predicted step
-        or closed form), corrected by times of others on this device; the model and usual overheads."""
+        """Return the sum over its workloads, each by the first that is known: its earlier time; the model (a predicted
+        step or a closed form), corrected by times of others on this device; the model and usual overheads."""
         config, environment = planned.trial.config, planned.environment
         rates = self._rates.known(environment.device_name, environment.device_memory)
         setup, iterating, base, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
