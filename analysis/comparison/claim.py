@@ -136,6 +136,7 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
 
     cells: rows of `Comparison.cells`; timed: whether they are times.
     """
+    cells = cells[[name for name in CLAIM_COLUMNS if name in cells]]
     one_host = bool(cells["places"].map(len).max() < 2)
     of_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
     clock: Literal["device", "wall"] | None = "wall" if timed else None

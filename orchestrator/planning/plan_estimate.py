@@ -38,8 +38,6 @@ MODELLED_RANGE = Range(1 / 1.5, 1.5)
 
 
 class DeviceEstimate(NamedTuple):
-    """What the trials of one device will take."""
-
     name: str
     kind: str
     """cpu, cuda, ..."""
