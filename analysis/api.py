@@ -60,7 +60,7 @@ def table(
             f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
         )
     frame = _loaded(store, conditions, [*conditions, *rows, *cols], flops or "model")
-    found = _pivot(frame, conditions, rows=list(rows), cols=list(cols), values=list(values))
+    found = pivot(frame, rows=[*rows] or None, cols=[*cols] or None, values=[*values] or None, where=conditions)
     for words in [] if values else _others(frame, conditions, found):
         warnings.warn(words, stacklevel=2)
     return found
@@ -73,10 +73,10 @@ def tables(store: str, *, where: Mapping[str, str], fits: Fits) -> Sequence[str 
     """
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
-    whole = _pivot(frame, conditions)
+    whole = pivot(frame, where=conditions)
     names = {*whole.cells["workload"]} if "workload" in whole.rows else set()
     of_each = [
-        replace(_pivot(frame, {**conditions, "workload": name}), title=short_name(name))
+        replace(pivot(frame, where={**conditions, "workload": name}), title=short_name(name))
         for name in in_usual_order(names)
     ]
     found, others = of_each or [whole], _others(frame, conditions, whole)
@@ -94,10 +94,6 @@ def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: Flo
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     frame = of_present_devices(frame, conditions)
     return with_arguments(latest_code(frame, named), named)
-
-
-def _pivot(frame: pd.DataFrame, conditions: dict[str, str], **asked: list[str]) -> Table:
-    return pivot(frame, **{name: names or None for name, names in asked.items()}, where=conditions)
 
 
 def _others(frame: pd.DataFrame, conditions: dict[str, str], shown: Table) -> list[str]:

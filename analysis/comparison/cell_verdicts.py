@@ -100,10 +100,11 @@ def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
 def _repeats(rows: pd.DataFrame, count: int) -> Repeats:
     """rows: processes whose medians have a logarithm."""
     median, low, high, std = (rows[name].to_numpy(float) for name in ("median", "low", "high", "std"))
-    own = sum(distances_within(median, low, high, std)) / 2 / NORMAL
+    own = sum(distances_within(median, low, high, std)) / 2 / NORMAL  # standard error of each log median by its samples
     sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * rows["place"] + rows["side"]).to_numpy())
     sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
     number, variance, within = sums.fillna(0).to_numpy(float).reshape(count, 2, 3).transpose(2, 0, 1)
+    # The scatter of several processes has that of their samples in it; a lone process adds its own.
     return Repeats(number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0))
 
 
@@ -152,44 +153,60 @@ def judge_clocks(
     one_host: whether in each cell one host measured both sides. Adds `clock`, and where any cell has device times
     `wall_ratio` with its interval; on one host also `device_ratio`, and of both clocks the other columns of CLAIMED.
     """
-    flags = wall["flags"]
-    limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(words)) for words in flags])
-    busy = np.array([Flag.BUSY_HOST in words for words in flags])
-    differs = wall["verdict"].isin(DIRECTED).to_numpy()
-    device = _device_cells(whole, cells)
-    if device is None:
-        verdict = wall["verdict"].mask(differs & (busy if one_host else limited), HOST_LIMITED)
-        return wall.assign(verdict=verdict, clock="wall")
-    different, of_device, same = table.thresholds
-    judged = judge(device, "s", table._replace(thresholds=table.thresholds._replace(different=of_device)))
-    known = judged["ratio"].notna().to_numpy()
-    if one_host:  # either clock may decide: two chances to be wrong
-        wall, judged = (
-            decide(one.assign(p=np.minimum(2 * one["p"], 1)), "s", least)
-            for one, least in ((wall, different), (judged, of_device))
-        )
-        wall = wall.assign(verdict=wall["verdict"].mask(busy & wall["verdict"].isin(DIRECTED), HOST_LIMITED))
-        pairs = zip(wall["verdict"], judged["verdict"], strict=True)
-        by_device = known & np.array([deciding(*words) == "device" for words in pairs])
-    else:
-        by_device = known
-    found = wall.assign(
-        **{name: judged[name].where(by_device, wall[name]) for name in (*_OF_CLOCK, "verdict") if name in judged},
-        clock=np.where(by_device, "device", "wall"),
+    if (times := _device_cells(whole, cells)) is None:
+        # A slow host is slow on both sides; one that is busy need not be.
+        hides = _flagged(wall, Flag.BUSY_HOST) if one_host else _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST)
+        return wall.assign(verdict=wall["verdict"].mask(hides & _differs(wall), HOST_LIMITED), clock="wall")
+    of_device = table.thresholds._replace(different=table.thresholds.of_device_times)
+    device = judge(times, "s", table._replace(thresholds=of_device))
+    return (_on_one_host if one_host else _between_machines)(wall, device, table.thresholds)
+
+
+def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thresholds) -> pd.DataFrame:
+    """Wall times decide where they can tell, else device times (`deciding`). A difference of device times is hidden if
+    wall times disagree or the host decides them. On a busy host, a difference of wall times hides both."""
+    busy, differed = _flagged(wall, Flag.BUSY_HOST), _differs(wall)  # as if wall times alone were judged
+    # Two clocks have two chances of a false difference. A false `same` needs both to miss one, so `p_same` stays.
+    wall, device = (
+        decide(one.assign(p=np.minimum(2 * one["p"], 1)), "s", least)
+        for one, least in ((wall, thresholds.different), (device, thresholds.of_device_times))
     )
-    if one_host:
-        apart = np.abs(np.log(wall["ratio"] / judged["ratio"])) > np.maximum(np.log1p(same), wall["half"])
-        # Device times differ, but wall times disagree with them, or the host decides wall times.
-        hidden = by_device & judged["verdict"].isin(DIRECTED) & (apart | wall["kind"].eq("host"))
-        names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
-        of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": judged[name] for name in names}
-        return found.assign(verdict=found["verdict"].mask(hidden | (busy & differs), HOST_LIMITED), **of_both)
-    found = decide(found, "s", np.where(by_device, of_device, different))
-    close = np.abs(np.log(found["ratio"])) < np.log1p(same)
-    # Device times agree, or are unknown and the host may have slowed the step: only hosts differ.
-    by_host = np.where(by_device, close & found["verdict"].isin(["same", "ambiguous"]), limited)
+    wall = wall.assign(verdict=wall["verdict"].mask(busy & _differs(wall), HOST_LIMITED))  # `wall_verdict` says so
+    pairs = zip(wall["verdict"], device["verdict"], strict=True)
+    by_device = device["ratio"].notna().to_numpy() & np.array([deciding(*words) == "device" for words in pairs])
+    disagree = np.abs(np.log(wall["ratio"] / device["ratio"])) > np.maximum(np.log1p(thresholds.same), wall["half"])
+    hidden = by_device & _differs(device) & (disagree | wall["kind"].eq("host"))
+    names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
+    of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": device[name] for name in names}
+    found = _chosen(wall, device, by_device)
+    return found.assign(verdict=found["verdict"].mask(hidden | (busy & differed), HOST_LIMITED), **of_both)
+
+
+def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thresholds) -> pd.DataFrame:
+    """Device times decide where they are known, else wall times. A difference of wall times is the hosts' if device
+    times agree, or are unknown and a host was slow or busy."""
+    by_device = device["ratio"].notna().to_numpy()
+    least = np.where(by_device, thresholds.of_device_times, thresholds.different)
+    found = decide(_chosen(wall, device, by_device), "s", least)
+    close = np.abs(np.log(found["ratio"])) < np.log1p(thresholds.same)
+    agree = close & found["verdict"].isin(["same", "ambiguous"])
+    by_host = np.where(by_device, agree, _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST))
     walls = {f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS}
-    return found.assign(verdict=found["verdict"].mask(by_host & differs, HOST_LIMITED), **walls)
+    return found.assign(verdict=found["verdict"].mask(by_host & _differs(wall), HOST_LIMITED), **walls)
+
+
+def _chosen(wall: pd.DataFrame, device: pd.DataFrame, by_device: NDArray[np.bool_]) -> pd.DataFrame:
+    names = [name for name in (*_OF_CLOCK, "verdict") if name in device]
+    of_device = {name: device[name].where(by_device, wall[name]) for name in names}
+    return wall.assign(**of_device, clock=np.where(by_device, "device", "wall"))
+
+
+def _differs(judged: pd.DataFrame) -> NDArray[np.bool_]:
+    return judged["verdict"].isin(DIRECTED).to_numpy()
+
+
+def _flagged(judged: pd.DataFrame, *flags: Flag) -> NDArray[np.bool_]:
+    return np.array([not {*flags}.isdisjoint(words) for words in judged["flags"]], dtype=bool)
 
 
 def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:

@@ -23,7 +23,7 @@ Verdict = Literal["better", "worse", "same", "mixed", "unknown"]
 BETTER, WORSE, UNDECIDED = ("faster", "less"), ("slower", "more"), ("ambiguous", HOST_LIMITED)
 
 MOST_UNSURE = 4.0
-"""The mean is printed only if the high end of its interval is at most this many times the low end."""
+"""The mean is printed only if the ends of its interval differ by this factor at most: each by two from the mean."""
 UNSURE = "not known to within a factor of two"
 
 Form = Literal["sentence", "gain", "badge", "clocks", "table"]
@@ -38,8 +38,8 @@ class Gain(NamedTuple):
 
     def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
         """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
-        known = self.high - self.low > 1e-9  # NaN is not
-        # Beyond these bounds the difference would round to 99 % slower, or to 100 % faster.
+        known = self.high - self.low > 1e-9  # more than rounding; NaN is not
+        # From about twice, `2 times as long` says more than `50 % slower`. Less than half as much stays in per cent.
         if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:
             flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
             word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
@@ -142,11 +142,11 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     clock: Literal["device", "wall"] | None = "wall" if timed else None
     beside = Gain(np.nan)
     if timed and one_host and "device_verdict" in cells:
-        by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
+        by_clock = ({name: cells[f"{one}_{name}"] for name in CLAIMED} for one in CLOCKS)
         wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
         clock = deciding(wall.verdict, device.verdict)
         can_tell = wall.gain.low > 1 or wall.gain.high < 1
-        # All cells together can tell, unless the GPU's times are the same: a host can be slow for all of them.
+        # Few cells can tell by wall time, but their mean can. If the GPU's times are the same, a slow host may be why.
         if can_tell and wall.verdict == "unknown" and device.verdict != "same":
             wall, clock = wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall"
         found, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
@@ -208,8 +208,8 @@ def _mean_of(cells: pd.DataFrame, counted: pd.DataFrame | None = None, *, one_ho
 
 
 def _verdict(counts: Counter[str], interval: tuple[float, float], *, timed: bool) -> Verdict:
-    """Return the verdict of all cells together. It is better if some cells are better, none is worse, and the interval
-    of the mean agrees."""
+    """Return the verdict of all cells. better: some are better, none is worse, and the mean surely is better; likewise
+    worse. mixed: cells disagree, or most differ and the mean may not; where it has no interval, most decide."""
     better, worse = (sum(counts[word] for word in words) for words in (BETTER, WORSE))
     low, high = interval
     gains, loses = (low > 1, high < 1) if timed else (high < 1, low > 1)
@@ -299,7 +299,8 @@ def beside(claim: Claim) -> str:
 
 def _of_both_clocks(claim: Claim, form: Form) -> str:
     """Return `the GPU needs 10 % less time than with A [9, 11], but steps take 24 % longer: the host limits them`."""
-    (amount, ends), against = _time(claim.of_gpu), "" if form == "clocks" else f" than with {claim.against}"
+    amount, ends = _time(claim.of_gpu)
+    against = "" if form == "clocks" else f" than with {claim.against}"
     said = f"the GPU needs {amount}{against} {ends}".rstrip()
     if claim.is_hidden:
         said += f"; steps are not yet {'faster' if claim.of_gpu.mean > 1 else 'slower'}: the host limits them"
@@ -314,7 +315,7 @@ def _longer(gain: Gain) -> str:
 
 def _time(gain: Gain) -> tuple[str, str]:
     """Return `10 % less time`, and its interval."""
-    amount, ends = Gain(1 / gain.mean, 1 / gain.high, 1 / gain.low).words(timed=False)
+    amount, ends = Gain(1 / gain.mean, 1 / gain.high, 1 / gain.low).words(timed=False)  # twice as fast: half the time
     return f"{amount} time", ends
 
 

@@ -148,6 +148,7 @@ class Comparison:
     def brief(self) -> Listing:
         """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""
         is_time, frame = self.unit == "s", self.frame
+        # A speed-up is 1 / ratio, and so its low end is that of the ratio's high one.
         ratios = [frame[f"ratio{end}"].to_numpy(float) for end in ((HIGH, "", LOW) if is_time else (LOW, "", HIGH))]
         factors = [1 / one if is_time else one for one in ratios]
         low, middle, high = (100 * (one - 1) for one in factors)
@@ -160,13 +161,13 @@ class Comparison:
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
         flags = Counter(flag for words in frame["flags"] for flag in {*words})
-        whole = [one for one in self.listing().notes if one != TWO_CLOCKS]  # the title says what the host adds
+        notes = [one for one in self.listing().notes if one != TWO_CLOCKS]  # the title says what the host adds
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
-            notes=[*flag_lines(flags)[:MOST_FLAGS], *whole[: len(whole) - len(self.warnings)], MORE],
+            notes=[*flag_lines(flags)[:MOST_FLAGS], *notes[: len(notes) - len(self.warnings)], MORE],
             tones=TONES,
         )
 
@@ -175,6 +176,7 @@ def _change(middle: float, low: float, high: float) -> str:
     if np.isnan(middle):
         return NO_VALUE
     digits = 0 if abs(middle) >= 10 else 1
+    # An exact number has no interval; that of processes that differ too much is unknown.
     ends = "" if low == high else " [?]" if np.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
     return f"{middle:+.{digits}f} %{ends}"
 
@@ -258,8 +260,6 @@ def compare(
 
 
 class _Paired(NamedTuple):
-    """The results that `compare` judges."""
-
     rows: pd.DataFrame
     """Those of `cells_of_sides` in cells that both sides have; the column `cell` numbers these."""
     unit: str
@@ -305,7 +305,7 @@ def _in_order(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: float | None = None) -> Thresholds:
-    """on_cpu: whether each cell is; least, same: what the user asks for."""
+    """on_cpu: whether each cell is; least, same: what the user asks for. `same` is never below `different`."""
 
     def of_cells(asked: float | None, on_gpu: float, elsewhere: float) -> NDArray[np.float64]:
         return np.where(on_cpu, elsewhere, on_gpu) if asked is None else np.full(len(on_cpu), asked)
@@ -391,7 +391,7 @@ def _errors_beside(
 CAPPED: tuple[Kind, ...] = ("device_capped", "phase_capped")
 """Kinds of time that the GPU's power limit makes vary."""
 
-CLOCKS: dict[Kind, str] = {
+KIND_WORDS: dict[Kind, str] = {
     "device": "of device time",
     "device_capped": "of device time at the power limit",
     "ranks": "of device time of ranks",
@@ -415,7 +415,7 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
         ends = " to ".join(dict.fromkeys(map(percent, (of_kind["variation"].min(), of_kind["variation"].max()))))
         name = cast(Kind, kind)
         measured = bool((of_kind["variation"] != PRIORS[name].scale).any())
-        found.setdefault(measured, []).append(f"{ends} {CLOCKS[name]}")
+        found.setdefault(measured, []).append(f"{ends} {KIND_WORDS[name]}")
     words = []
     if True in found:
         words.append(f"Standard deviation between processes, from repeated combinations: {', '.join(found[True])}.")

@@ -17,13 +17,13 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 SIDES = ("baseline", "contrast")
 
-MOST_NAMED = 3
-
+MOST_NAMED = 3  # values that an error lists
 MOST = 300
 """Maximum number of cells of a side that are compared to find the nearest two."""
 
 UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
-"""Fields that are unknown for the user's own code. Pairing takes an unknown one to have its default."""
+"""Fields that are null where the user's own code decides them. Pairing takes null for the default, except of the
+vocabulary: no size is usual."""
 
 
 class Obstacle(NamedTuple):
@@ -60,7 +60,7 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     for value in values or ():
         if metric_of(value) in DERIVED:
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
-    if not values:  # one side may also hold steps of full sequences
+    if not values:  # TOKEN_TIME of one side is compared even if the other also has steps of full sequences, without it
         of_sides = [usual_values(rows) for _, rows in whole[[*NAMING, "side"]].groupby("side")]
         values = [TOKEN_TIME] if [TOKEN_TIME] in of_sides else usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in values], ignore_index=True)
@@ -77,7 +77,7 @@ FEWEST_WARMUP = 2
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
     """Return these keys, all keys that they determine, and the numbers of steps that have one value on each side: these
     change how exactly a median is known, and not the median."""
-    if "device_name" in names and cells["device"].nunique() > 1:
+    if "device_name" in names and cells["device"].nunique() > 1:  # a CPU against a GPU
         names = (*names, "device")
     for name in STEPS:
         if (
@@ -105,7 +105,8 @@ def check_one_result(cells: pd.DataFrame) -> None:
 
 
 def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> None:
-    """Raise ApartError if a configuration is on both sides, but never in the same environment, or if no cell is.
+    """Raise ApartError if a configuration is on both sides, but never in the same environment, or if the sides have no
+    cell in common; RequestError if they have no value in common.
 
     identity: the columns that must be equal within a pair; paired: the cells that both sides have.
     """
@@ -174,8 +175,8 @@ def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
 
 
 def _differ(cells: pd.DataFrame, name: str) -> bool:
-    readings = [set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1)]
-    return not readings[0] & readings[1]
+    one, other = (set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1))
+    return not one & other
 
 
 def differences(cells: pd.DataFrame, names: Iterable[str]) -> str:

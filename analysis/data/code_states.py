@@ -28,7 +28,6 @@ LEAST_DIGITS = 4
 
 
 def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the column `code`."""
     digests = frame["code_digest"]
     states = pd.Series(None, frame.index, dtype=object)
     own = digests.notna()
@@ -92,10 +91,8 @@ def _why_none(frame: pd.DataFrame, word: str) -> str:
     own = frame[frame["code"].notna()]
     if own.empty:
         return "no such result uses code of your own"
-    states = own.groupby("code_digest")["started_at"].max().sort_values(ascending=False)
-    known = ", ".join(
-        f"{str(digest)[:SHOWN_DIGITS]} ({when:%Y-%m-%d %H:%M} UTC)" for digest, when in states.head(5).items()
-    )
+    newest = own.groupby("code_digest")["started_at"].max().sort_values(ascending=False).head(5)
+    known = ", ".join(f"{str(digest)[:SHOWN_DIGITS]} ({when:%Y-%m-%d %H:%M} UTC)" for digest, when in newest.items())
     if word == PREVIOUS:
         return (
             f"there is only one state of your code among these results, {known}; edit the code, run the sweep again, "

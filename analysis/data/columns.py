@@ -32,6 +32,7 @@ _CONTENTS = (
     *("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact"),
     "question",
 )
+"""Columns that cells show, or the report; no table is arranged by them."""
 
 KEY_COLUMNS: tuple[str, ...] = (*(name for name in schema_of(Record).names if name not in _CONTENTS), "code")
 """Columns that can be rows, columns or conditions of a table; `with_code_states` adds `code`."""
@@ -100,7 +101,7 @@ def label(value: object) -> str:
 
 def labels(column: pd.Series) -> pd.Series:
     codes, values = pd.factorize(column, use_na_sentinel=False)
-    return pd.Series(np.array([*map(label, values), None], dtype=object)[codes], column.index, dtype=object)
+    return pd.Series(np.array([*map(label, values)], dtype=object)[codes], column.index, dtype=object)
 
 
 def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
@@ -195,7 +196,7 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
         "query_width": heads * width,
         "key_width": kv_heads * width,
         "norm_width": 2 * width * frame["qk_norm"].eq(True).to_numpy(dtype=np.float64),
-        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0),
+        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0),  # of a feed-forward layer; swiglu has three
         "experts": np.nan_to_num(experts, nan=1.0),
         "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
         "router": (~np.isnan(experts)).astype(np.float64),

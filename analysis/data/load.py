@@ -38,7 +38,7 @@ _DEFAULTS: dict[str, Any] = {
     for name in STORED_FIELDS
     if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
-"""The value of a field in rows stored before the field existed. Null is an unknown vocabulary."""
+"""The value of a field in rows stored before the field existed. A vocabulary that is null is unknown."""
 
 _SET_ASIDE = (
     "The next `lmsweep run` into this store sets the file aside and measures its trials again; you can also delete it."
@@ -189,23 +189,23 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
 
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
     context = numbers_of(frame["context_length"])
-    window = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)
+    window = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)  # its share
     causal = frame["causal"].to_numpy(dtype=np.float64)
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
     documents = _packed_alike(frame)
     packed = documents > 0
-    columns = (numbers_of(frame["context_length"])[packed], documents[packed])
 
-    def of_mask(context: float, document: float, is_causal: float, share: float) -> float:
+    def of_mask(length: float, document: float, is_causal: float, seen: float) -> float:
         return share_of_packed_scores(
             convention,
-            context_length=int(context),
+            context_length=int(length),
             document_length=int(document),
             causal=bool(is_causal),
-            window=round(share * context),
+            window=round(seen * length),  # positions again
         )
 
-    share[packed] = for_each_kind(of_mask, *columns, causal[packed], window[packed])
+    columns = (context, documents, causal, window)
+    share[packed] = for_each_kind(of_mask, *(column[packed] for column in columns))
     return share
 
 

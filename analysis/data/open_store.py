@@ -57,8 +57,8 @@ TIMEOUT_SECONDS = 60
 ANSWER_SECONDS = 600
 """Time limit for a file."""
 MOST_BYTES = 1 << 30
-"""The size of a file from which it is not read."""
-_AT_ONCE = 1 << 20
+"""The size of the largest file that is read."""
+_AT_ONCE = 1 << 20  # bytes
 
 
 def fetch_store(address: str) -> Path:
@@ -95,7 +95,7 @@ def _read(address: str) -> bytes:
                     raise OSError(f"it has more than {gib(MOST_BYTES)}; copy the folder and read the copy")
                 if time.monotonic() - began > ANSWER_SECONDS:
                     raise OSError(f"it is not whole after {ANSWER_SECONDS} s; copy the folder and read the copy")
-            if answer.length:
+            if answer.length:  # what is left of the length that was announced
                 raise OSError(f"it ends {answer.length} bytes too early")
     # HTTPException: the answer is not HTTP. ValueError: the address, or one that it redirects to, is no valid URL.
     except (OSError, http.client.HTTPException, ValueError) as error:

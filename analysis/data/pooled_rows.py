@@ -43,7 +43,7 @@ def newest_rows(
 def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows of each successful attempt, and of the newest failure of results without one.
 
-    Other programs only make a step on a CPU longer: one that they disturbed counts where none was undisturbed.
+    Other programs only make a step on a CPU longer: a disturbed process counts only if no other measured the value.
     within: further columns that distinguish results, besides RESULT.
     """
     disturbed = (frame["device"] == "cpu").to_numpy(bool, copy=True)
@@ -82,7 +82,7 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))  # by pooled row, the newest process last
     newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
     statistics = pool_statistics(statistics_of(rows), codes, int(codes.max(initial=-1)) + 1, *variation)
-    if len(codes) == len(set(codes)):  # one process each: only the interval is another
+    if len(codes) == len(set(codes)):  # one process each: pooling only widens its interval
         return rows.assign(low=statistics["low"][codes], high=statistics["high"][codes])
     begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))  # where a pooled row begins in `order`
     pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})

@@ -7,7 +7,7 @@ from lmsweep.analysis.data.code_states import rows_of_state
 from lmsweep.analysis.data.columns import check_key, is_null, label
 from lmsweep.trials.analytic.datasheets import boost_of, find_device
 from lmsweep.trials.analytic.flop_conventions import MEANING
-from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.analytic.prices import names_device
 from lmsweep.trials.results.flag_meanings import ABOVE_PEAK
 from lmsweep.trials.results.metrics import (
     DERIVED,
@@ -50,7 +50,7 @@ def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
     """The stored values that a word selects: the equal one, or all device names that contain it as whole words."""
     if word in labels:
         return [word]
-    named = [one for one in labels if Price(device=word, dollars=0).is_of(one, None)] if name == "device_name" else []
+    named = [one for one in labels if names_device(word, one)] if name == "device_name" else []
     if not named:
         raise RequestError(f"{option} {name}={word}: the store has no such result{choices(word, labels)}")
     return named
@@ -79,7 +79,7 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     """Return the values that tables show by default: the first of these sets that the frame has. (1) The time of a
     token that is no padding, if the batches of all timed steps differ; (2) `step.time`, unless only attention was
     timed; (3) the times of forward and backward; (4) the gradient errors of the workload `precision`; (5) a memory
-    peak; (6) the rates of the workload `ceiling`; (7) the first value by name."""
+    peak; (6) the rates of the workload `ceiling`; (7) the first value by name. `step.time` if all trials failed."""
     frame = frame[NAMING]
     known = values_in(frame)
     if _has_each_step(frame, TOKEN_TIME):  # their times are of different work
@@ -155,15 +155,16 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     phase, _, metric = value.rpartition(".")
     source = DERIVED.get(metric, metric)  # the stored metric that it is derived from
     holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
-    known = [value] if metric not in DERIVED and holding.any() else values_in(frame)
-    if known and value not in known:
+    known = [value] if metric not in DERIVED and holding.any() else values_in(frame)  # the full list takes time
+    all_failed = not known
+    if not all_failed and value not in known:
         raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
     wanted = holding
     if chosen is not frame:
         wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
     failed = (chosen["status"] != Status.OK).to_numpy(bool)
-    if failed.any():  # such a trial has one row, without phase and metric; if all failed, these are all rows
-        workloads = set(frame["workload"][holding if known else frame["metric"].isna()])
+    if failed.any():  # a failed trial has one row, without phase and metric; it belongs to each value of its workload
+        workloads = set(frame["workload"] if all_failed else frame["workload"][holding])
         wanted = wanted | (failed & (chosen["workload"].isin(workloads) & chosen["phase"].isna()).to_numpy(bool))
     cells = chosen[wanted]
     numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
@@ -210,15 +211,13 @@ def flag_tuples(flags: pd.Series) -> pd.Series:
     return pd.Series(found, flags.index, dtype=object)
 
 
-HIDDEN_PAIRS = "; pairs of positions outside a window or between documents count too"
-
-
 def how_counted(rows: pd.DataFrame) -> str:
     """Return the convention by which the FLOPs of rows of `lmsweep.analysis.load` are counted, as titles print it."""
     used = set(rows["flops_convention"])
     words = MEANING[used.pop()] if len(used) == 1 else None
     words = words or f"{MEANING['hardware']}; models of your own by the model convention"
-    return words + (HIDDEN_PAIRS if _may_hide_pairs(rows[rows["flops_convention"] == "model"]) else "")
+    hidden = "; pairs of positions outside a window or between documents count too"
+    return words + (hidden if _may_hide_pairs(rows[rows["flops_convention"] == "model"]) else "")
 
 
 def _may_hide_pairs(rows: pd.DataFrame) -> bool:

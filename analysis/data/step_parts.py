@@ -32,7 +32,7 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     mode. The column `mode` is null. A failed mode fills the parts that no other mode has measured.
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
-    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True).copy()  # joins columns of one type
+    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True).copy()  # joins columns: faster
     parts = [(part, rank, *source) for part, sources in _SOURCES.items() for rank, source in enumerate(sources)]
     rows = pd.DataFrame(parts, columns=["part", "rank", "mode", "source"], dtype=object).merge(timed, on="mode")
     rows = rows[rows["phase"].isna() | (rows["phase"] == rows["source"])]
@@ -42,6 +42,7 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the part `backward_optimizer`: in each step, the time of backward plus that of the optimizer."""
     ok = timed[(timed["mode"] == "train_step") & timed["samples"].notna()]
     backward, optimizer = (ok[ok["phase"] == phase].set_index(_ATTEMPT) for phase in ("backward", "optimizer"))
     backward = backward[backward.index.isin(optimizer.index)]

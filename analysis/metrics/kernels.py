@@ -27,6 +27,7 @@ _PADDING = re.compile(
     r"^void |\(anonymous namespace\)::|at::native::|<unnamed>::|\(int\)|\(.*\)$"
     r"|cutlass::Kernel\d?<|(?<=align\d)>|tilesize|_(?:warpgroupsize|knob_)\w*$"
 )
+"""Pieces of a name that say nothing about what the kernel computes."""
 _GENERIC = re.compile(r"(\w*(?:elementwise|reduce|multi_tensor_apply))_kernel<")
 _WORK = re.compile(
     r"\b(?!BinaryFunctor|[AB]?UnaryFunctor|gpu_kernel|func_wrapper)"
@@ -35,7 +36,7 @@ _WORK = re.compile(
 """The operation of a generic PyTorch kernel: the innermost of its template parameters names it."""
 
 MOST_LETTERS = 40
-_KEPT = (MOST_LETTERS - 3) // 2
+_KEPT = (MOST_LETTERS - len("...")) // 2
 """Letters kept at either end of a name that is too long."""
 
 

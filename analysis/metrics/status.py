@@ -14,7 +14,7 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import short_name
 
 MOST_PARTS = 8
-"""Parts into which a grid is cut whose table does not fit a screen."""
+"""Maximum number of parts into which a grid is cut whose table does not fit a screen."""
 
 MOST_ROWS = 24
 """Rows of a table that fits a screen beside its header and its notes."""
@@ -82,10 +82,10 @@ def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits)
     lists = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
     if len(lists) == len(lists[0]) == 1:
         return []  # it cannot be cut
-    while not fits(said(lists)) and max(map(len, lists)) > 1:  # the smallest cut grid, its parts in one
+    while not fits(said(lists)) and max(map(len, lists)) > 1:  # first the grid with the most parts becomes whole again
         most = max(lists, key=len)
         lists[lists.index(most)] = [measured_grid(results, pd.concat([one.rows for one in most]))]
-    for workload in results["workload"].value_counts(ascending=True).index:
+    for workload in results["workload"].value_counts(ascending=True).index:  # then all grids of a workload are one
         rows = results[results["workload"] == workload]
         if not fits(said(lists)) and len(rows) < len(results):
             place = [grid.workload for (grid,) in lists].index(workload)
@@ -101,15 +101,16 @@ def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: F
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
+    # The shortest axis along which parts fit a screen; if none is long enough, the longest.
     enough = [name for name, size in sizes.items() if len(table) <= size * MOST_ROWS]
     axis = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
     return grid.along(axis, MOST_PARTS)
 
 
 def _lines(grid: MeasuredGrid, store: str, where: dict[str, str]) -> str:
-    counts = grid.rows["status"].value_counts()
+    by_status = grid.rows["status"].value_counts()
     axes = ", ".join(f"{name} ({count})" for name, count in grid.axes.items())
-    met = ", ".join(f"{counts[status]} {status}" for status in Status if status in counts)
+    met = ", ".join(f"{by_status[status]} {status}" for status in Status if status in by_status)
     conditions = [word for name, text in (where | grid.where).items() for word in ("--where", f"{name}={text}")]
     command = shlex.join(["lmsweep", "table", store, *conditions])
     return f"{short_name(grid.workload)}{' over ' if axes else ''}{axes}: {met}\n  {command}"

@@ -38,7 +38,7 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
     ]
     found = pairs[[*table.rows, *table.cols]].assign(
         row=pairs["row"],
-        column=pairs["column"] + cells["column"].max() + 1,
+        column=pairs["column"] + cells["column"].max() + 1,  # after all columns of numbers
         value=[kind if value == "time" else f"{value}.{kind}" for value in pairs["value"]],
         flags=pd.Series(flags, dtype=object),
         status=str(Status.OK),

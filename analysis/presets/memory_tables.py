@@ -24,21 +24,21 @@ _PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "w
 _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 
 
-def _resident_alone(frame: pd.DataFrame) -> pd.DataFrame:
+def _without_resident_if_known(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows without the peaks of processes if each result has the peak of an allocator or of all tensors."""
     numbers = frame[frame["median"].notna()]
-    reported = numbers["measurement_id"][("step." + numbers["metric"]).isin(_WHOLES)]
-    is_whole = set(frame["measurement_id"][frame["metric"].notna()]) <= set(reported)
-    return frame[frame["metric"] != "peak_resident"] if is_whole else frame
+    with_whole = numbers["measurement_id"][("step." + numbers["metric"]).isin(_WHOLES)]
+    succeeded = frame["measurement_id"][frame["metric"].notna()]
+    return frame[frame["metric"] != "peak_resident"] if {*succeeded} <= {*with_whole} else frame
 
 
 peaks = Pivot(
     "memory",
     (*_WHOLES, "step.peak_resident"),
     "Peak memory of an iteration",
-    above=-inf,
+    above=-inf,  # any number is shown, 0 too; a value that is unknown everywhere is not
     cols=("mode",),
-    of=_resident_alone,
+    of=_without_resident_if_known,
 )
 _CATEGORIES = [f"peak.{part}" for part in _PARTS]
 parts = Pivot(
@@ -48,7 +48,6 @@ parts = Pivot(
 
 
 def allocations(results: Results) -> Listing:
-    """The largest allocations of each trial and the lines of code that made them."""
     return _largest(
         results.details("allocations", "memory"),
         _LARGEST,
@@ -64,7 +63,6 @@ def allocations(results: Results) -> Listing:
 
 
 def residuals(results: Results) -> Listing:
-    """Tensors of one transformer block that need the most memory until its backward."""
     found = results.details("residuals", "memory")
     found = found.assign(total=found["bytes"] * found["count"])
     whole = found.groupby(RESULT)["total"].transform("sum")
@@ -102,7 +100,7 @@ def parameters(results: Results) -> Listing:
     sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
     terms = size_terms(models)
     count = pd.Series(parameter_count(**terms)).astype("int64")
-    of_scores = 4 * terms["num_layers"] * terms["query_width"]
+    of_scores = 4 * terms["num_layers"] * terms["query_width"]  # of a context of one token
     per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
     lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
     lines = lines.assign(

@@ -9,7 +9,7 @@ import pandas as pd
 from lmsweep.trials.results.flag_meanings import CAVEATS
 
 ITERATIONS = 100
-"""How many iterations a time without a unit is read to cover."""
+"""How many iterations a time without a unit is read to cover: SOURCES.md has the reasons."""
 
 
 def published() -> pd.DataFrame:
@@ -35,7 +35,7 @@ def _published() -> pd.DataFrame:
         hardware=stored["device_name"].mask(stored["device_name"] == "not stated"),
         phase=printed[0].replace("", None),
         metric=printed[2],
-        value=values.where(~is_total, (values * ITERATIONS).round(6)),
+        value=values.where(~is_total, (values * ITERATIONS).round(6)),  # the digits that were printed
         unit=stored["unit"].mask(is_total),
         status=stored["status"].replace("error", "failed"),
         dtype=None,

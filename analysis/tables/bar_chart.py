@@ -3,10 +3,10 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.statistics.median_interval import Floats
 
 LONGEST_BAR = 28
 """Width of the longest bar, in characters."""
@@ -14,7 +14,6 @@ HALF_STRIP = 5
 """Width of half a strip, in characters."""
 LEAST_REACH = 0.2
 """Smallest difference that the half of a strip stands for, so that differences of a few per cent look small."""
-Numbers = NDArray[np.float64]
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -25,7 +24,7 @@ def bar_charts(table: Table) -> list[Listing]:
     for value, unit in table.units.items():
         lines = cells.loc[cells["value"] == value, [*keys, "median", "status"]]
         frame = lines.rename(columns={"median": value}).reset_index(drop=True)
-        longest = frame[value].abs().max()
+        longest = frame[value].abs().max() or 1.0  # numbers that are all 0 have no bars
         frame["bar"] = [_bar(0.0 if math.isnan(one) else abs(one) / longest) for one in frame[value]]
         title, conditions = f"{value}, bars from 0", table.conditions
         units = {value: unit} if unit else {}
@@ -38,7 +37,7 @@ def _bar(share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def strips(lows: Numbers, middles: Numbers, highs: Numbers) -> list[str]:
+def strips(lows: Floats, middles: Floats, highs: Floats) -> list[str]:
     """Return each interval as a strip of one scale, with 0 in its middle: `····│·─●─`. Empty where a number is NaN."""
     reach = max(float(np.nanmax(np.abs(middles), initial=0.0)), LEAST_REACH)
     found = []

@@ -13,7 +13,7 @@ from lmsweep.trials.results.roles import JOB
 from lmsweep.trials.spec.workloads import our_workloads
 
 LEAST_FILLED = 0.7
-"""Share of the combinations of a grid that must be measured."""
+"""Share of the combinations of a grid that must be measured: a sweep excludes some, and a run may not be complete."""
 
 MOST_KINDS = 1000
 """Results that differ in more ways than this are one grid: to compare all with all would take too long."""
@@ -64,7 +64,7 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd
     kept = [
         name for name in masks if not masks[name].all() and (len(values[name]) == 1 or "," not in "".join(values[name]))
     ]
-    for name in reversed(kept):  # a condition goes if the others select the same rows
+    for name in reversed(kept):  # a condition goes if the others select the same rows; the workload, the first, is last
         others = [masks[other] for other in kept if other != name]
         if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
             kept.remove(name)

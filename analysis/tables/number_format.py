@@ -9,10 +9,9 @@ from lmsweep.trials.results.metrics import Unit, printed_units
 EXPONENT_REACH = 1e4
 """An interval that reaches this many times the number away from it is printed with an exponent."""
 
-
 SMALLEST, LARGEST = 1e-21, 1e21
 """Numbers beyond these are printed with an exponent: no quantity that is measured reaches them."""
-MOST_DECIMALS = 25
+MOST_DECIMALS = 25  # more than four digits of SMALLEST need
 
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
@@ -20,7 +19,7 @@ def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     units = printed_units(stored_unit)
     known = [abs(value) for value in values if value and not math.isnan(value)]
     if not known:
-        return units[-1]
+        return units[-1]  # any unit says as much
     middle = median_low(known)
     return max((unit for unit in units if middle >= unit.size), key=lambda unit: unit.size, default=units[0])
 

@@ -199,17 +199,14 @@ def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | No
     """Return the rows and columns of a table of these cells: those given, and else a choice that shows every result."""
     size = "model" if cells["model"].notna().any() else "d_model"
     usual_rows, usual_cols = [size, "context_length"], ["precision", "compile"]
-    if _without_model(cells) or cells[size].isna().all():
+    known = workloads()
+    needs_no_model = all(name in known and known[name].needs == "nothing" for name in cells["workload"].unique())
+    if needs_no_model or cells[size].isna().all():  # then only what varies
         usual_rows, usual_cols = (
             [name for name in names if cells[name].nunique(dropna=False) > 1] for names in (usual_rows, usual_cols)
         )
     cols = [name for name in usual_cols if name not in (rows or ())] if cols is None else cols
     return rows or varying_keys(cells, [name for name in usual_rows if name not in cols], cols) or ["device_name"], cols
-
-
-def _without_model(cells: pd.DataFrame) -> bool:
-    known = workloads()
-    return all(name in known and known[name].needs == "nothing" for name in cells["workload"].unique())
 
 
 def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:

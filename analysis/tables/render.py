@@ -33,7 +33,6 @@ def render(table: Table | Listing, output_format: str) -> str:
 
 
 def page_css() -> str:
-    """Return the style that all pages share."""
     return (files(__package__) / "page.css").read_text("utf-8")
 
 

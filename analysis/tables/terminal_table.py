@@ -99,8 +99,8 @@ def _parts(cells: pd.DataFrame, words: tuple[str, ...], width: int) -> Iterator[
     if _least_width(cells, words, wraps=True) <= width:
         yield cells, shared
         return
-    first = cells.index.get_level_values(0)
-    if cells.index.nlevels > 1 and _least_width(cells.iloc[:, :0], words, wraps=True) > MOST_KEY_WIDTH * width:
+    first, keys_alone = cells.index.get_level_values(0), cells.iloc[:, :0]
+    if cells.index.nlevels > 1 and _least_width(keys_alone, words, wraps=True) > MOST_KEY_WIDTH * width:
         for value in first.unique():
             for part, own in _parts(cells[first == value].droplevel(0), words, width):
                 yield part, [*shared, f"{cells.index.names[0]} {value}", *own]

@@ -33,7 +33,6 @@ class Frontier:
 
     @property
     def words(self) -> str | None:
-        """Return what the largest size means for many batches that differ; None if all are alike."""
         return None if self.largest is None else lasting_words(self.dimension, self.largest, self.beyond)
 
 

@@ -20,7 +20,7 @@ CUDA_RESERVE = 767 * 2**20
 HOST_RESERVE = 1_000_000_000
 """Bytes of host memory that Python, PyTorch and the system take."""
 
-OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"
+OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"  # {0}, the estimate, is not said
 ASSUMED_CORES = 12
 """Cores for each GPU of a host that is not here: Google Cloud rents an A100 with 12 (a2-highgpu), others with more."""
 
@@ -57,7 +57,7 @@ def memory_limits(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
     for node in nodes:
         for kind, environment in node.environments.items():
             found.setdefault(kind, {})
-            if available := budget(TrialConfig(d_model=2, device=kind), environment):
+            if available := budget(TrialConfig(d_model=2, device=kind), environment):  # no budget depends on the model
                 found[kind][MemoryLimit(environment.device_name, available.bytes)] = None
     return {kind: list(limits) for kind, limits in found.items()}
 

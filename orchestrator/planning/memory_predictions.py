@@ -145,12 +145,16 @@ class Predictions:
     def _start(self, questions: Sequence[Question]) -> None:
         """Ask about the memory of `_asked` and, in the same process, about the operators of `_steps`."""
         self._names = [*self._asked, *(key + OPERATORS for key in self._steps)]
+        self._answers = self._ask(self._names, questions, most=SOME if self._limit else None)
+
+    def _ask(self, names: Sequence[str], questions: Sequence[Question], most: int | None = None) -> Answers:
+        """Return the answers to come; those that are new go into the cache under these names."""
 
         def keep(index: int, answer: Answer) -> None:
             if not questions[index].kept:
-                self._cache.keep(self._names[index], answer)
+                self._cache.keep(names[index], answer)
 
-        self._answers = Answers(questions, self._code, on_answer=keep, most=SOME if self._limit else None)
+        return Answers(questions, self._code, on_answer=keep, most=most)
 
     @property
     def asked(self) -> int:
@@ -226,15 +230,10 @@ class Predictions:
                 )
         self._known |= self._cache.read(set(questions)) if questions else {}
         if keys := [key for key in questions if key not in self._known]:
-
-            def keep(index: int, answer: Answer) -> None:
-                self._cache.keep(keys[index], answer)
-
-            answers = Answers([questions[key] for key in keys], self._code, on_answer=keep).wait()
+            answers = self._ask(keys, [questions[key] for key in keys]).wait()
             self._known |= zip(keys, answers, strict=True)
 
     def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
-        """Return why the trial does not fit there; None if it may."""
         available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
         if available is None or isinstance(prediction, Refusal):
             return None

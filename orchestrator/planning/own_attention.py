@@ -18,7 +18,7 @@ from lmsweep.trials.store.store import Store
 
 _COLUMNS = ("device_name", "code_digest", "phase", "samples", *STORED_FIELDS)
 KNOWN = "sdpa"
-"""The attention whose operators have the place of the user's in a step."""
+"""The attention whose operator, one in each layer, has the place of the user's in a step."""
 
 
 class OwnAttentions:

@@ -58,7 +58,6 @@ class PlannedTrial:
         return self.placement
 
     def failures(self, status: Status, error: str) -> list[Row]:
-        """Return a row of this status for each of its workloads."""
         attempt = Attempt.begin(self.trial)
         return [attempt.failure(name, status, error, self.environment) for name in self.trial.workloads]
 
@@ -183,6 +182,7 @@ class Question:
     @cached_property
     def obstacles(self) -> dict[str, str | None]:
         """Why the trial does not run, by environment."""
+        # A rule that holds in the only environment has been applied: `unsupported` comes first.
         config, workloads = self.trial.config, self.trial.workloads if len(self.environments) > 1 else ()
         excluded = {
             key: next(filter(None, (self.excluded(config, name, key) for name in workloads)), None)
@@ -194,13 +194,9 @@ class Question:
         """Return why a rule excludes the workload in an environment; None if it may run there."""
         there = self.environments[environment]
         datasheet = datasheet_of(there) if config.takes_gpus else None
-        device = capabilities_of(datasheet) if datasheet else None
-        missing = self.missing.get(environment)
-        if reason := why_not(config, workload):
-            return reason
-        if device or missing:
-            return why_not_on(config, workload, (device or UNKNOWN)._replace(missing=missing or frozenset()))
-        return None
+        device = capabilities_of(datasheet) if datasheet else UNKNOWN
+        device = device._replace(missing=self.missing.get(environment, frozenset()))
+        return why_not(config, workload) or why_not_on(config, workload, device)
 
     def planned(
         self, action: Action, reason: str | None, environment: str | None = None, placement: Placement | None = None
@@ -246,11 +242,12 @@ def stored(asked: Question) -> Decision | None:
     promise = Promise(by=frozenset(asked.environments))
     if set(found) != set(asked.trial.workloads):
         return Decision(tuple(found), promise=promise)
-    where = found[asked.trial.workloads[0]]
-    status = asked.done[where, asked.measurement(asked.trial.workloads[0])].status
+    there = found[asked.trial.workloads[0]]
+    status = asked.done[there, asked.measurement(asked.trial.workloads[0])].status
     outcome = "already measured" if status == Status.OK else status
-    reason = f"{outcome} on {asked.environments[where].device_name}"
-    planned = asked.planned("stored", asked.able.reason if isinstance(asked.able, Refusal) else reason, where)
+    reason = f"{outcome} on {asked.environments[there].device_name}"
+    # A row that says that no device is there gets the reason of today.
+    planned = asked.planned("stored", asked.able.reason if isinstance(asked.able, Refusal) else reason, there)
     return Decision(tuple(found), (planned,), promise)
 
 
@@ -302,8 +299,6 @@ def run(asked: Question) -> Decision | None:
     found = asked.planned("run", None, there, place(config, [node for node, _ in fits], asked.cluster))
     counts = {name: asked.processes(there, name) for name in workloads}
     promise = Promise(by=frozenset(key for _, key in fits))
-    if config.processes == 1:
-        return Decision(workloads, (found,), promise)
     planned = []
     for number in range(min(counts.values()) + 1, config.processes + 1):
         left = tuple(name for name in workloads if counts[name] < number)
@@ -353,7 +348,8 @@ class _Decisions:
         environments = self._with_code(plain, trial, trial.code) if trial.code else plain
         with_code = dict(zip(plain, environments, strict=True))  # identifiers of the same environment
         nodes = [] if isinstance(able, Refusal) else able
-        of_nodes = tuple(with_code[_id_of(node.environments[config.device_type], config)] for node in nodes)
+        there = (node.environments[config.device_type] for node in nodes)
+        of_nodes = tuple(with_code[environment_id(one, config.software)] for one in there)
         missing: dict[str, frozenset[str]] = {}
         if not config.software:  # else an environment of its own, with other releases
             for node, key in zip(nodes, of_nodes, strict=True):
@@ -384,7 +380,7 @@ class _Decisions:
             replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
             for one in environments.values()
         ]
-        return {_id_of(one, trial.config): one for one in with_code}
+        return {environment_id(one, trial.config.software): one for one in with_code}
 
     def _where(self, config: TrialConfig) -> tuple[list[Node] | Refusal, dict[str, Fingerprint]]:
         """Return the nodes that can hold a trial, or why none can, and its environments there by environment_id."""
@@ -395,13 +391,9 @@ class _Decisions:
                 there = [missing_environment(config, self._nodes)]
             else:
                 there = [node.environments[config.device_type] for node in able]
-            environments = {_id_of(one, config): expected_with(one, config.software) for one in there}
+            environments = {environment_id(one, config.software): expected_with(one, config.software) for one in there}
             self._places[key] = able, environments
         return self._places[key]
-
-
-def _id_of(environment: Fingerprint, config: TrialConfig) -> str:
-    return environment_id(environment, config.software)
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

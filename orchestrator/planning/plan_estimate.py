@@ -38,8 +38,6 @@ MODELLED_RANGE = Range(1 / 1.5, 1.5)
 
 
 class DeviceEstimate(NamedTuple):
-    """What the trials of one device will take."""
-
     name: str
     kind: str
     """cpu, cuda, ..."""
@@ -103,9 +101,11 @@ def estimate_plan(
     known = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
     compiling = _compiling_seconds(to_run, trials, nodes)
     start = START_SECONDS + compiling if to_run else 0.0
-    # A machine also costs money while it starts and compiles.
-    paid = {one.required_placement: hourly.get(_device(one), 0.0) for one in to_run}
-    dollars = start * sum(price * placement.slots for placement, price in paid.items())
+    # All devices that trials will take side by side also cost money while the run starts and compiles.
+    taken: dict[tuple[str, str | None], int] = defaultdict(int)
+    for one in to_run:
+        taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
+    dollars = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
     dollars += sum(hourly.get(_device(one), 0.0) * known[one.index] * one.trial.config.world_size for one in to_run)
     unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()
     none_known = bool(trials) and len(unknown) == len(trials)

@@ -1,5 +1,5 @@
-"""Orders the trials of a run: one of each kind first, to show mistakes early; then long ones before short ones. With a
-budget: short ones before long ones, and those of unknown time last."""
+"""Orders the trials of a run: one of each kind first, to show mistakes early; then long ones before short ones, so that
+none runs alone at the end. With a budget: short ones before long ones, and those of unknown time last."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -79,8 +79,6 @@ Estimated = StepEstimate | Refusal
 
 
 class StepEstimates:
-    """The steps of a plan's trials."""
-
     def __init__(
         self,
         predictions: Predictions | None,

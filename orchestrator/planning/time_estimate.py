@@ -81,7 +81,7 @@ def needs_operators(trial: Trial) -> bool:
 
 
 def once_seconds(config: TrialConfig, workload: Workload, rates: OperatorRates) -> float:
-    """Return the seconds of one iteration of a workload by the closed form, 0 if there is none, as of the user's own
+    """Return the seconds of one iteration of a workload by the closed form; 0 if there is none, as for the user's own
     model."""
     match workload.holds or workload.name:
         case "attention":
@@ -129,7 +129,7 @@ class Estimates:
         durations: Durations = ON_GPU,
     ) -> None:
         """step_of: the predicted seconds of a trial's step, None if its operators are not known. nodes: those whose
-        CPUs may run a trial."""
+        CPUs may run a trial. durations: what trials on GPUs take around their iterations."""
         self._step_of = step_of
         self._rates = DeviceRates(store, nodes)
         self._durations = durations
@@ -142,6 +142,8 @@ class Estimates:
             self._learn(store)
 
     def of(self, planned: PlannedTrial) -> Estimate:
+        """Return the sum over its workloads, each by the first that is known: its earlier time; the model (a predicted
+        step or a closed form), corrected by times of others on this device; the model and usual overheads."""
         config, environment = planned.trial.config, planned.environment
         rates = self._rates.known(environment.device_name, environment.device_memory)
         setup, iterating, base, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
@@ -152,7 +154,7 @@ class Estimates:
             measured = self._measured.get(key) if key else None
             speed = self._speeds.get((environment.device_name, name, config.compiles))
             if measured is not None:
-                is_new, step = False, None
+                is_new = False
                 setup += measured.overhead
                 iterating += measured.iterating
                 continue
@@ -183,7 +185,7 @@ class Estimates:
         return Estimate(
             seconds=seconds,
             iterating=min(base + iterating, seconds),
-            steps=iterating / step if step and seconds < config.timeout_seconds else None,
+            steps=iterating / step if step and is_new and seconds < config.timeout_seconds else None,
             setup=setup + base,
             reason=reason,
             is_new=is_new,

@@ -34,7 +34,6 @@ class PredictedStep:
 
     @property
     def sure(self) -> Sure:
-        """Return its seconds and their 95 % interval."""
         return self.spread.of(self.ranks or self.time)
 
 

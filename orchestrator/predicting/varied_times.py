@@ -54,7 +54,6 @@ class VariedTimes:
 
     @property
     def quantiles(self) -> tuple[float, float]:
-        """Return the median and the 99th percentile."""
         return float(np.median(self.times[:, 0])), float(np.quantile(self.times[:, 0], 0.99))
 
 
@@ -128,6 +127,7 @@ def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spre
     """
     # A linear fit: each step is a weighted sum of the known ones. (steps, known)
     shares = _features(shapes) @ np.linalg.pinv(_features(known))
+    # Estimate, low and high end, each with: factor of operators, end of what the host takes for them, part of planning.
     ends = (
         (spread.factor, None, 1.0),
         (spread.factor / spread.width, 0, PLANNING_HOSTS[0]),
@@ -141,4 +141,5 @@ def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spre
 
 
 def _features(shapes: Iterable[Shape]) -> Times:
+    # Tokens in ten thousands, pairs in hundred millions: a fit of few shapes needs columns of like size.
     return np.array([(1.0, rows * width / 1e4, rows * width * width / 1e8) for rows, width in shapes])

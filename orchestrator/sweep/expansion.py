@@ -43,7 +43,7 @@ def expand(blocks: list[Block]) -> Expansion:
     """A workload and the fields that it reads -> the configuration that measures them."""
     idle: list[KeyPath] = []
     for block in blocks:
-        grid = next((step for step in block.path if isinstance(step, int)), 0)
+        grid = next((step for step in block.path if isinstance(step, int)), 0)  # a trial by itself has no path
         everything_excluded = True
         matched = [False] * len(block.exclude)
         for arguments in counting(_combinations(block, matched), "read {} combinations"):

@@ -149,7 +149,7 @@ def _blocks(grid: GridFile, written: Any, path: KeyPath, document: Document) -> 
         return Block(path=place, line=line, workloads=grid.workloads, name=grid.name, values=values, **others)
 
     blocks = []
-    if grid.axes is not None or grid.zip is not None or not rows:
+    if grid.axes is not None or grid.zip is not None or not rows:  # else the grid is its include rows alone
         exclude = [spread(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
         columns = given(grid.zip, written.get("zip"))
         together = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]

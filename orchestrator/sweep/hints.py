@@ -24,7 +24,7 @@ _WHOLE_NUMBERS: dict[str, Callable[..., str]] = {
         f"a range is written {first}..{last} (each value twice the one before) or {first}..{last}+{step or 1}"
     ),
     r"(\d{1,3}(?:,\d{3})+)": lambda text: f"write {text.replace(',', '')}",
-    r"(\d+)\.\.": lambda first: f"a range has two ends, as in {first}..{8 * int(first)}",
+    r"(\d+)\.\.": lambda first: f"a range has two ends, as in {first}..{8 * int(first)}",  # doubled three times
     r"(\d+(?:\.\d+)?) ?([kKmM])i?[bB]?": _digits,
     r"(\d{1,4}) ?(?:\*\*|\^) ?(\d{1,2})": lambda base, power: f"write {int(base) ** int(power)}",
     r"(\d{1,9}) ?[*x×] ?(\d{1,9})": lambda one, other: f"write {int(one) * int(other)}",
@@ -32,9 +32,9 @@ _WHOLE_NUMBERS: dict[str, Callable[..., str]] = {
 """How people write whole numbers, and what to write instead, from the groups of the pattern."""
 
 
-def instead(value: object, kind: str, field: str) -> str:
+def instead(value: object, kind: str) -> str:
     """Return the end of a message: `; write 4, without quotes`. kind: what the field takes, int, float or bool."""
-    found = _instead_of_text(value.strip(), kind, field) if isinstance(value, str) else _instead_of(value, kind)
+    found = _instead_of_text(value.strip(), kind) if isinstance(value, str) else _instead_of(value, kind)
     return f"; {found}" if found else ""
 
 
@@ -50,7 +50,7 @@ def _instead_of(value: object, kind: str) -> str:
     return ""
 
 
-def _instead_of_text(text: str, kind: str, field: str) -> str:
+def _instead_of_text(text: str, kind: str) -> str:
     if kind == "bool":
         return f"write {_TRUTHS[text.lower()]}" if text.lower() in _TRUTHS else ""
     if number := number_in(text):
@@ -101,6 +101,6 @@ def instead_of_an_axis(value: object) -> str:
         return f"write {first}..{end - 1 - (end - 1 - first) % step}+{step}" if first < end and step else "write a list"
     if several := list_in(_CHOICE.sub(r"\1", text)):
         return f"write {several}"
-    if "range is written" in (range_ := _instead_of_text(text, "int", "")):
-        return range_
+    if "range is written" in (words := _instead_of_text(text, "int")):  # the other advice is about a single number
+        return words
     return "write a list in brackets, or move it to fixed"

@@ -52,7 +52,8 @@ def seconds_until(text: str, option: str, *, now: datetime) -> float:
     """Return the seconds from `now` until `17:30`, or `2026-11-22T17:30`, in local time. Raises RequestError."""
     is_time = re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text.strip()) is not None
     try:
-        end = datetime.fromisoformat(f"{now:%Y-%m-%d}T{text.strip():0>5}" if is_time else text.strip())
+        hour, _, rest = text.strip().partition(":")
+        end = datetime.fromisoformat(f"{now:%Y-%m-%d}T{hour:0>2}:{rest}" if is_time else text.strip())
     except ValueError:
         raise RequestError(f"{option} {text}: write a time, as in 17:30 or 2026-11-22T17:30") from None
     if is_time and end <= now:

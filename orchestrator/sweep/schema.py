@@ -96,7 +96,6 @@ def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> obje
 
 
 def _size(value: object, number: ValidatorFunctionWrapHandler) -> object:
-
     if not isinstance(value, str):
         return number(value)
     size = bytes_of(value)
@@ -115,7 +114,7 @@ def _word_or_number(name: str, value: object) -> str:
 def _lengths(value: object) -> str:
     if (type(value) is int and value > 0) or (isinstance(value, str) and value.isdecimal() and int(value)):
         return str(value)
-    read_lengths(str(value))
+    read_lengths(str(value))  # raises RequestError if it is none
     return str(value)
 
 
@@ -136,7 +135,7 @@ def _within_limits(name: str) -> AfterValidator:
     def check(value: Any) -> Any:
         if isinstance(value, int) and value >= 2**63:  # the store's columns are int64
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
-        width = 2 * max(1, value or 1) if name == "num_heads" else 2
+        width = 2 * max(1, value or 1) if name == "num_heads" else 2  # heads divide the width, into even parts
         whole = {DIVIDES[name]: max(1, value)} if name in DIVIDES else {}
         experts = value if name == "active_experts" else None
         TrialConfig(**{"d_model": width, "num_layers": 1, "num_experts": experts, **whole, name: value})
@@ -208,7 +207,7 @@ Axes = create_model("Axes", __base__=_Fields, **_axis_types)
 
 
 class GridFile(BaseModel):
-    """One grid as written in the file."""
+    """One grid as written in the file. A key that is left out is None, which its type does not let a file say."""
 
     model_config = _STRICT
     name: Annotated[str, AfterValidator(_one_line)] = None  # type: ignore[assignment]

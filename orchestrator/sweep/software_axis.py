@@ -133,7 +133,6 @@ def _of_file(name: str, folder: str) -> str:
     if len(content) > MOST_BYTES:
         raise RequestError(f"software: {path} is too large for a file of requirements")
     found: list[str] = []
-    place = str(path)
     try:
         for number, line in enumerate(text.splitlines(), start=1):
             place = f"{path}:{number}"

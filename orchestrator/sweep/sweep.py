@@ -72,7 +72,6 @@ class WrittenSweep:
 
     @property
     def count(self) -> int:
-        """The number of combinations, including the excluded ones."""
         return sum(block.count for block in self.blocks)
 
     @property

@@ -37,7 +37,6 @@ _KEYS = {
     **dict.fromkeys(("attention", "optimizer", "ddp", "step"), ("call", "args")),
 }
 
-
 TO_WRITE = "VALUE"
 """What `lmsweep init` and messages write for an argument whose value only the user knows."""
 
@@ -126,6 +125,7 @@ def _with_code(trial: Trial, code: Code) -> Trial:
 def _fields(field: str, text: str, *, name: str | None = None) -> dict[str, Any]:
     if field != "model":
         return {field: text}
+    # Dimensions are unknown until the model is made; d_model has to be a number, and 0 is none.
     return {"model": name or short_name(text), "model_code": text, **dict.fromkeys(PLAIN_DIMENSIONS), "d_model": 0}
 
 

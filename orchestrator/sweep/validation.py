@@ -102,7 +102,7 @@ def _field_of(key: object) -> str | None:
 
 
 def _of_unknown_key(path: KeyPath, value: object) -> str:
-    *above, key = path
+    *above, key = path  # of a field in a grid: grids, 0, axes, NAME
     if not above and (key in GridFile.model_fields or key in CONFIG_FIELDS or known_elsewhere(key, CONFIG_FIELDS)):
         return "belongs in a grid"
     if len(path) == 3 and path[0] == "grids" and (field := _field_of(key)):
@@ -161,4 +161,4 @@ def _message(error: Any, path: KeyPath) -> str:
     }[kind]
     if variable:
         return f"{shown(value)} is not {expected}; {variable}"
-    return f"{shown(value)} is not {expected}" + (instead(value, _NUMBERS[kind], name) if kind in _NUMBERS else "")
+    return f"{shown(value)} is not {expected}" + (instead(value, _NUMBERS[kind]) if kind in _NUMBERS else "")

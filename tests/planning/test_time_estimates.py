@@ -108,6 +108,16 @@ def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
         estimated(plan, tmp_path, ["H200=36", "NVIDIA H200=1"])
 
 
+def test_each_gpu_that_ranks_take_costs_money_from_the_start(tmp_path):
+    node = replace(NODE, gpus=2)
+    sweep = load_sweep("ddp", {"device": ["cuda"], "world_size": [2], "compile": ["none"]})
+    plan = make_plan(sweep, [node], Store(str(tmp_path)))
+    assert plan.to_run
+    found = estimate_plan(plan, Estimates(Store(str(tmp_path)), lambda _: 0.1), [node], parse_prices(["H200=36"]))
+    assert found.seconds is not None
+    assert found.dollars == pytest.approx(2 * found.seconds * 36 / 3600)
+
+
 def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
     changes = {"device_name": "NVIDIA H100 80GB HBM3", "device_memory": 85_000_000_000, "accelerator_type": "H100"}
     other = replace(H200, **changes)
@@ -146,6 +156,17 @@ def test_the_speed_of_a_device_without_a_datasheet_comes_from_its_results(tmp_pa
     by_model = {p.trial.config.model: Estimates(store).of(p) for p in plan.to_run if p.trial.config.precision == "bf16"}
     assert by_model["small"].reason is by_model["large"].reason is None
     assert 2 + 50 < by_model["small"].seconds < 150 < by_model["large"].seconds
+
+
+def test_the_predicted_step_counts_for_a_workload_beside_one_that_was_measured(tmp_path):
+    store = Store(str(tmp_path))
+    (planned, *_) = plan_of(GRID, tmp_path).to_run
+    attempt = Attempt.begin(replace(planned.trial, workloads=("timing",)))
+    took = [Measurement(phase="trial", metric="measured_time", unit="s", samples=(1.0,))]
+    store.append(attempt.rows("timing", took, H200))
+    trial = replace(planned.trial, workloads=("timing", "memory"))
+    slow, fast = (Estimates(store, lambda _, step=step: step).of(replace(planned, trial=trial)) for step in (2.0, 0.1))
+    assert slow.seconds > fast.seconds + 1
 
 
 def test_the_first_of_every_kind_comes_early_then_long_before_short_and_compiled_last(tmp_path):

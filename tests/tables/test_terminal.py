@@ -82,6 +82,12 @@ def test_csv_and_json_give_back_every_number_and_status_exactly_with_null_for_wh
     assert isinstance(listed["results"][0]["flags"], list)
 
 
+def test_numbers_that_are_all_zero_have_no_bars(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(0.0, 0.0)})
+    (chart,) = bar_charts(pivot(load(attempts.store), values=["step.time"]))
+    assert list(chart.frame["bar"]) == [""]
+
+
 def test_a_bar_is_as_long_as_its_number_and_a_failure_says_its_status(attempts: Attempts) -> None:
     for context, seconds in ((256, 0.010), (512, 0.020), (1024, 0.040)):
         attempts.ok(config(context_length=context), {"step.time": samples(seconds, seconds / 100)})

@@ -21,10 +21,13 @@ class Price:
     dollars: float
 
     def is_of(self, device_name: str, accelerator_type: str | None) -> bool:
-        """Return whether the price applies to this device. Only whole words match, of any case; RTX4090 is RTX 4090."""
-        name = re.sub(r"(?<=[A-Za-z])(?=\d)", " ?", re.escape(self.device))
-        pattern = re.compile(rf"(?<!\w){name}(?!\w)", re.IGNORECASE)
-        return any(pattern.search(name) for name in (device_name, accelerator_type) if name)
+        return any(names_device(self.device, name) for name in (device_name, accelerator_type) if name)
+
+
+def names_device(words: str, name: str) -> bool:
+    """Return whether a device's name has these words: whole ones, of any case; RTX4090 is RTX 4090."""
+    pattern = re.sub(r"(?<=[A-Za-z])(?=\d)", " ?", re.escape(words))
+    return re.search(rf"(?<!\w){pattern}(?!\w)", name, re.IGNORECASE) is not None
 
 
 def parse_prices(texts: Sequence[str]) -> list[Price]:
