@@ -94,7 +94,7 @@ def prepare(
     estimate, steps = estimate_planned(planned)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=until is not None)
     trials = dict(estimate.trials)
-    if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
+    if first := next((one for one in to_run if one.trial.config.compiles), None):
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
@@ -214,7 +214,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
                 after.callback(standby.close)
             if run.to_run:
                 stop_ray()
-    if run.gate.closed and not run.gate.is_cut:
+    if run.gate.closed and not run.gate.is_cut:  # Ctrl-C, after which what ran has ended
         raise KeyboardInterrupt
 
 
