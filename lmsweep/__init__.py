@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmsweep.trials import __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # __getattr__ finds them; those of features only there, as a feature may be absent
     from lmsweep import analysis, orchestrator, trials
     from lmsweep.analysis import Table, load, pivot, render
     from lmsweep.analysis.api import compare, table
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.doctor.machine_checks import machine_findings as machine_findings
     from lmsweep.orchestrator.features.explain.explanation import explain as explain
     from lmsweep.orchestrator.features.explain.explanation import explain_steps as explain_steps
-    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
+    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits
     from lmsweep.orchestrator.features.limits.ceiling import time_phases as time_phases
     from lmsweep.orchestrator.features.limits.cost import cost as cost
     from lmsweep.orchestrator.features.limits.presets import sizes_that_fit as sizes_that_fit

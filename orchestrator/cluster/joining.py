@@ -40,8 +40,9 @@ def connect(address: str) -> None:
                 raise ConnectionError("it asks for a token, and RAY_AUTH_MODE is disabled")
             if sends_token and not asks:
                 raise RequestError(
-                    f"the Ray cluster at {address} asks for no token: who reaches its ports runs code on its nodes. Start "
-                    "Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled here"
+                    f"the Ray cluster at {address} asks for no token: who reaches its ports runs code on its nodes. "
+                    "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled "
+                    "here"
                 )
         start_ray(address, cpus=0, gpus=0)
     except RequestError:

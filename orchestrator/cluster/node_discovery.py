@@ -141,10 +141,8 @@ def software() -> dict[str, str]:
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """Return what differs: `torch 2.12.0 instead of 2.13.0`, `different code in trials/timing/clock.py`.
-
-    A library that one side lacks is no difference: a head without a GPU has no triton.
-    """
+    """Return what differs: `torch 2.12.0 instead of 2.13.0`, `different code in trials/timing/clock.py`. A library that
+    one side lacks is no difference: a head without a GPU has no triton."""
     libraries = [name for name in here if name in there and not name.endswith(".py")]
     words = [f"{name} {there[name]} instead of {here[name]}" for name in libraries if here[name] != there[name]]
     files = sorted(name for name in {*here, *there} if name.endswith(".py") and here.get(name) != there.get(name))

@@ -214,7 +214,7 @@ def kill_stopped() -> None:
 
 
 MOST_ENDED = 50
-"""Trials that Tune may keep after they have ended; it wants some to have run."""
+"""Trials that Tune keeps after they have ended, of at least twice as many: it wants some to have run."""
 
 
 def with_free_actor(controller: "TuneController", waiting: "list[TuneTrial]") -> "list[TuneTrial]":

@@ -101,7 +101,6 @@ class Gate:
                 self.keep_out(planned)
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Handle Ctrl-C."""
         if self.closed:
             raise KeyboardInterrupt
         self.closed = True

@@ -66,7 +66,6 @@ def _is_run(arguments: list[str]) -> bool:
 
 
 def warning_about(runs: list[int]) -> str:
-    """Return the warning about other runs with these process ids."""
     who = ", ".join(map(str, runs))
     what = f"another lmsweep run (process {who}) is" if len(runs) == 1 else f"other lmsweep runs (processes {who}) are"
     return (

@@ -11,7 +11,7 @@ from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.feature import Tracker
-from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
+from lmsweep.orchestrator.interrupt import LastResort, grace_period, handled, postpone_termination
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
@@ -203,7 +203,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
         if run.gate.is_cut:
             return
         if store.is_local:  # else rows may take minutes to arrive
-            end_soon()
+            LastResort.end_soon()
         if liveness.failure:
             raise liveness.failure from None
         raise

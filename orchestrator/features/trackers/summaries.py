@@ -65,7 +65,7 @@ def _summary(rows: pd.DataFrame, name: str) -> Summary:
     metrics: dict[str, float] = {}
     for value, numbers in zip(measured["phase"] + "." + measured["metric"], measured[_NUMBERS].to_numpy(), strict=True):
         metrics |= {
-            f"{value}{end}": float(one) for end, one in zip(("", LOW, HIGH), numbers, strict=True) if one == one
+            f"{value}{end}": float(one) for end, one in zip(("", LOW, HIGH), numbers, strict=True) if not np.isnan(one)
         }
     return Summary(
         name=name,
