@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmsweep.trials import __version__
 
-if TYPE_CHECKING:  # __getattr__ finds them; those of features only there, as a feature may be absent
+if TYPE_CHECKING:
     from lmsweep import analysis, orchestrator, trials
     from lmsweep.analysis import Table, load, pivot, render
     from lmsweep.analysis.api import compare, table
@@ -59,7 +59,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a package or a function when it is first used: pandas takes longer than `--help`."""
+    """Import a package or a function, those of features too, when first used: pandas takes longer than `--help`."""
     if name in ("analysis", "orchestrator", "trials"):
         return import_module(f"lmsweep.{name}")
     if name in __all__:

@@ -56,8 +56,8 @@ def handle_termination() -> None:
             handle(number, _end)
 
 
-def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> Any:
-    """Handle a signal, and note when the main thread has heard it. Return the handler before."""
+def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> None:
+    """Handle a signal, and note when the main thread has heard it."""
 
     def hear(number: int, frame: FrameType | None) -> None:
         LastResort.heard_at = time.monotonic()
@@ -65,12 +65,14 @@ def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> A
         handler(number, frame)
 
     hear.informs_last_resort = True  # type: ignore[attr-defined]
-    return signal.signal(number, hear)
+    signal.signal(number, hear)
 
 
 @contextmanager
 def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    before = {number: handle(number, handler) for number in numbers}
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in before:
+        handle(number, handler)
     try:
         yield
     finally:

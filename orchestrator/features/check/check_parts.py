@@ -48,7 +48,7 @@ def check_attention(question: Question) -> Iterator[Finding]:
         if measured.missing:
             yield Finding(what="gradient", found=f"{measured.missing}; forward alone is measured", kind="cannot")
             continue
-        limit = (
+        why_wrong = (
             f" of the {measured.of} against attention in float64, but rounding to float32 explains at most "
             f"{measured.tolerance:.1e}; {wants}"
             if measured.disagrees
@@ -56,7 +56,7 @@ def check_attention(question: Question) -> Iterator[Finding]:
         )
         yield Finding(
             what=f"relative error of {measured.of}",
-            found=f"{'error ' if limit else ''}{measured.error:.1e}{limit}",
+            found=f"{'error ' if why_wrong else ''}{measured.error:.1e}{why_wrong}",
             kind="wrong" if measured.disagrees else "fine",
         )
 
@@ -138,7 +138,7 @@ def check_loss(question: Question) -> Iterator[Finding]:
     targets = torch.randint(vocabulary, shape)
     chosen = loss_for(question.config)
     if chosen.takes_hidden:
-        width = 16  # of the model's last layer: any will do
+        width = 16  # of the model's last layer: any number works
         hidden, weight = torch.randn(*shape, width, requires_grad=True), torch.randn(vocabulary, width)
         loss = chosen.function(hidden, weight, targets)
     else:

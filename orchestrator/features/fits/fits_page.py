@@ -178,7 +178,7 @@ def _headline(method: str, lines: Sequence[Fit], trainer: str | None) -> str:
     if not fitting:
         refused = [one for one in lines if one.fits is False]
         unknown = ", ".join(_named(one) for one in lines if one.fits is None)
-        held = f"By {method}, no GPU asked about holds it; nearest is {_named(refused[0])}."
+        held = f"By {method}, no GPU asked about holds it; nearest is {_named(refused[0])}."  # they are sorted by rank
         return f"{held} Not predicted, with a reason below: {unknown}." if unknown else held
     timed = {one: rate for one in fitting if (rate := one.rate(trainer))}
     spent = {one: dollars for one in fitting if (dollars := one.spent())}

@@ -207,7 +207,7 @@ def outcome(rows: list[Record]) -> str:
         reason = error_line(failures[0].error or "")
         return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
     times = {row.phase: _median(row.samples) for row in rows if row.metric == "time" and row.samples}
-    if "step" in times and rows[0].workload != "attention":  # attention alone is told by forward and backward
+    if "step" in times and rows[0].workload != "attention":  # attention alone: forward and backward
         words = f"{format_seconds(times['step'])} per step"
     else:
         each = (f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items() if phase != "step")
