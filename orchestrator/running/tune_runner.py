@@ -122,8 +122,8 @@ class PlanSearcher(NotPickled, Searcher):
         return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
 
     def _choose_in_order(self) -> int | None:
-        """Return the first trial that may begin, of the placement with the fewest running trials per slot, so that no
-        kind of node stays idle; on one machine with a budget, where placements take turns, the shortest of these."""
+        """Return the first trial that may begin. The placement with the fewest running trials per slot comes first: no
+        kind of node stays idle. On one machine with a budget, placements take turns: the shortest trial comes first."""
         busy = Counter(self._running.values())
         placements = sorted((one for one in self._left if self._left[one]), key=lambda one: busy[one] / one.slots)
         firsts = [self._trials[self._left[placement][0]] for placement in placements]
