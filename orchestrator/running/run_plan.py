@@ -98,7 +98,7 @@ def prepare(
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
-    expected = None if estimate.without or until is not None else estimate.between
+    expected = None if estimate.without or until is not None else estimate.between  # if all run, in a known time
     names = descriptions(plan.trials)
     progress = RunProgress(to_run, eta, names=names, phases=phases, is_search=is_search, began=began, expected=expected)
 
