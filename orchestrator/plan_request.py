@@ -137,7 +137,7 @@ OPTIONS: dict[str, str] = {
     for name, hint in HINTS.items()
     if isinstance(getattr(hint, "__metadata__", [None])[0], OptionInfo)
 }
-"""Field -> its option, which typer holds as the default of what annotates it; in the order of the fields."""
+"""Field -> the name of its option, which typer keeps as `default` of an Option; in the order of the fields."""
 
 
 def resume_command(
