@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.features.doctor.machine_checks import machine_findings as machine_findings
     from lmsweep.orchestrator.features.explain.explanation import explain as explain
     from lmsweep.orchestrator.features.explain.explanation import explain_steps as explain_steps
-    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
+    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits
     from lmsweep.orchestrator.features.limits.ceiling import time_phases as time_phases
     from lmsweep.orchestrator.features.limits.cost import cost as cost
     from lmsweep.orchestrator.features.limits.presets import sizes_that_fit as sizes_that_fit
@@ -59,7 +59,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a package or a function when it is first used: pandas takes longer than `--help`."""
+    """Import a package or a function, those of features too, when first used: pandas takes longer than `--help`."""
     if name in ("analysis", "orchestrator", "trials"):
         return import_module(f"lmsweep.{name}")
     if name in __all__:

@@ -90,15 +90,15 @@ def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path
 def make_planned(
     what: What, where: Where, how: How, *, will_run: bool = False, prices: Sequence[Price] = ()
 ) -> Planned:
-    """Decide about every trial. will_run: the plan will be run. Raises RequestError if any part of it is wrong; for a
-    price of no device before memory is predicted."""
+    """Decide about every trial. will_run: the plan will be run. prices: only checked, before memory is predicted for
+    minutes. Raises RequestError if any of it is wrong."""
     sweep, nodes = find_sweep(what, where, will_run=will_run)
     if prices:
         nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run)
         there = [(one.device_name, one.accelerator_type) for node in nodes for one in node.environments.values()]
-        if where.device and bytes_of(meant := counted(where.device)[1]) is None:
+        if where.device and bytes_of(meant := counted(where.device)[1]) is None:  # a name, no size such as 24GB
             there.append((devices_meant(meant)[0].name, None))
-        hourly_dollars(prices, there)
+        hourly_dollars(prices, there)  # raises for a price of no device
     return plan_sweep(sweep, where, how, nodes=nodes, will_run=will_run)
 
 
@@ -129,7 +129,7 @@ def _able_nodes(written: WrittenSweep, what: What, where: Where, *, will_run: bo
     say(f"{written.source}: {count}", error=True)
     nodes = find_nodes(where.address, where.cluster_file, waits=will_run)
     devices = dict.fromkeys(device.removesuffix(":*") for block in written.blocks for device in block.devices)
-    able = [able_nodes(TrialConfig(d_model=2, device=one), nodes) for one in devices]
+    able = [able_nodes(TrialConfig(device=one), nodes) for one in devices]
     reasons = [one.reason for one in able if isinstance(one, Refusal)]
     if where.device is None and len(reasons) == len(able):
         at = f" --address {shlex.quote(where.address)}" if where.address else ""
@@ -178,7 +178,7 @@ def plan_sweep(
             make_software(plan)
         if will_run:
             set_aside_damage(store)
-        on_error.pop_all()
+        on_error.pop_all()  # the run closes `standby`
     return Planned(
         sweep=sweep, plan=plan, store=store, nodes=nodes, network=layout.network if layout else None,
         predictions=predictions, budget=budget, ends_at=ends_at, standby=standby,
@@ -186,7 +186,7 @@ def plan_sweep(
 
 
 def _layout(where: Where, sweep: Sweep) -> Layout | None:
-    """Return the nodes that a plan for GPUs elsewhere assumes. Raises RequestError if they cannot be."""
+    """Return the nodes that a plan for GPUs elsewhere assumes; None if it is for what is here. Raises RequestError."""
     if where.device is None:
         if where.nodes or where.network:
             raise RequestError("--nodes and --network describe GPUs that are not here; give --for, such as 64xH100")

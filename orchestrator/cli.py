@@ -57,7 +57,7 @@ def main() -> None:
             raise RequestError("the current folder has been deleted; change to one that exists") from None
         if sys.flags.optimize > 1:
             raise RequestError("Python leaves out docstrings, which Ray and --help read; unset PYTHONOPTIMIZE")
-        if not os.environ.get("HOME") or not os.environ.get("USER", os.environ.get("LOGNAME")):
+        if not os.environ.get("HOME") or not os.environ.get("USER", os.environ.get("LOGNAME")):  # as in a container
             from lmsweep.trials.machine.scratch import ensure_user
 
             ensure_user()
@@ -90,7 +90,7 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as end:
         if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
             raise
-        if is_terminated():  # typer treats it as Ctrl-C
+        if is_terminated():  # typer has made it the exit code of Ctrl-C, as of every KeyboardInterrupt
             try:
                 say(f"lmsweep: {cause()}", error=True)
             except BrokenPipeError:  # nobody reads it, as after `2>&1 | head`; Python's last flush would fail, too

@@ -24,7 +24,7 @@ ENTRY_POINTS = "lmsweep.features"
 
 
 Tracker = AbstractContextManager[Callable[[str, Sequence["Record"]], None]]
-"""What it gives is called for each trial of a run as it ends: with its name in the run, and its records."""
+"""Its context gives a function that is called for each trial as it ends: with its name in the run, and its records."""
 
 
 @dataclass(frozen=True, kw_only=True)

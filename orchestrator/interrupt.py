@@ -36,9 +36,6 @@ POSTPONE_SECONDS = 1.0
 END_SECONDS = 10.0
 """How long a signal waits for the main thread, and an interrupted run for Ray and the store."""
 
-Handler = Callable[[int, FrameType | None], object] | int | None
-"""What handles a signal, as `signal.signal` takes and returns it."""
-
 _ended_by: signal.Signals | None = None
 """The first termination signal that this process received."""
 
@@ -59,8 +56,8 @@ def handle_termination() -> None:
             handle(number, _end)
 
 
-def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> Handler:
-    """Handle a signal, and note when the main thread has heard it. Return the handler before."""
+def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> None:
+    """Handle a signal, and note when the main thread has heard it."""
 
     def hear(number: int, frame: FrameType | None) -> None:
         LastResort.heard_at = time.monotonic()
@@ -68,13 +65,14 @@ def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> H
         handler(number, frame)
 
     hear.informs_last_resort = True  # type: ignore[attr-defined]
-    return signal.signal(number, hear)
+    signal.signal(number, hear)
 
 
 @contextmanager
 def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Inside, handle these signals."""
-    before = {number: handle(number, handler) for number in numbers}
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in before:
+        handle(number, handler)
     try:
         yield
     finally:
@@ -124,7 +122,7 @@ class LastResort:
         while True:
             numbers: set[int] = set()
             with suppress(TimeoutError):
-                numbers = set(ears.recv(64))
+                numbers = set(ears.recv(64))  # a byte is the number of a signal; `end_soon` sends 0
             # A signal stays pending if the thread that the kernel has chosen for it hangs.
             numbers |= signal.sigpending() - {number for _, number in unheard}
             unheard += [(time.monotonic(), number) for number in numbers]
@@ -142,9 +140,6 @@ class LastResort:
         what = cls._reason or f"{cause}; what it waited for did not answer within {END_SECONDS:g} s"
         os.write(2, f"\nlmsweep: {what}{cls.words and f'; {cls.words}'}\n".encode(errors="replace"))
         os._exit(1 if cls._reason else 128 + number)
-
-
-end_soon = LastResort.end_soon
 
 
 def _is_ours(number: int) -> bool:
@@ -168,13 +163,13 @@ def is_terminated() -> bool:
 def postpone_termination() -> Iterator[None]:
     """Inside, postpone termination signals until leaving.
 
-    Processes started inside ignore them: a scheduler signals every process of a job, but this one ends the others.
+    Processes started inside inherit the block: a scheduler signals each process of a job, but this one ends the others.
     """
     noted: list[int] = []
 
     def postpone(number: int, frame: FrameType | None) -> None:
         noted.append(number)
-        end_soon()
+        LastResort.end_soon()
 
     before: dict[int, Any] = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
 

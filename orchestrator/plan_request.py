@@ -137,7 +137,7 @@ OPTIONS: dict[str, str] = {
     for name, hint in HINTS.items()
     if isinstance(getattr(hint, "__metadata__", [None])[0], OptionInfo)
 }
-"""Field -> its option, in the order of the fields."""
+"""Field -> the name of its option, which typer keeps as `default` of an Option; in the order of the fields."""
 
 
 def resume_command(
@@ -190,8 +190,8 @@ def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., N
         @wraps(verb)
         def call(**given: Any) -> None:
             given |= {name: not given[name] for name in turned_off}
-            options = {name: given.pop(name) for name in given.keys() - own.keys()}
-            whole = PlanArguments(**({"sweep": ""} | options))
+            fields_given = {name: given.pop(name) for name in given.keys() - own.keys()}
+            whole = PlanArguments(**({"sweep": ""} | fields_given))  # a verb such as doctor takes no sweep
             verb(**{name: whole.part(kind) for name, kind in parts.items()}, **given)
 
         vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in options])

@@ -51,7 +51,7 @@ class Output(io.TextIOWrapper):
     def write(self, text: str) -> int:
         with self._reported():
             written = super().write(text)
-        if self._reason and text:
+        if self._reason and text:  # an earlier write has failed; what follows goes to /dev/null
             raise OutputError(self._reason)
         return written
 
@@ -87,7 +87,7 @@ def folded(text: str, width: int) -> str:
         else:
             command = _COMMAND.search(line)
             words = line[: command.start()] if command else line
-            words = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", words)
+            words = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", words)  # `5 %` stays together
             wrapped = wrap(words, width, break_long_words=False, break_on_hyphens=False)
             lines += [one.replace("\N{NO-BREAK SPACE}", " ") for one in wrapped]
             lines += [f"  {command[0]}"] if command else []
@@ -118,7 +118,8 @@ class ProgressLine:
         self._until = time.monotonic() + self.every
         self._is_shown = True
         if self._is_live:
-            typer.echo(f"\r\x1b[K{harmless(words())[: terminal_size(sys.stderr).columns - 1]}", nl=False, err=True)
+            width = terminal_size(sys.stderr).columns - 1  # a full line would continue on the next one
+            typer.echo(f"\r\x1b[K{harmless(words())[:width]}", nl=False, err=True)
         else:
             say(words(), error=True)
 
@@ -183,7 +184,7 @@ def somebody_is_there() -> bool:
     try:
         tty.setcbreak(terminal)
         sys.stdout.flush()
-        os.write(sys.stdout.fileno(), b"\x1b[6n")
+        os.write(sys.stdout.fileno(), b"\x1b[6n")  # where is the cursor? ESC [ 12 ; 1 R
         while not answer.endswith(b"R") and select.select([terminal], [], [], max(0.0, until - time.monotonic()))[0]:
             answer += os.read(terminal, 1)
     except OSError:  # the terminal has gone
@@ -203,7 +204,7 @@ def terminal_size(stream: TextIO | None = None) -> os.terminal_size:
     columns, lines = (
         int(text) if text.isdigit() and int(text) else size for text, size in zip(given, asked, strict=True)
     )
-    return os.terminal_size((columns or 80, lines or 24))
+    return os.terminal_size((columns or 80, lines or 24))  # some terminals report 0
 
 
 def show(text: "Text", *, pages: bool = True) -> None:
@@ -219,7 +220,7 @@ def show(text: "Text", *, pages: bool = True) -> None:
         return
     with console.capture() as captured:
         console.print(text, end="", soft_wrap=True)
-    settings = {"LESS": "FRX", "LV": "-c"} | os.environ
+    settings = {"LESS": "FRX", "LV": "-c"} | os.environ  # as git's: with colours, and not cleared at the end
     subprocess.run(program, input=captured.get(), text=True, encoding="utf-8", env=settings, check=False)
 
 
@@ -228,7 +229,7 @@ def show_groups(groups: Mapping[str, Mapping[str, str]]) -> None:
     from rich.text import Text
 
     width = terminal_size().columns if on_terminal() else sys.maxsize
-    left = max(len(name) for names in groups.values() for name in names) + 4
+    left = max(len(name) for names in groups.values() for name in names) + 4  # two spaces before a name, two after
     lines = []
     for heading, names in groups.items():
         lines += ["", heading]
@@ -269,7 +270,7 @@ def continuing(what: str) -> Iterator[None]:
     except (OutputError, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever is in a row
-        words = " ".join(str(error).split())[:200]
+        words = " ".join(str(error).split())[:200]  # two lines or so
         if not isinstance(error, RequestError):
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
@@ -283,7 +284,7 @@ def time_left(seconds: float) -> str:
 
 
 MOST_HOURS = 100_000
-"""Hours from which a number of seconds is no time that anything took, and is printed as it is."""
+"""From so many hours on, a number of seconds is no time that anything took, and is printed as seconds."""
 
 
 def format_seconds(seconds: float) -> str:

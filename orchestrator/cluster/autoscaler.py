@@ -49,7 +49,7 @@ def await_promised(count: Callable[[], int], *, waits: bool) -> None:
     promised = 1 + sum(kind.least for kind in node_types())
     if promised == 1:
         return
-    until = path.stat().st_mtime + JOIN_SECONDS
+    until = path.stat().st_mtime + JOIN_SECONDS  # the file is as old as `ray up`
     said = None
     while (there := count()) < promised:
         words = f"{there} of the {promised} nodes of the cluster file are there"
@@ -144,13 +144,17 @@ def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
     if met.accelerator_type not in node.names:
         return False
     size = re.search(r"-(\d+)G$", node.accelerator_type or "")  # Ray's name where one product has two sizes: A100-80G
+    # CUDA reports a few percent less than the name says; the other size is half of it or twice.
     return size is None or met.device_memory is None or abs(met.device_memory / 2**30 / int(size[1]) - 1) < 0.1
 
 
 def _met(store: Store) -> list[Fingerprint]:
+    """Return the environments of results in the store, each once, the last one measured first."""
     names = [f.name for f in fields(Fingerprint)]
-    newest = {row["environment_id"]: row for row in store.rows(["environment_id", *names], status=["ok"])}
-    return [Fingerprint(**{name: row[name] for name in names}) for row in reversed(newest.values())]
+    rows = store.rows(["environment_id", "started_at", *names], status=["ok"])
+    newest = {row["environment_id"]: row for row in rows}  # the last row is the newest
+    newest_first = sorted(newest.values(), key=lambda row: row["started_at"], reverse=True)
+    return [Fingerprint(**{name: row[name] for name in names}) for row in newest_first]
 
 
 def _unseen(some: Fingerprint, name: str, cores: int, accelerator: str | None) -> Fingerprint:

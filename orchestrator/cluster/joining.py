@@ -32,16 +32,18 @@ def connect(address: str) -> None:
     import ray
 
     try:
-        host_and_port = _host_and_port(address)
-        plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None  # TLS asks for a certificate
-        is_open = os.environ.get("RAY_AUTH_MODE") == "disabled"
-        if plain and wants_token(*plain, patience=PORT_PATIENCE) == is_open:
-            if is_open:
+        host, port = _host_and_port(address)
+        sends_token = os.environ.get("RAY_AUTH_MODE") != "disabled"
+        if os.environ.get("RAY_USE_TLS", "0") == "0":  # TLS asks for a certificate in place of a token
+            asks = wants_token(host, port, patience=PORT_PATIENCE)
+            if asks and not sends_token:
                 raise ConnectionError("it asks for a token, and RAY_AUTH_MODE is disabled")
-            raise RequestError(
-                f"the Ray cluster at {address} asks for no token: who reaches its ports runs code on its nodes. "
-                "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled here"
-            )
+            if sends_token and not asks:
+                raise RequestError(
+                    f"the Ray cluster at {address} asks for no token: who reaches its ports runs code on its nodes. "
+                    "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled "
+                    "here"
+                )
         start_ray(address, cpus=0, gpus=0)
     except RequestError:
         raise
@@ -64,7 +66,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_METHOD) -> bool:
-    """Return whether a Ray head, or what else of Ray has this method, refuses a call of it without a token.
+    """Return whether a Ray head, or another server of Ray that has this method, refuses a call of it without a token.
 
     Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC.
     """

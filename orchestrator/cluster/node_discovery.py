@@ -122,7 +122,7 @@ def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) ->
 
 
 def software() -> dict[str, str]:
-    """Return the versions of Python and the installed libraries, and a hash of each file of this project by path.
+    """Return the versions of Python and the installed libraries, and a hash of each Python file of PACKAGES by path.
 
     Suffixes of builds are left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build.
     """
@@ -141,7 +141,8 @@ def software() -> dict[str, str]:
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """Return what differs: `torch 2.12.0 instead of 2.13.0`, `different code in trials/timing/clock.py`."""
+    """Return what differs: `torch 2.12.0 instead of 2.13.0`, `different code in trials/timing/clock.py`. A library that
+    one side lacks is no difference: a head without a GPU has no triton."""
     libraries = [name for name in here if name in there and not name.endswith(".py")]
     words = [f"{name} {there[name]} instead of {here[name]}" for name in libraries if here[name] != there[name]]
     files = sorted(name for name in {*here, *there} if name.endswith(".py") and here.get(name) != there.get(name))

@@ -50,7 +50,7 @@ class Node:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names by which a trial may ask for its GPUs, the most specific last."""
+        """Names of its GPUs by which a trial may ask for them, the most specific last."""
         return (*self.also_called, *([self.accelerator_type] if self.accelerator_type else []))
 
     @property
@@ -122,7 +122,7 @@ def environment_here() -> dict[str, str]:
 
 def _node_from_json(text: str) -> Node:
     """Return the node that ``python -m lmsweep.trials.bench.fingerprint`` described."""
-    found = json.loads(text.strip().splitlines()[-1])
+    found = json.loads(text.strip().splitlines()[-1])  # libraries may print lines before it
     environments = {device: Fingerprint(**content) for device, content in found["devices"].items()}
     on_gpu = next((environments[device] for device in GPU_DEVICES if device in environments), None)
     return Node(

@@ -109,8 +109,6 @@ def _count(nodes: Sequence[Node]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveNode:
-    """A node of the cluster that is alive."""
-
     node_id: str
     """Ray's identifier."""
     address: str
@@ -164,7 +162,7 @@ def can_hold(asked: Placement, alive: Sequence[LiveNode]) -> bool:
 
 
 class LiveNodes:
-    """The live nodes of the cluster, looked up at most every LIVE_SECONDS."""
+    """The live nodes of the cluster as of the last `look`, which asks for them at most every LIVE_SECONDS."""
 
     def __init__(self, on_death: Callable[[LiveNode], None]) -> None:
         """on_death: receives each node that has died since it was seen alive."""
@@ -180,13 +178,12 @@ class LiveNodes:
         self._alive, drained = all_nodes()
         self._can_hold.clear()
         self._looked = time.monotonic()
-        left = {node.node_id for node in self._alive} | drained
+        expected = {node.node_id for node in self._alive} | drained
         for node in before:
-            if node.node_id not in left:
+            if node.node_id not in expected:
                 self._on_death(node)
 
     def can_hold(self, placement: Placement) -> bool:
-        self.look()
         if placement not in self._can_hold:
             self._can_hold[placement] = can_hold(placement, self._alive)
         return self._can_hold[placement]

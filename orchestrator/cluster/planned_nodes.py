@@ -46,15 +46,15 @@ def layout_of(count: int, device: Device | None, *, nodes: str | None, network: 
         )
     if count % number:
         raise RequestError(f"--nodes {number} does not divide the {count} GPUs of --for")
-    if number == 1:
-        if network is not None:
-            raise RequestError(f"--network {network} has no effect on one node; --nodes gives their number")
-        return Layout(nodes=1, gpus=count, network=None)
-    return Layout(nodes=number, gpus=count // number, network=_network(network, device, gpus=count // number))
+    if number == 1 and network is not None:
+        raise RequestError(f"--network {network} has no effect on one node; --nodes gives their number")
+    gpus = count // number
+    return Layout(nodes=number, gpus=gpus, network=_network(network, device, gpus=gpus) if number > 1 else None)
 
 
 def spread(trials: Sequence[Trial], layout: Layout) -> tuple[Trial, ...]:
-    """Return the trials for any GPU, with ranks on all nodes. Raises RequestError if no mesh divides them."""
+    """Return the trials for any kind of GPU; on several nodes, those of ranks have one on each GPU. Raises RequestError
+    if tp times shards of no trial divides these ranks."""
     anywhere = (replace(one, config=replace(one.config, device=one.config.device_type)) for one in trials)
     trials, ranks = tuple(dict.fromkeys(anywhere)), layout.nodes * layout.gpus
     if layout.nodes == 1:

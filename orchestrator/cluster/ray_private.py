@@ -52,7 +52,7 @@ def job_config() -> "JobConfig":
     """Return the configuration of a job whose workers do not have the current folder first on their search path."""
     from ray.job_config import JobConfig
 
-    _private(JobConfig, "_runtime_env_has_working_dir")
+    _private(JobConfig, "_runtime_env_has_working_dir")  # raises if Ray has renamed it
 
     class WithoutCurrentFolder(JobConfig):
         def _runtime_env_has_working_dir(self) -> bool:
@@ -156,7 +156,7 @@ def kill_at_shutdown() -> None:
     """Make `ray.shutdown` kill the processes that `ray.init` has started: they ignore the SIGTERM that it sends."""
     node = _node()
     started = _private(node, "all_processes")
-    _private(node, "kill_all_processes")
+    _private(node, "kill_all_processes")  # raises if Ray has renamed it
 
     def kill_all(**_: Any) -> None:
         processes = [info.process for infos in started.values() for info in infos]
@@ -214,7 +214,7 @@ def kill_stopped() -> None:
 
 
 MOST_ENDED = 50
-"""Trials that Tune may keep after they have ended; it wants some to have run."""
+"""Trials that Tune keeps after they have ended, of at least twice as many: it wants some to have run."""
 
 
 def with_free_actor(controller: "TuneController", waiting: "list[TuneTrial]") -> "list[TuneTrial]":

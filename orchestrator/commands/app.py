@@ -51,7 +51,7 @@ class Verb(TyperCommand):
         super().__init__(name, **settings)  # type: ignore[arg-type]  # as typer gives them
         for one in self.params:
             if one.param_type_name == "argument":
-                vars(one)["display_type_rich"] = lambda ctx: ""
+                vars(one)["display_type_rich"] = lambda ctx: ""  # help would name the Python type of its value
             elif one.metavar is None and not getattr(one, "is_flag", False):
                 one.metavar = max(one.opts, key=len).lstrip("-").upper()
 

@@ -54,7 +54,7 @@ def run_now(what: What, where: Where, how: How, began: float) -> "Run":
         try:
             if ends_at is not None:
                 left = ends_at + LATE_PLAN_SECONDS - time.monotonic()
-                signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3))  # 0 would set no timer
+                signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3))  # raises Terminated; 0 would set no timer
             ready = make_ready(what, where, how, began=began, phases=phases)
         except Terminated:
             if ends_at is None or time.monotonic() < ends_at + LATE_PLAN_SECONDS:

@@ -121,6 +121,7 @@ def compare(
     show_parts([found.listing() if verbose or format != "text" else found.brief()], format)
     if fatal:  # a combination that fails on one side is a regression, too
         counts = Counter(found.frame["verdict"])
+        # All cells with a result, and at least one, compare a measurement with itself.
         if found.cells["itself"].sum() == len(found.frame) - counts["no result"] > 0:
             raise RequestError("--fail-on: both sides are the same measurements; `lmsweep run --fresh` measures again")
         counts["no result"] += found.unpaired[0]  # what only the first side has was not measured again

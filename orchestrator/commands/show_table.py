@@ -28,7 +28,7 @@ def fits_screen(parts: Sequence[str | Table | Listing]) -> bool:
     if sum(map(len, (part for part in parts if not isinstance(part, str)))) > SCREEN:
         return False
     text, width = _fitted(parts).plain if on_terminal() else _as_it_is(parts, "text"), terminal_size().columns
-    # A command stays whole, and a terminal continues it on the next line.
+    # Text is folded to the width, except for a command: a terminal continues it on the next line.
     return sum(-(-len(line) // width) if "  lmsweep" in line else 1 for line in text.split("\n")) <= SCREEN
 
 

@@ -1,4 +1,4 @@
-"""Which trial of a run comes next, if not the plan says it, and which may still begin, given its time and Ctrl-C."""
+"""Which trial of a run comes next where a search chooses, and which may still begin before its time ends or Ctrl-C."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -63,6 +63,7 @@ class Gate:
             return False
         with self._lock:
             if self.until is not None:
+                # Those that have begun and take the same slots end first, side by side.
                 before = [one for one in self._begun.values() if self._eta.alone or one.placement == planned.placement]
                 until_free = sum(self._eta.still_expected(one) / one.slots for one in before)
                 if time.monotonic() + until_free + self._eta.expected(planned) > self.until:
@@ -100,7 +101,6 @@ class Gate:
                 self.keep_out(planned)
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Handle Ctrl-C."""
         if self.closed:
             raise KeyboardInterrupt
         self.closed = True

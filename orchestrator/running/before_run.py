@@ -32,7 +32,8 @@ def make_software(plan: Plan) -> None:
 
 
 def set_aside_damage(store: Store) -> None:
-    """Move files of the store that cannot be read into its folder `damaged`, and print which and what is newer."""
+    """Move files of the store that cannot be read into its folder `damaged`, and print which. Those of a newer lmsweep
+    stay, and so do those that may be intact or have foreign names; they are printed, too."""
     for damage in store.set_aside_damage():
         at = store.location
         if damage.is_newer:
@@ -65,7 +66,6 @@ def _is_run(arguments: list[str]) -> bool:
 
 
 def warning_about(runs: list[int]) -> str:
-    """Return the warning about other runs with these process ids."""
     who = ", ".join(map(str, runs))
     what = f"another lmsweep run (process {who}) is" if len(runs) == 1 else f"other lmsweep runs (processes {who}) are"
     return (

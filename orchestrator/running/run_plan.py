@@ -11,7 +11,7 @@ from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.feature import Tracker
-from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
+from lmsweep.orchestrator.interrupt import LastResort, grace_period, handled, postpone_termination
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
@@ -94,11 +94,11 @@ def prepare(
     estimate, steps = estimate_planned(planned)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=until is not None)
     trials = dict(estimate.trials)
-    if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
+    if first := next((one for one in to_run if one.trial.config.compiles), None):
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
-    expected = None if estimate.without or until is not None else estimate.between
+    expected = None if estimate.without or until is not None else estimate.between  # if all run, in a known time
     names = descriptions(plan.trials)
     progress = RunProgress(to_run, eta, names=names, phases=phases, is_search=is_search, began=began, expected=expected)
 
@@ -203,7 +203,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
         if run.gate.is_cut:
             return
         if store.is_local:  # else rows may take minutes to arrive
-            end_soon()
+            LastResort.end_soon()
         if liveness.failure:
             raise liveness.failure from None
         raise
@@ -214,7 +214,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
                 after.callback(standby.close)
             if run.to_run:
                 stop_ray()
-    if run.gate.closed and not run.gate.is_cut:
+    if run.gate.closed and not run.gate.is_cut:  # Ctrl-C, after which what ran has ended
         raise KeyboardInterrupt
 
 

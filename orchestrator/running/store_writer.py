@@ -24,7 +24,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 PATIENCE = 300.0
 """Seconds for which a finished run keeps trying to reach the store."""
 
-SHIPPED = Path(__file__).parents[2] / "analysis/reference"
+SHIPPED = Path(__file__).parents[2] / "analysis/reference"  # sets of results that are read by their names
 SLOW_SECONDS = 30.0
 """How long the rows of one trial may take before a message reports it."""
 
@@ -82,7 +82,7 @@ class StoreWriter:
     def _work(self) -> None:
         while item := self._waiting.get():
             if self._error:
-                continue
+                continue  # but take the rest: no `put` may wait for a full queue
             planned, rows = item
             self._busy_since = time.monotonic()
             try:

@@ -34,7 +34,9 @@ TRIALS_PER_SLOT = 2
 MAX_FAILURES = 2
 """How often a trial whose worker or node died runs again."""
 MOST_LIKELY = 64
-"""Trials of a search whose graphs may be compiled ahead of their choice; trials that are asked about at a time."""
+"""Trials of a search whose graphs may be compiled ahead of their choice."""
+MOST_TRIED = 64
+"""Trials of a placement that are tried at each choice: to try 10 000 would delay it."""
 
 
 def launch(
@@ -90,10 +92,7 @@ class NotPickled:
 
 
 class PlanSearcher(NotPickled, Searcher):
-    """Hands out the positions of trials: in their order, or as a search chooses them until the best is known.
-
-    It takes the next from the placement with the fewest running trials per slot, so no kind of node stays idle.
-    """
+    """Hands out the positions of trials: in their order, or as a search chooses them until the best is known."""
 
     def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate, search: Chooser | None = None) -> None:
         super().__init__(metric="position", mode="max")  # Tune requires both; a search learns from the rows
@@ -104,7 +103,7 @@ class PlanSearcher(NotPickled, Searcher):
         for position, planned in enumerate(trials):
             self._left.setdefault(planned.required_placement, []).append(position)
         if not (search or gate.until is not None):
-            self._start_last_trial_early()
+            self._let_last_trial_wait()
         self._running: dict[str, Placement] = {}
         """Tune's trial_id -> the placement of a trial that has been handed out."""
 
@@ -116,20 +115,21 @@ class PlanSearcher(NotPickled, Searcher):
             return self._configuration(chosen, self._running[trial_id])
         if self._running and not self._gate.closed and (self._search or any(self._left.values())):
             return None  # what runs may change what is worth running, or end sooner than expected
-        if not (self._search or self._gate.closed):
+        if not (self._search or self._gate.closed):  # nothing runs, and what is left does not fit into the time
             for left in self._left.values():
                 while left:
                     self._gate.keep_out(self._trials[left.pop(0)])
         return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
 
     def _choose_in_order(self) -> int | None:
-        """Return the first trial that may begin, of the placement with the fewest running trials per slot."""
+        """Return the first trial that may begin. The placement with the fewest running trials per slot comes first: no
+        kind of node stays idle. On one machine with a budget, placements take turns: the shortest trial comes first."""
         busy = Counter(self._running.values())
         placements = sorted((one for one in self._left if self._left[one]), key=lambda one: busy[one] / one.slots)
         firsts = [self._trials[self._left[placement][0]] for placement in placements]
         for first in self._gate.shortest_first(firsts):
             left = self._left[first.required_placement]
-            for position in left[:MOST_LIKELY]:
+            for position in left[:MOST_TRIED]:
                 if self._gate.admits(self._trials[position]):
                     left.remove(position)
                     return position
@@ -162,12 +162,12 @@ class PlanSearcher(NotPickled, Searcher):
     def restore(self, checkpoint_path: str) -> None:
         """A run resumes from the store."""
 
-    def _start_last_trial_early(self) -> None:
-        """Move the last trial of each placement to just after those that fill the slots.
+    def _let_last_trial_wait(self) -> None:
+        """Put the last trial of each placement where Tune lets it wait: just after those that fill the slots.
 
-        While all slots are taken, Tune requests one more actor for the next trial, which then waits until all others
-        have ended. With a time budget the order stays: the long last trial would be admitted before the run has
-        measured its own speed.
+        While all slots are taken, Tune requests one actor more, for the next trial. The others take actors that become
+        free; this one gets its own when those have ended, so it runs last. With a time budget the order stays, from
+        short to long: the last trial, the longest, would be admitted before the run has measured its own speed.
         """
         for placement, left in self._left.items():
             left.insert(placement.slots, left.pop())

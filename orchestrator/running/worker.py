@@ -128,11 +128,8 @@ class Worker:
         this = self._trials[position].trial.config
         coming = range(position, len(self._trials)) if likely is None else (position, *likely)
         configs = (self._trials[i].trial.config for i in coming)
-        alike = (
-            one
-            for one in configs
-            if one.compiles and (one.device_type, one.software) == (this.device_type, this.software)
-        )
+        kind = this.device_type, this.software
+        alike = (one for one in configs if one.compiles and (one.device_type, one.software) == kind)
         cores = len(self._cores)
         # A search may not run many of these, so it compiles no more than there are cores.
         most = max(LEAST_AHEAD, cores) * self._workers_on_node if likely is None else cores

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
+from lmsweep.orchestrator.cluster.autoscaler import recall, startable_nodes
 from lmsweep.orchestrator.cluster.node_discovery import differences
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, Placement, can_hold
@@ -140,6 +140,17 @@ def test_results_of_a_node_that_is_gone_count_while_software_and_memory_are_the_
     Attempts(tmp_path / "store").ok(config, {"step.time": (1.0,)}, fingerprint=A100S[1].environments["cuda"])
     actions = {device: plan_of(sizes, device).trials[0].action for device in ("cuda:A100-40G", "cuda:A100-80G")}
     assert actions == {"cuda:A100-40G": "run", "cuda:A100-80G": "stored"}
+
+
+def test_a_node_that_is_gone_has_the_environment_that_was_measured_last_there(plan_of, tmp_path):
+    (gone,) = unseen([STARTABLE])
+    config = plan_of([gone], "cuda:B200").trials[0].trial.config
+    old, new = (replace(STARTABLE.environments["cuda"], driver_version=version) for version in ("570.1", "580.2"))
+    attempts = Attempts(tmp_path / "store")
+    for met in (old, new, old):  # the driver was set back
+        attempts.ok(config, {"step.time": (1.0,)}, fingerprint=met)
+    (again,) = recall([gone], Store(str(tmp_path / "store")))
+    assert again.environments["cuda"].driver_version == "570.1"
 
 
 def unseen(nodes: list[Node]) -> list[Node]:

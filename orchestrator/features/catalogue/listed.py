@@ -59,7 +59,7 @@ class ListedSweep:
         gpus = f"{self.fewest_gpus} GPU{'s' * (self.fewest_gpus > 1)}" if self.fewest_gpus else "more cores"
         able = "all" if self.run_here == self.trials else "none" if self.run_here is None else self.run_here
         here = f"needs {gpus}" if self.run_here == 0 else f"{able} run here"
-        return f"{self.trials:>3} trials, {here:<13}  {self.description}"
+        return f"{self.trials:>3} trials, {here:<{len('none run here')}}  {self.description}"
 
 
 @dataclass(frozen=True, kw_only=True)

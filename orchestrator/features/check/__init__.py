@@ -40,15 +40,15 @@ def check(
     if not asked:
         say(f"{what.sweep} refers to no code of your own; its trials: lmsweep plan {what.sweep}")
         return
-    found_in = next(trial.code for trial in trials if trial.code)
+    code = next(trial.code for trial in trials if trial.code)
     wrong = 0
-    for answer in answers(asked, found_in, seconds):
-        say(f"{as_text(answer, found_in, terminal_size().columns if on_terminal() else None)}\n")
+    for answer in answers(asked, code, seconds):
+        say(f"{as_text(answer, code, terminal_size().columns if on_terminal() else None)}\n")
         wrong += answer.is_wrong
     count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
     say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
     if wrong:
-        if absent := missing_from(asked, found_in):
+        if absent := missing_from(asked, code):
             say(absent)
         raise typer.Exit(2)
 

@@ -68,13 +68,15 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
         if child.exitcode != 0:
             took = time.monotonic() - began
             ended = _unfinished(stack.read(), child.exitcode, code, seconds if took >= seconds else None)
-            if findings and question.field == "step" and took >= seconds:  # it has been imported, and is what it is
+            # A step that was imported may only be long, which fails no trial.
+            if findings and question.field == "step" and took >= seconds:
                 ended = replace(ended, found=f"{ended.found} on this CPU", kind="cannot")
             findings.append(ended)
     return findings
 
 
 def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | None) -> Finding:
+    """Return where and how a process ended that did not finish. limit: the seconds that it had, if it used them up."""
     frames = re.findall(r'File "(.+)", line (\d+) in (.+)', stack)
     place = next(
         (f"{os.path.relpath(file, code.folder)}:{line}: " for file, line, _ in frames if is_users_file(file, code)), ""

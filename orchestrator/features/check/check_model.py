@@ -34,6 +34,9 @@ SMALL_PARAMETERS = 50_000_000
 SMALL_WORK = 10**10
 """Most parameters times tokens of what is computed as a whole: a second or two."""
 
+MOST_NAMED = 3
+"""Weights without a gradient that a finding names."""
+
 
 class _TooLargeError(Exception):
     """A model has more than SMALL_PARAMETERS parameters."""
@@ -60,6 +63,7 @@ def check_model(question: Question) -> Iterator[Finding]:
 
 
 def _is_about_values(error: Exception) -> bool:
+    """Return whether an error may come from tensors having no values, which those of a trial have."""
     if isinstance(error, RequestError | UnsupportedError | CodeError):
         return False
     return type(error).__module__.startswith("torch.") or any(word in str(error).lower() for word in ("meta", "fake"))
@@ -82,7 +86,7 @@ def _flops(config: TrialConfig) -> Finding:
 
 
 def _iterations_here(question: Question) -> Iterator[Finding]:
-    """Yield the findings about iterations on this CPU: the trial's own if they are small, else forward alone."""
+    """Yield the findings about iterations on this CPU: the trial's own if they are small, else of one sequence."""
     config, what = question.config, "forward on this CPU"
     try:
         with _at_most(SMALL_PARAMETERS):
@@ -108,8 +112,8 @@ def _iterations_here(question: Question) -> Iterator[Finding]:
     yield Finding(what=what, found=f"finite logits {tuple(logits.shape)}")
     if idle:
         trained = sum(one.requires_grad for one in step.model.parameters())
-        more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
-        words = f"none for {len(idle)} of {trained} trained weights: {', '.join(idle[:3])}{more}"
+        more = f" and {len(idle) - MOST_NAMED} more" if len(idle) > MOST_NAMED else ""
+        words = f"none for {len(idle)} of {trained} trained weights: {', '.join(idle[:MOST_NAMED])}{more}"
         yield Finding(what="gradients", found=f"{words} (lmsweep doctor no_gradient)", kind="cannot")
 
 
@@ -158,6 +162,7 @@ def _one_sequence(step: TrainingStep, weights: int) -> tuple[Tensor, list[str]]:
 
 @contextmanager
 def _at_most(parameters: int) -> Iterator[None]:
+    """Inside, building a model with more parameters raises _TooLargeError before it has allocated all of them."""
     count = 0
 
     def counted(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:

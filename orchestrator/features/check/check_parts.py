@@ -24,7 +24,9 @@ from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 MOST_LOGITS = 10**7
-"""Maximum number of logits of a loss that is tried on all tokens; with more, it is tried on few tokens."""
+"""Maximum number of logits of a loss that is tried on all tokens; with more, it is tried on FEW_TOKENS."""
+FEW_TOKENS = 2, 8
+"""Sequences, and tokens of each."""
 
 
 def check_attention(question: Question) -> Iterator[Finding]:
@@ -46,7 +48,7 @@ def check_attention(question: Question) -> Iterator[Finding]:
         if measured.missing:
             yield Finding(what="gradient", found=f"{measured.missing}; forward alone is measured", kind="cannot")
             continue
-        limit = (
+        why_wrong = (
             f" of the {measured.of} against attention in float64, but rounding to float32 explains at most "
             f"{measured.tolerance:.1e}; {wants}"
             if measured.disagrees
@@ -54,12 +56,17 @@ def check_attention(question: Question) -> Iterator[Finding]:
         )
         yield Finding(
             what=f"relative error of {measured.of}",
-            found=f"{'error ' if limit else ''}{measured.error:.1e}{limit}",
+            found=f"{'error ' if why_wrong else ''}{measured.error:.1e}{why_wrong}",
             kind="wrong" if measured.disagrees else "fine",
         )
 
 
 def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
+    """Return in which other use an attention that disagrees with float64 does agree, and what to write for it.
+
+    Tried in this order: with its heads last; if the trial has no causal mask, with one that it applies by itself, to
+    heads last or as they are; if the trial has one, without.
+    """
     name, attend, takes_mask = config.attention.rpartition(":")[2], load(config.attention), _takes_mask(config)
     mask = ", is_causal" if takes_mask else ""
     for causal in dict.fromkeys((config.causal, True)):
@@ -93,7 +100,8 @@ def _with_heads_last(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _agrees(attend: Callable[..., Tensor], config: TrialConfig, causal: bool) -> bool:
     """Return whether the output is that of attention in float64, with a causal mask or without."""
-    inputs = random_inputs((1, 2, config.context_length, config.head_width), config, torch.float32, count=3)
+    shape = (1, 2, config.context_length, config.head_width)  # two heads, so that tokens and heads can be mixed up
+    inputs = random_inputs(shape, config, torch.float32, count=3)
     exact = naive(*(one.double() for one in inputs), causal=causal)
     usual = error_of(sdpa(*inputs, causal=causal), exact)
     try:
@@ -126,11 +134,12 @@ def check_loss(question: Question) -> Iterator[Finding]:
     vocabulary = question.config.vocab_size
     shape = question.config.micro_batch_size, question.config.context_length
     if shape[0] * shape[1] * vocabulary > MOST_LOGITS:
-        shape = 2, 8
+        shape = FEW_TOKENS
     targets = torch.randint(vocabulary, shape)
     chosen = loss_for(question.config)
     if chosen.takes_hidden:
-        hidden, weight = torch.randn(*shape, 16, requires_grad=True), torch.randn(vocabulary, 16)
+        width = 16  # of the model's last layer: any number works
+        hidden, weight = torch.randn(*shape, width, requires_grad=True), torch.randn(vocabulary, width)
         loss = chosen.function(hidden, weight, targets)
     else:
         loss = chosen.function(torch.randn(*shape, vocabulary, requires_grad=True), targets)

@@ -26,6 +26,7 @@ from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.workloads import workloads
 
 MOST_RANKS = 2
+"""Ranks that are tried at most: two show whether ranks work together."""
 
 _OF_RANKS = (
     *(name for name in PARTITION if name not in ("reshard", "shards")),  # they may need more ranks than MOST_RANKS
@@ -89,6 +90,7 @@ def _run_rank(
 
 
 def _tiny(config: TrialConfig) -> TrialConfig:
+    """Return the configuration of a step that takes an instant, and whose ranks work together as the trial's do."""
     given: dict[str, Any] = {name: getattr(config, name) for name in _OF_RANKS}
     if not is_reference(config.optimizer):
         given["optimizer"] = CONFIG_FIELDS["optimizer"].default  # another need not run on a CPU
@@ -100,7 +102,7 @@ def _tiny(config: TrialConfig) -> TrialConfig:
         num_heads=2,
         vocab_size=50,
         context_length=8,
-        batch_size=2 * config.accumulate,
+        batch_size=2 * config.accumulate,  # two sequences in each of the backward passes that a step accumulates
         precision="bf16" if config.gather == "bf16" else "fp32",
         world_size=min(config.world_size, MOST_RANKS),
         warmup_steps=0,
@@ -109,15 +111,14 @@ def _tiny(config: TrialConfig) -> TrialConfig:
 
 
 def _failure(row: Record, question: Question) -> Finding:
-    error = row.error or ""
-    fails_anywhere = question.config.device_type == "cpu" or row.status == Status.UNSUPPORTED
-    misused = any(word in error for word in _MISUSED)
-    if (
-        question.config.model_code and not misused and row.status != Status.UNSUPPORTED
-    ):  # the wrapper may know that model only
-        words = f"{error_line(error)}, with lmsweep's tiny model in place of yours"
-        return Finding(what="ranks", found=words, kind="cannot")
-    return Finding(what="ranks", found=error_line(error), kind="wrong" if fails_anywhere or misused else "cannot")
+    """Return the finding about ranks that failed: wrong if those of the trial must fail, too."""
+    words = error_line(row.error or "")
+    if row.status == Status.UNSUPPORTED or any(misuse in (row.error or "") for misuse in _MISUSED):
+        return Finding(what="ranks", found=words, kind="wrong")
+    if question.config.model_code:  # the wrapper may know that model only
+        return Finding(what="ranks", found=f"{words}, with lmsweep's tiny model in place of yours", kind="cannot")
+    on_cpu = question.config.device_type == "cpu"  # else it may need the GPU that the trial has
+    return Finding(what="ranks", found=words, kind="wrong" if on_cpu else "cannot")
 
 
 def _error(row: Record) -> Finding:

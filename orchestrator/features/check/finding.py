@@ -17,8 +17,8 @@ from lmsweep.trials.spec.reference import HUGGING_FACE, Code, parse_reference
 Kind = Literal["fine", "cannot", "wrong"]
 """fine; cannot: something that lmsweep cannot do with this code, and why; wrong: no trial with it can succeed."""
 
-OURS = Path(__file__).resolve().parents[2]
-"""The folder of the modules that call the user's code."""
+OURS = [Path(__file__).resolve().parents[3] / package for package in ("orchestrator", "trials")]
+"""The folders of the modules that call the user's code. The folder above them may be a checkout with code of users."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Finding:
 
 
 def cannot(what: str, error: BaseException) -> Finding:
-    """Return the finding that lmsweep cannot do this with the code, and why: what the code raised, or lmsweep."""
+    """Return the finding that lmsweep cannot do this with the code, with the error of the code or of lmsweep."""
     if is_lmsweeps(error):
         words = f"lmsweep itself failed, not your code ({type(error).__name__}: {error}); please report it"
     else:
@@ -56,7 +56,8 @@ def cannot(what: str, error: BaseException) -> Finding:
 def is_lmsweeps(error: BaseException) -> bool:
     """Return whether an assertion or a look-up in lmsweep failed, which no code of the user's may cause."""
     frames = extract_tb(error.__traceback__)
-    in_ours = bool(frames) and Path(frames[-1].filename).resolve().is_relative_to(OURS)
+    raised_in = Path(frames[-1].filename).resolve() if frames else Path()
+    in_ours = any(map(raised_in.is_relative_to, OURS))
     return in_ours and isinstance(error, AssertionError | LookupError | AttributeError | NameError)
 
 
@@ -71,7 +72,8 @@ def error_words(error: BaseException, question: Question, code: Code) -> str:
 
 
 def _in_code(error: BaseException, code: Code) -> str | None:
-    if re.match(r"[^\s:]+\.py:\d+: ", str(error).strip()):
+    """Return the error with the user's line that raised it, or a cause of it, first; None if no line of theirs did."""
+    if re.match(r"[^\s:]+\.py:\d+: ", str(error).strip()):  # a message that begins with its line already
         return str(error).strip()
     cause: BaseException | None = error
     while cause is not None:

@@ -32,6 +32,10 @@ ENOUGH_DISK = 10 * GIB
 """Bytes for a store and a compile cache with some hundred graphs."""
 ENOUGH_SHARED_MEMORY = GIB
 """Bytes of /dev/shm, through which Ray's object store and the ranks of a trial exchange data."""
+ENOUGH_MEMORY = 4 * GIB
+"""Free bytes below which models of the larger sizes are unlikely to fit on the CPU."""
+LITTLE_SWAP = 0.1 * GIB
+"""Bytes in swap that are no reason for a warning: systems swap out a little of what is idle."""
 
 SYSTEM = Path("/sys/devices/system/cpu")
 PCI = Path("/sys/bus/pci/devices")
@@ -103,7 +107,7 @@ def clocks() -> Iterator[Found]:
     governors = sorted({text for path in SYSTEM.glob("cpu*/cpufreq/scaling_governor") if (text := _read(path))})
     found = ", ".join(governors) or "unknown (hidden, as in most virtual machines)"
     advice = "The clock frequency follows the load. Fix it with: sudo cpupower frequency-set -g performance"
-    yield unless(governors in ([], ["performance"]), "frequency governor", found, advice)
+    yield unless(governors in ([], ["performance"]), "frequency governor", found, advice)  # []: hidden
     no_turbo, boost = _read(SYSTEM / "intel_pstate/no_turbo"), _read(SYSTEM / "cpufreq/boost")
     turbo = {"0": "on", "1": "off"}.get(no_turbo or "") or {"1": "on", "0": "off"}.get(boost or "")
     if turbo:
@@ -114,7 +118,7 @@ def clocks() -> Iterator[Found]:
 def memory() -> Iterator[Found]:
     here = psutil.virtual_memory()
     advice = "Little memory is free: large models on the CPU will run out of memory."
-    yield unless(here.available >= 4 * GIB, "memory", f"{gib(here.available)} of {gib(here.total)} free", advice)
+    yield unless(here.available >= ENOUGH_MEMORY, "memory", f"{gib(here.available)} of {gib(here.total)} free", advice)
     if limits := memory_limits():
         advice = "Less than the host has: a process that exceeds it is killed."
         binds = min(limits) < here.total  # without a limit, version 1 of control groups says 2^63 bytes
@@ -122,7 +126,7 @@ def memory() -> Iterator[Found]:
     swap = psutil.swap_memory()
     found = f"{gib(swap.used)} of {gib(swap.total)} used" if swap.total else "none"
     advice = "Trials wait for memory that was swapped out. Swap it back in with: sudo swapoff -a && sudo swapon -a"
-    yield unless(swap.used <= 0.1 * GIB, "swap", found, advice)
+    yield unless(swap.used <= LITTLE_SWAP, "swap", found, advice)
 
 
 def disks() -> Iterator[Found]:

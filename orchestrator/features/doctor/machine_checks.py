@@ -14,6 +14,12 @@ from lmsweep.trials.spec.quantities import gib
 
 FEW_CORES = 4
 """Cores per GPU below which kernel launches, compilation and clock sampling disturb each other."""
+IDLE_CORES, IDLE_SHARE = 0.5, 0.1
+"""Busy cores up to which a machine counts as idle; on a large one, the share of its cores."""
+LOOK_SECONDS = 0.5
+"""Seconds over which busy cores are averaged."""
+NEAR_SLOWDOWN = 15
+"""Degrees below its throttling temperature within which a GPU that does nothing yet is too hot."""
 
 
 State = Literal["ok", "warning", "fails"]
@@ -59,9 +65,9 @@ def cores() -> Iterator[Found]:
         f"Fewer than {FEW_CORES} cores per trial: expect noise and, on a GPU, results flagged host_bound.",
     )
     # In a virtual machine, the system can count more idle time than has passed.
-    busy = max(0.0, psutil.cpu_percent(interval=0.5)) / 100 * (os.cpu_count() or 1)
+    busy = max(0.0, psutil.cpu_percent(interval=LOOK_SECONDS)) / 100 * (os.cpu_count() or 1)
     advice = "Other processes are running and slow measurements down. Stop them, or wait until they end."
-    yield unless(busy <= max(0.5, 0.1 * usable), "busy cores", f"{busy:.1f}", advice)
+    yield unless(busy <= max(IDLE_CORES, IDLE_SHARE * usable), "busy cores", f"{busy:.1f}", advice)
     if quotas := cpu_quotas():
         advice = "A CPU quota pauses processes within an iteration. Give the container whole cores (cpuset) instead."
         binds = min(quotas) < (os.cpu_count() or 1)
@@ -91,7 +97,7 @@ def gpu_findings(gpu: GpuState) -> Iterator[Found]:
     if gpu.temperature is not None and gpu.slowdown_temperature is not None:
         found = f"{gpu.temperature} degC; throttles at {gpu.slowdown_temperature} degC"
         advice = "Close to throttling before anything runs: check the cooling."
-        yield unless(gpu.temperature <= gpu.slowdown_temperature - 15, "temperature", found, advice)
+        yield unless(gpu.temperature <= gpu.slowdown_temperature - NEAR_SLOWDOWN, "temperature", found, advice)
     if gpu.power_limit is not None and gpu.default_power_limit is not None:
         found = f"{gpu.power_limit:.0f} W of {gpu.default_power_limit:.0f} W by default"
         advice = "Below the default: expect results flagged power_capped."

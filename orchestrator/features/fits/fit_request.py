@@ -86,11 +86,14 @@ class FitRequest:
     trusted: Sequence[str] = ()
 
     def trial(self) -> Trial:
-        """Return the step of one method, on one GPU. Raises RequestError if it is not known."""
+        """Return the step of the first method with adapters, else of FULL, on one GPU: `by` makes the others of it.
+        Raises RequestError if the model or a setting is not known."""
         chosen = self.chosen()
         usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
-        adapters = [f"adapter={name}" for name in self.methods_meant() if name != FULL]
-        asked = [*adapters[:1], *self._model(), f"context_length={self.context_meant()}", "device=cuda", "batch_size=1"]
+        # A trial checks adapter_args only if it has an adapter.
+        first = next((name for name in self.methods_meant() if name != FULL), FULL)
+        adapter = [f"adapter={first}"] if first != FULL else []
+        asked = [*adapter, *self._model(), f"context_length={self.context_meant()}", "device=cuda", "batch_size=1"]
         asked += [f"lengths={self.lengths}"] if self.lengths else []
         if taken := ({text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS) & chosen:
             raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
@@ -101,7 +104,6 @@ class FitRequest:
                 f"{self.model}: its config.json is neither shipped nor in the hub's cache; fetch it: "
                 f"hf download {shlex.quote(name)} config.json (shipped: {', '.join(shipped_names())})"
             )
-        first = next((name for name in self.methods_meant() if name != FULL), FULL)
         return replace(trial, config=self.by(first, trial.config))
 
     def _trial_of(self, settings: Sequence[str]) -> Trial:
@@ -122,7 +124,8 @@ class FitRequest:
 
     def _model(self) -> list[str]:
         """Return the settings of the model: those of any name that `audit` knows. Raises RequestError for another."""
-        if self.model in SIZES or re.search("[:{]", self.model) or "model_settings" not in registered("functions"):
+        is_reference = re.search("[:{]", self.model)  # hf:NAME, mine:Model, or a configuration as JSON
+        if self.model in SIZES or is_reference or "model_settings" not in registered("functions"):
             return [f"model={self.model}"]
         settings = lmsweep.model_settings(self.model)
         return [
@@ -151,7 +154,7 @@ class FitRequest:
         packaged = [one.config for one in load_sweep(_RANKS_SWEEP).trials]
         for name in (*COMBINATION_FIELDS, "mode"):
             value = getattr(config, name)
-            if name not in apart and {getattr(one, name) for one in packaged} != {value}:
+            if name not in apart and {getattr(one, name) for one in packaged} != {value}:  # else the sweep has it
                 asked.append(f"{name}={value}")
         if "checkpointing" not in self.chosen():
             asked.append(f"checkpointing={','.join(TRIED_CHECKPOINTINGS)}")
@@ -273,7 +276,7 @@ class FitRequest:
             raise RequestError(
                 f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
             )
-        self.methods_meant(), self.tokens_meant(), self.prices_meant()
+        self.methods_meant(), self.tokens_meant(), self.prices_meant()  # raise for a wrong one
         return replace(self, gpus=tuple(dict.fromkeys(self.gpus)), context=self.context_meant())
 
 

@@ -37,7 +37,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
     columns.append("checkpointing")
     columns += ["what would fit"] * any(one.remedy or one.reason for one in lines)
-    known = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []
+    known = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []  # in percent
     others = _others(answer)
     sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
     return Listing(
@@ -178,7 +178,7 @@ def _headline(method: str, lines: Sequence[Fit], trainer: str | None) -> str:
     if not fitting:
         refused = [one for one in lines if one.fits is False]
         unknown = ", ".join(_named(one) for one in lines if one.fits is None)
-        held = f"By {method}, no GPU asked about holds it; nearest is {_named(refused[0])}."
+        held = f"By {method}, no GPU asked about holds it; nearest is {_named(refused[0])}."  # they are sorted by rank
         return f"{held} Not predicted, with a reason below: {unknown}." if unknown else held
     timed = {one: rate for one in fitting if (rate := one.rate(trainer))}
     spent = {one: dollars for one in fitting if (dollars := one.spent())}

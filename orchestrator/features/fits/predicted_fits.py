@@ -26,6 +26,7 @@ from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 from lmsweep.trials.store.store import Store
 
 MOST_REMEDIES = 3
+"""Changes that a remedy names: other methods, more GPUs, other GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
     prices = hourly_dollars(request.prices_meant(), [(one.name, None) for one in devices])
     for device in devices:
         for gpus in request.gpus if device.datasheet else ():
-            request.layout(device, gpus)
+            request.layout(device, gpus)  # raises before anything is predicted
     trial = request.trial()
     candidates = _candidates(trial.config, request)
     rates = DeviceRates(Store(request.store))
@@ -127,6 +128,7 @@ def _fit(
     config, datasheet, trainer = candidate.config, device.datasheet, request.trainer
     reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     largest = answer.largest[place] if answer.largest else None
+    # The largest batch of compiled ranks is not predicted; `lmsweep plan` bounds their memory.
     is_planned = config.compiles and candidate.gpus > 1 and not reason and not why_not(config, candidate.workload)
     fit = Fit(
         device_name=device.name,
@@ -154,7 +156,7 @@ def _fit(
             config,
             answer,
             rates.of(datasheet),
-            price,
+            price,  # of one GPU: `checked` allows no more with batches that differ
             tokens,
             trainer,
         )
@@ -163,7 +165,7 @@ def _fit(
     step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network), trainer=trainer)
     (middle, low, high), others = step.sure, step.elsewhere
     step_tokens = fit.batch * config.context_length * candidate.gpus
-    trained = others if trainer else step.sure
+    trained = others if trainer else step.sure  # seconds: middle, low and high, so the low one is the highest rate
     spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in trained])
     return replace(
         fit,
@@ -192,7 +194,7 @@ def _with_varied_times(
     known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
     steps = varied_times(sized, known, rates, SOME_BATCHES, trainer)
     (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
-    trained = others if trainer else steps.mean
+    trained = others if trainer else steps.mean  # seconds: middle, low, high
     return replace(
         fit,
         **_spent(tokens, price, [real / one for one in trained]),

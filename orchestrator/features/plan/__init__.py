@@ -111,6 +111,7 @@ def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":
     from lmsweep.orchestrator.planning.memory_budget import Budget, budget
     from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 
+    # Trials that differ in this dimension alone have one answer: each counts with its smallest value.
     places: dict[TrialConfig, tuple[str, Budget]] = {}
     for planned in plan.trials:
         config, available = planned.trial.config, budget(planned.trial.config, planned.environment)

@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 MOST_RANKS = 8192
 """Largest number of ranks on several nodes for which the gain of doubling is computed."""
 WORTH = 0.8
-"""Share of the first ranks' rate that added ranks must bring, each."""
+"""Share of the first ranks' rate that added ranks must bring, each: what they add costs at most a quarter more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +43,15 @@ def fleet_of(planned: PlannedTrial, step: StepEstimate, prices: Sequence[Price])
 
     ranks = least = config.world_size
     # On one node, the network to others is not given.
-    most = MOST_RANKS if config.nodes > 1 else max(USUAL_GPUS, least)
+    limit = MOST_RANKS if config.nodes > 1 else max(USUAL_GPUS, least)
     # Double the ranks as long as those added bring enough of what as many bring at first.
-    while 2 * ranks <= most and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
+    while 2 * ranks <= limit and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
         ranks *= 2
     hourly = [one.dollars for one in prices if one.is_of(planned.environment.device_name, None)]
     known = rate(least)
     return Fleet(
         tokens_per_second=known,
         dollars=hourly[0] * least / 3600 / known * 1e9 if hourly else None,
-        worth=ranks if 2 * ranks <= most else None,
+        worth=ranks if 2 * ranks <= limit else None,
         most=ranks,
     )

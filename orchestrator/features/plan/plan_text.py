@@ -42,6 +42,8 @@ MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
 MOST_FLEETS = 3
 """Most trials of ranks whose rates and dollars are printed, the cheapest; --format json has all."""
+LEAST_EXPOSED = 1e-6
+"""Seconds of communication below which a part of a step counts as hidden."""
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
 
 
@@ -104,7 +106,7 @@ class PlanText:
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in memory if isinstance(one, Refusal))
         on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
         known = on_gpu and any(isinstance(one, Prediction) for one in memory)
-        others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []
+        others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []  # in percent
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
@@ -193,7 +195,7 @@ class PlanText:
 
 def _of_ranks(planned: PlannedTrial, step: StepEstimate, fleet: Fleet) -> str:
     """Return what communication adds to a step of ranks, what they do together, and how many are worth their price."""
-    exposed = ", ".join(f"{name} {ms(part)} ms" for name, part in step.parts.items() if part >= 1e-6)
+    exposed = ", ".join(f"{name} {ms(part)} ms" for name, part in step.parts.items() if part >= LEAST_EXPOSED)
     dollars = f", ${fleet.dollars:,.0f} per 10⁹ tokens" if fleet.dollars else ""
     config, worth = planned.trial.config, ""
     if fleet.worth:
@@ -208,7 +210,7 @@ def _of_ranks(planned: PlannedTrial, step: StepEstimate, fleet: Fleet) -> str:
 
 
 def _dearness(planned: PlannedTrial, fleet: Fleet) -> tuple[bool, bool, float]:
-    """Return the order of trials: those that run, by dollars of a token, else by the time of a GPU for it."""
+    """Return what sorts trials: those that run, then those with a price; then by dollars or GPU time of a token."""
     will_run = planned.action in ("run", "stored")
     return not will_run, not fleet.dollars, fleet.dollars or planned.trial.config.world_size / fleet.tokens_per_second
 

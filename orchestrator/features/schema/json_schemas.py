@@ -112,7 +112,7 @@ def _output_of(verb: str) -> Any:
     named = registered("outputs", _CORE)
     output = _CORE[verb] if verb in _CORE else resolve_name(named[verb])
     for name in named:
-        if name.startswith(f"{verb} "):
+        if name.startswith(f"{verb} "):  # of an option that another feature adds, such as `plan --explain`
             output |= resolve_name(named[name])
     return output
 
@@ -130,7 +130,7 @@ class _RecordSchema(GenerateJsonSchema):
         for one in described["properties"].values():
             for key in ("default", "readOnly"):
                 one.pop(key, None)
-        if not described["description"].startswith("`"):  # it describes the code
+        if not described["description"].startswith("`"):  # it is for readers of the code
             del described["description"]
         return described
 

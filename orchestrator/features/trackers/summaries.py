@@ -47,7 +47,7 @@ def summaries_of(frame: pd.DataFrame) -> list[Summary]:
     groups = frame.groupby(_TRIAL, sort=False)
     differing = [name for name in varying_keys(groups.head(1), [], []) if name != "workload"]
     names = groups.head(1)[differing].apply(_name, axis=1) if differing else groups.head(1)["model"].map(label)
-    again = names.duplicated(keep=False)
+    again = names.duplicated(keep=False)  # alike in every varying field, so an identifier is added
     names = names.where(~again, names + " " + groups.head(1)["trial_id"].str[:8])
     return [_summary(rows, name) for name, (_, rows) in zip(names, groups, strict=True)]
 
@@ -65,7 +65,7 @@ def _summary(rows: pd.DataFrame, name: str) -> Summary:
     metrics: dict[str, float] = {}
     for value, numbers in zip(measured["phase"] + "." + measured["metric"], measured[_NUMBERS].to_numpy(), strict=True):
         metrics |= {
-            f"{value}{end}": float(one) for end, one in zip(("", LOW, HIGH), numbers, strict=True) if one == one
+            f"{value}{end}": float(one) for end, one in zip(("", LOW, HIGH), numbers, strict=True) if not np.isnan(one)
         }
     return Summary(
         name=name,

@@ -41,7 +41,7 @@ def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -
         if status == Status.TIMEOUT:
             reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
             stack = traceback.format_stack(sys._current_frames().get(threading.main_thread().ident or 0))
-            place = hung_line("".join(reversed(stack)), trial.code) if trial.code else None
+            place = hung_line("".join(reversed(stack)), trial.code) if trial.code else None  # the innermost call first
             reason = f"{place}: {reason}" if place else reason
         ended = list(rows)
         records = [row for row in ended if isinstance(row, Record)]

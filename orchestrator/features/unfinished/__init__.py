@@ -2,7 +2,7 @@
 
 asked.py   what each run here was asked, in the cache folder, until a table has shown that all of it has a result
 
-The store cannot say what lacks: it has results alone, and whoever is killed says nothing at the end.
+The store cannot say what is missing: it has results alone, and a run that is killed says nothing at its end.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from lmsweep.orchestrator.terminal import say
 
 
 def with_unfinished(verb: Callable[..., None]) -> Callable[..., None]:
-    """Let `run` keep what it was asked, and `table` begin with what lacks of that."""
+    """Let `run` keep what it was asked, and `table` begin with how much of that is missing."""
 
     @wraps(verb)
     def run(**given: Any) -> None:

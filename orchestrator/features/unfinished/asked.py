@@ -39,8 +39,11 @@ def keep(what: What, where: Where, how: How) -> None:
 
 
 def lines_about(store: str) -> Iterator[str]:
-    """Yield a line for each run into this store if some of its trials, not all, have a result. What is complete is
-    forgotten, and so is what can no longer be read."""
+    """Yield a line for each run into this store of whose trials some, not all, have a result.
+
+    A run without any result yet stays for the next call. One that is complete is forgotten, and so is one that can no
+    longer be read or takes too long to expand.
+    """
     try:
         kept = sorted(_folder_of(store).glob("*.json"))
     except (OSError, RequestError):
@@ -57,7 +60,7 @@ def lines_about(store: str) -> Iterator[str]:
             first = "" if Path.cwd() == Path(there) else f"cd {shlex.quote(there)} && "
             words = f"{what.sweep}: {count.have} of {count.planned} trials have a result"
             yield f"{words}. Unless it still runs, to resume: {first}{request['command']}"
-        elif count is None or count.have:
+        elif count is None or count.have:  # all of them, else it would have a line
             with suppress(OSError):
                 path.unlink()
 

@@ -16,7 +16,7 @@ from typing import Self
 import psutil
 
 from lmsweep.orchestrator.cluster import ray_private
-from lmsweep.orchestrator.interrupt import RayFailedError, end_soon
+from lmsweep.orchestrator.interrupt import LastResort, RayFailedError
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
@@ -33,7 +33,7 @@ LOOKS_PER_SEARCH = 10
 STOPPED_SECONDS = 30
 """How long a process may be stopped."""
 WORKER_SECONDS, SLOW_SECONDS = 60, 300
-"""How long Ray may take for the first worker on this machine; while a process of one starts; on a busy machine."""
+"""How long Ray may take to start the first worker here; longer if its process is there: the machine is busy."""
 MOST_NAMED = 4
 """Running trials that a sentence names."""
 LATE_SECONDS = 45
@@ -54,9 +54,9 @@ class Liveness:
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
         self._stopped: dict[psutil.Process, float] = {}
-        """Seconds."""
+        """Process -> the seconds for which it has been stopped."""
         self._without_worker = 0.0
-        """Seconds."""
+        """Seconds in which no worker of this machine has begun a trial."""
         self._is_over = False
         self._ran: dict[tuple[int, float], float] = {}
         """Seconds, by a trial's index and start."""
@@ -91,7 +91,7 @@ class Liveness:
         return None
 
     def _is_late(self, process: psutil.Process, seconds: float) -> bool:
-        """Return whether the process has been stopped for too long: after Ctrl-C, at all."""
+        """Return whether the process has been stopped for too long; after Ctrl-C, for any time is too long."""
         if not is_stopped(process):
             self._stopped.pop(process, None)
             return False
@@ -150,7 +150,7 @@ class Liveness:
     def _end(self, reason: str) -> None:
         if not self._gate.closed:  # else Ctrl-C ends it
             self.failure = RayFailedError(reason)
-        end_soon(str(self.failure) if self.failure else None)
+        LastResort.end_soon(str(self.failure) if self.failure else None)
         for process in self._ray.values():
             with suppress(psutil.NoSuchProcess):
                 process.kill()  # else the main thread might wait for its answer

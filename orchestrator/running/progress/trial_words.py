@@ -47,7 +47,7 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     stored_processes = sum(number - 1 for number in next_process.values())
     counts = {action: _count(one for one in plan.trials if one.action == action) for action in words}
     not_run = [(counts[action] + stored_processes * (action == "stored"), said) for action, said in words.items()]
-    others = "".join(f"; {count} {words}" for count, words in not_run if count)
+    others = "".join(f"; {count} {said}" for count, said in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
     whole = count_of(_count(plan.trials) + stored_processes, "trial")
     lines = [f"{plan.sweep}: {whole}, {to_run}{_to_leave_out(plan, estimate, command)}"]
@@ -119,9 +119,8 @@ def _dollars_text(estimate: PlanEstimate) -> str:
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     """Return how each trial differs from the others of its grid, by index.
 
-    A trial in two grids counts in both. trials: all of a plan, so that one of them
-    has the same name wherever it is mentioned. How a trial is measured is named only where descriptions would be equal
-    without it.
+    A trial in two grids counts in both. trials: all of a plan, so that one of them has the same name wherever it is
+    mentioned. How a trial is measured is named only where descriptions would be equal without it.
     """
     listed = list(trials)
     workloads = {planned.index: "+".join(map(short_name, planned.trial.workloads)) for planned in listed}
@@ -208,13 +207,11 @@ def outcome(rows: list[Record]) -> str:
         reason = error_line(failures[0].error or "")
         return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
     times = {row.phase: _median(row.samples) for row in rows if row.metric == "time" and row.samples}
-    if "step" in times and rows[0].workload != "attention":
+    if "step" in times and rows[0].workload != "attention":  # attention alone: forward and backward
         words = f"{format_seconds(times['step'])} per step"
     else:
-        words = (
-            ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items() if phase != "step")
-            or "ok"
-        )
+        each = (f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items() if phase != "step")
+        words = ", ".join(each) or "ok"
     flags = {flag for row in rows for flag in row.flags}
     worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
     if Flag.HOST_BOUND in flags and worked and times.get("step"):

@@ -7,7 +7,9 @@ import pytest
 
 from lmsweep.orchestrator.features.check.check_code import answer
 from lmsweep.orchestrator.features.check.code_check import questions
+from lmsweep.orchestrator.features.check.finding import is_lmsweeps
 from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -213,3 +215,11 @@ def test_an_optimizer_that_one_process_cannot_call_says_what_to_write(name: str,
     (wrong,), (error,) = in_clean_process(check_and_run, trial_of(tmp_path, "optimizer", name))
     assert wrong.startswith("mine.py:") and words in wrong
     assert error is not None and error.splitlines()[0] == wrong
+
+
+def test_an_assertion_or_a_look_up_that_fails_in_lmsweep_is_not_put_on_the_users_code() -> None:
+    with pytest.raises(KeyError) as in_trials:
+        set_math_mode("no precision", "cpu")
+    with pytest.raises(KeyError) as elsewhere:
+        raise KeyError("no key")
+    assert is_lmsweeps(in_trials.value) and not is_lmsweeps(elsewhere.value)
