@@ -116,7 +116,7 @@ function drawFigure(target, { title, traces, layout }, heading, top = 0) {
     const made = traces.map(({ colour, lines, ...trace }) => {
       const own = palette[colour % COLOUR_COUNT];
       const marker = { color: own, line: { width: 0 }, ...trace.marker };
-      const styled = { ...trace, line: { color: own, ...trace.line }, marker };
+      const styled = { ...trace, name: plain(trace.name), line: { color: own, ...trace.line }, marker };
       if (!lines) return styled;
       const texts = lines.map((text) => text.map(plain).join("<br>"));
       const bar = trace.type !== "bar" ? {} : layout.icicle

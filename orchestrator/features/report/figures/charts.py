@@ -42,7 +42,7 @@ class Figure(NamedTuple):
     title: str
     traces: list[JsonObject]
     """Plotly traces, with `colour`, an index into the page's colours, and `lines`, the lines of each point's tooltip.
-    The page escapes `lines` and the names of bars. A `hovertemplate` has markup of its own, and must come escaped."""
+    The page escapes names and `lines`. A `hovertemplate` has markup of its own, and must come escaped."""
     layout: JsonObject
     top: float = 0.0
     """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
