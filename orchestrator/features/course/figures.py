@@ -133,7 +133,7 @@ def timeline(rows: pd.DataFrame) -> "Figure":
     for phase, start, end in zip(starts.index, starts, ends, strict=True):
         narrow = end - start < 0.1 * wide.index.max()  # too narrow for its name, which then stands left of its start
         if phase == PHASES[-1] and narrow:
-            continue  # nothing follows that it would have to be told from
+            continue  # `end` has only a few frees: it needs no name
         axes.axvline(start, color="#333333", linewidth=0.6)
         axes.text(start, top, f" {phase} ", va="top", ha="right" if narrow else "left", fontsize=8)
     axes.set_xlim(wide.index.min(), wide.index.max())

@@ -116,7 +116,7 @@ def content_of(
         details = [*details, *safe_sizes(compared)]
     sweeps = {*frame["sweep"].dropna()}
     if len(sweeps) == 1 and not others and (answering := registered("answers").get(*sweeps)):
-        # A feature words the answer of its own sweep, whatever was said so far.
+        # A feature words the answer of its own sweep, in place of all that is above.
         headline, details = resolve_name(answering)(location)
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))

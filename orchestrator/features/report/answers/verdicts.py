@@ -79,7 +79,7 @@ def answer(question: Question) -> Answer | None:
         return _refused(question, baseline, others[0], refused) if asked and refused else None
     cells = pd.concat(parts, ignore_index=True)
     determined = {*question.fields, *question.across, *determines(*question.fields, *question.across)}
-    if DEVICE not in question.fields:  # cells of several devices are told apart, whatever determines the device
+    if DEVICE not in question.fields:  # then it distinguishes cells, even if a field determines it
         determined.discard(DEVICE)
     names = [name for name in varying_keys(cells, [], []) if name not in determined]
     # Not the value: of one phase it is device time in some cells, and wall time in others.
