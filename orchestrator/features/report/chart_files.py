@@ -70,7 +70,7 @@ def write_charts(
     target = LocalFolder(folder, aside="")
     try:
         for name, drawn in drawn_charts(content, image):
-            stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]
+            stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]  # file systems allow 255 letters or fewer
             path = folder / f"{len(written) + 1:03}-{stem}.{image}"
             target.put(path.name, drawn)
             written.append(path)
@@ -160,7 +160,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
     from matplotlib.collections import PolyCollection
 
     colours = palette()
-    figure, (axes,) = _axes(1, height=max(3.8, layout.get("height", 380) / 100))
+    figure, (axes,) = _axes(1, height=max(3.8, layout.get("height", 380) / 100))  # 100 of the page's pixels an inch
     bars = [one for one in traces if one["type"] == "bar"]
     rows = [] if layout.get("icicle") else list(dict.fromkeys(name for one in bars for name in one["y"]))
     ends = np.zeros(len(rows))
@@ -227,6 +227,7 @@ def _numbers(values: Any) -> NDArray[np.float64]:
 
 
 def _axes(count: int, height: float = 3.8) -> "tuple[Figure, list[Axes]]":
+    """Return a figure with this number of axes, three in a row at most. height: of one axes alone, in inches."""
     from matplotlib.figure import Figure
 
     across = min(count, 3)

@@ -88,6 +88,7 @@ def private_words(tables: Iterable[pa.Table]) -> set[str]:
                 found |= set(_HOME.findall(text))
     with contextlib.suppress(KeyError, OSError):  # a container may run under a number without a name
         found |= {getpass.getuser(), os.path.basename(os.path.expanduser("~"))}
+    # Words of one or two letters stand in many texts, and the last two names on many machines: they give nobody away.
     return {word for word in found if len(word) > 2 and word not in ("root", "localhost")}
 
 
