@@ -42,6 +42,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time forward and backward, queued so that no kernel waits for the host; then read memory in bytes."""
     config = bench.config
     own = is_reference(config.attention)
+    # Whether the user's own attention has a backward, the probe finds out.
     check_attention(config, bench.math_mode.operand_dtype, gradients=config.mode != "forward" and not own)
     phases = phases_of(config)
     errors = own_attention_errors(bench, gradients=len(phases) > 1)
@@ -67,7 +68,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 traced = trace_device(
                     timer.from_idle, device_type=config.device_type, trial_seconds=bench.seconds_so_far
                 )
-    del timer
+    del timer  # with the buffer that overwrites the L2 cache: neither is attention's memory
     step.gradient = None
     common = (*flags_of_errors(errors), *series.flags, *gpu_flags(watch, since=series.since, until=series.until))
     yield from _times(bench, phases, series, latencies, traced, common)
@@ -103,13 +104,15 @@ def _times(
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
     config, device = bench.config, bench.datasheet
+    # Without the backward that the mode has, forward alone is no step.
     names = (*phases, "step") if phases == phases_of(config) else phases
     yield from time_rows(series, names, lambda name, seconds: common + flags_of_phase(config, name, seconds, device))
     if has_events(config.device_type):
         for i, name in enumerate(phases):
             samples = tuple(one.phases[i] for one in latencies)
             yield Measurement(phase=name, metric="latency", unit="s", samples=samples)
-            yield device_row(name, "device_time", [one.step for one in traced[i :: len(phases)]])
+            of_phase = traced[i :: len(phases)]  # from idle, each phase is traced by itself
+            yield device_row(name, "device_time", [one.step for one in of_phase])
         enqueued = tuple(one.enqueue for one in series.measured if one.enqueue is not None)
         yield Measurement(phase="step", metric="enqueue_time", unit="s", samples=enqueued)
 
@@ -118,7 +121,7 @@ def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
-    shape["d_model"] = config.head_width * (config.num_heads or 1)
+    shape["d_model"] = config.head_width * (config.num_heads or 1)  # num_heads may be None: one head, d_model wide
     # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.
     parts = phases_of(config) if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts)
@@ -140,14 +143,15 @@ def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Ite
             yield in_bytes(phase=phase, metric=metric, samples=None, reason=reason)
         return
     samples = [_read_once(step, device_type, with_backward=len(phases) > 1) for _ in range(MEMORY_REPETITIONS)]
+    # Not strict: without backward its peak, the last value, has no reading.
     for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=False):
         flags = (Flag.UNSTEADY,) if len(set(values)) > 1 else ()
         yield in_bytes(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
 def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> tuple[int, ...]:
-    """Return the bytes held before forward, which are those of queries, keys, values and the workspaces of libraries;
-    before backward, without the gradient of the output; and at the peak of forward and of backward."""
+    """Return the bytes held before forward (queries, keys, values and the workspaces of libraries), those held before
+    backward (not yet the gradient of the output), the peak of forward, and the peak of backward."""
     device = device_module(device_type)
     device.synchronize()
     device.reset_peak_memory_stats()
@@ -155,10 +159,9 @@ def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) ->
     step.forward()
     device.synchronize()
     before_backward, forward_peak = device.memory_allocated(), device.max_memory_allocated()
-    device.reset_peak_memory_stats()
     if with_backward:
         step.give_gradient()
-        device.reset_peak_memory_stats()
+        device.reset_peak_memory_stats()  # without what drawing the gradient took
         step.backward()
     device.synchronize()
     backward_peak = device.max_memory_allocated()
@@ -168,6 +171,6 @@ def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) ->
 
 
 def l2_flusher(device_type: str) -> Callable[[], object]:
-    """Return a function that overwrites the L2 cache by writing twice its size in zeros."""
+    """Return a function that overwrites the L2 cache by writing zeros: twice its size, so that nothing else stays."""
     size = l2_cache_bytes(device_type) or 0
     return torch.empty(2 * size, dtype=torch.uint8, device=device_type).zero_

@@ -34,7 +34,8 @@ class LossStep:
         dtype, device = math_mode.operand_dtype, config.device_type
         shape = (config.batch_size, config.context_length)
         self.hidden = torch.randn(*shape, config.d_model, dtype=dtype, device=device).requires_grad_()
-        weight = torch.randn(config.vocab_size, config.d_model, dtype=dtype, device=device) / config.d_model**0.5
+        weight = torch.randn(config.vocab_size, config.d_model, dtype=dtype, device=device)
+        weight /= config.d_model**0.5  # logits of variance 1, as in a model that has just been initialised
         self.weight = weight.requires_grad_()
         self.targets = torch.randint(config.vocab_size, shape, device=device)
         self.loss: Tensor | None = None
@@ -71,10 +72,12 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         if config.compiles:
             check_compiled(cuda_graphs=False)
         series = take_queued_series(bench, timer, watch)
+    # One product in forward, two in backward, each with a multiplication and an addition: 3 * 2.
     flops = 6 * config.batch_size * config.context_length * config.d_model * config.vocab_size
     common = (*series.flags, *gpu_flags(watch, since=series.since, until=series.until))
 
     def flags(name: str, seconds: Sequence[float]) -> tuple[Flag, ...]:
+        # Only a step has known FLOPs: some losses compute the gradients in forward.
         too_fast = name == "step" and above_peak(flops, median(seconds), bench.datasheet, config)
         return (*common, Flag.PHYSICS_VIOLATION) if too_fast else common
 
@@ -87,7 +90,7 @@ def _memory(bench: Workbench) -> Iterator[Yielded]:
     meter = meter_for(bench.config)
     with bench.account("measured"), bench.quiet(), meter.tracker or nullcontext():
         step = LossStep(bench.config, bench.math_mode)
-        iterate(step, meter, None)  # libraries allocate their workspaces
+        iterate(step, meter, None)  # not counted: libraries allocate their workspaces
         series = [iterate(step, meter, None) for _ in range(REPETITIONS)]
     yield from value_rows(series)
     yield from unknown_rows(bench.config, [phase.name for phase in step.phases()])

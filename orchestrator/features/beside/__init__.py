@@ -30,18 +30,19 @@ def with_beside(verb: Callable[..., None]) -> Callable[..., None]:
         else:
             verb(**given)
 
+    text = "Show in which hardware and software two stores differ."
+    environments = Annotated[bool, Option("--environment", help=text)]
+    with_environment = with_option(verb, "environment", environments, compare_environments)
+
     def compare_beside(beside: str | None, **given: Any) -> None:
         if beside:
             _show_beside(beside, **given)
         else:
-            whole(**given)
+            with_environment(**given)
 
-    text = "Show in which hardware and software two stores differ."
-    environments = Annotated[bool, Option("--environment", help=text)]
-    whole = with_option(verb, "environment", environments, compare_environments)
     text = "Show beside `published`, a reference store, or another store."
     store = Annotated[Text, Option("--with", metavar="STORE", help=text)]
-    return with_option(whole, "beside", store, compare_beside, None)
+    return with_option(with_environment, "beside", store, compare_beside, None)
 
 
 def _show_environments(**given: Any) -> None:

@@ -35,11 +35,14 @@ CONDITIONS = ("batch_size", "precision", "compile", "attention", "warmup_steps",
 
 _SHOWN = ("device_name", "device", "device_memory", *DIMENSIONS, "workload", "mode", "model", "context_length")
 _OTHER_CONDITIONS = tuple(name for name in DISTINGUISHING_COLUMNS if name not in _SHOWN)
-"""What may differ from another store. A line shows the others, or they follow from what it shows."""
+"""What a line names if it differs from another store. What is not among them, the line shows in a column, or it follows
+from one."""
 
 _RESULT = ["measurement_id", "environment_id", "workload", "metric"]
 _SHAPE = ("num_heads", "causal")
+"""What else must agree if a source states it; the precision, the kernel and so on are compared one by one."""
 _PART_OF_MODE = {"forward": "inference", "train_forward": "forward", "train_step": "step"}
+"""The parts of a step that an iteration of a mode runs. The mode `forward` keeps nothing for a backward: inference."""
 _PEAKS = ("peak_allocated", "allocated", "reserved")
 
 _SAME_VOCABULARY = 0.01
@@ -120,11 +123,11 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     else:
         theirs = _side(_attempts_of(name))
     mine = _side(attempts, rows)
-    if theirs.device_times.empty:
+    if theirs.device_times.empty:  # as in all published tables: then wall times are compared
         mine = mine._replace(device_times=theirs.device_times)
     keys = ["workload", "part", "quantity", "place"]
     pairs = mine.numbers.merge(theirs.numbers, on=keys, suffixes=("", "_there"))
-    pairs = pairs[_compatible(pairs)].copy()  # else each added column is slow, as those of one type are apart
+    pairs = pairs[_compatible(pairs)].copy()  # one block of memory for each type: columns are added much faster
     if pairs.empty:
         raise NoCounterpartError(
             f"{name} has no number with the model, context length, batch size, precision, compilation and attention of "
@@ -132,7 +135,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         )
     if is_published:
         pairs = _nearest(pairs)
-    elif (pairs["part"] == "step").any():  # as `compare`: the parts of a step are in the step
+    elif (pairs["part"] == "step").any():  # like `compare`, only whole steps: they contain their parts
         pairs = pairs[(pairs["part"] == "step") | pairs["workload"].isin(ALONE)]
     unpaired = (len(mine.numbers) - pairs["line"].nunique(), len(theirs.numbers) - pairs["line_there"].nunique())
     device_name, device = pairs["device_name_there"], pairs["device_there"]
@@ -301,16 +304,18 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
 
 
 def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Of each device the result that stands for a published number: it differs least from what is stated, else from a
-    plain run. Of several that agree in one column of `distance`, the next one decides."""
+    """Keep one of our results for each published number and each of our devices: the one whose conditions differ least
+    from what is stated, or from a plain run where nothing is. The columns of `distance` decide in their order."""
     device = pairs["device_there"]
     tf32 = _flagged(pairs["flags_there"], "suspected_tf32")
     distance = pd.DataFrame(
         {
             "line_there": pairs["line_there"],
             "device_name": pairs["device_name"],
+            # Each of the user's own attentions keeps a line, beside that of lmsweep's.
             "own": pairs["attention"].where(pairs["attention"].map(is_reference), ""),
             "other_device": device.notna() & (device != pairs["device"]),
+            # False comes first: tf32 if the source seems to have used it, otherwise what is not tf32.
             "precision": (pairs["precision"] != "tf32").where(tf32, pairs["precision"] == "tf32"),
             "batch": pairs["batch_size"].ne(USUAL_BATCH) & pairs["batch_size_there"].isna(),
             "warmup": _steps_apart(pairs, "warmup_steps"),

@@ -21,7 +21,9 @@ from lmsweep.orchestrator.features.beside.pairs import LONG, Pairs, paired
 from lmsweep.trials.results.flag_meanings import INFERENCE
 
 MOST_LINES, MOST_TABLES, MOST_NAMED = 38, 30, 6
-"""Maximum number of lines of an answer, of those for tables, and of those for deviations."""
+"""Maximum number of lines of an answer below its first, of those for tables, and of those for deviations."""
+_FRAME_LINES = 5
+"""Of an answer: the blank line, the heading and the rule above a table, the blank line below it, and MORE."""
 DEVIATES = 1.5
 """Factor from the middle of a table beyond which a part of it is out of the pattern."""
 NAME, HARDWARE = 21, 12
@@ -51,6 +53,7 @@ class SideBySide:
     frame: pd.DataFrame
     """The pairs, as in `lmsweep.orchestrator.features.beside.pairs.Pairs`."""
     lines: list[Line]
+    """One for each table of the other side; only `brief` of published numbers shows them."""
     claim: Claim | None
     """Of the steps on the hardware with the most that nothing questions; beside a store of all times."""
     is_published: bool
@@ -80,7 +83,7 @@ class SideBySide:
         notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] if len(rows) > MOST_TABLES else []
         legend = ", ".join(f"{letter}: {caveat}" for letter, caveat in zip(ascii_lowercase, caveats, strict=False))
         notes += wrap(f"In no mean with others: {legend}.", NOTE) if legend else []
-        left = MOST_LINES - 5 - self.title.count("\n") - len(frame) - len(notes)
+        left = MOST_LINES - _FRAME_LINES - self.title.count("\n") - len(frame) - len(notes)
         notes = [*notes, *[*_deviations(self.lines)][: max(min(left, MOST_NAMED), 1)], MORE]
         return [Listing(title=self.title, frame=frame, keys=["published"], units={}, notes=notes, tones=TONES)]
 
@@ -118,7 +121,8 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         sound = pairs[pairs["caveats"].map(len) == 0]
         counted = sound if len(sound) else pairs
         timed = pairs["quantity"].iloc[0] == "time"
-        line = claim_of(both.cells.loc[counted.index], "mine", str(source), timed=timed)
+        sides = ("mine", str(source)) if is_published else (str(source), "mine")  # as in `_claim`
+        line = claim_of(both.cells.loc[counted.index], *sides, timed=timed)
         lines.append(Line(str(source), str(machine), counted, line))
     counts = f"{len(frame)} pair{'s'[: len(frame) > 1]}, ratio: theirs / mine. {unpaired}"
     return SideBySide(
@@ -128,6 +132,10 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
 
 
 def _claim(both: Pairs, mine: str, *, is_published: bool) -> Claim | None:
+    """The claim of all sound times: what mine is against what was published, or what the other store is against mine.
+
+    The subject is the side that is not the baseline of the cells: `pairs` says which.
+    """
     times = both.frame[(both.frame["quantity"] == "time") & (both.frame["caveats"].map(len) == 0)]
     if times.empty:
         return None
@@ -143,6 +151,8 @@ def _claim(both: Pairs, mine: str, *, is_published: bool) -> Claim | None:
 def _row(line: Line, caveats: list[str]) -> tuple[str, ...]:
     ratios, (low, high) = line.pairs["ratio"].dropna(), line.claim.interval
     timed = line.claim.clock is not None
+    # The columns are theirs / mine. So is the gain of a claim about times; about memory it is mine / theirs.
+    ends = (low, high) if timed else (1 / high, 1 / low)
     better, worse = ("faster", "slower") if timed else ("less", "more")
     verdicts = {"better": better, "worse": worse, "unknown": "ambiguous"}
     return (
@@ -151,7 +161,7 @@ def _row(line: Line, caveats: list[str]) -> tuple[str, ...]:
         f"{len(line.pairs)}{ascii_lowercase[caveats.index(line.caveat)] if line.caveat else ''}",
         two_digits(ratios.median()),
         _range("-", ratios.min(), ratios.max()),
-        _range("-", *((low, high) if timed else (1 / high, 1 / low))) if high <= MOST_UNSURE * low else "",
+        _range("-", *ends) if high <= MOST_UNSURE * low else "",
         verdicts.get(line.claim.verdict, line.claim.verdict),
     )
 
@@ -171,7 +181,7 @@ def _deviations(lines: list[Line]) -> Iterator[str]:
         logs = np.log(line.pairs["ratio"].where(line.pairs["ratio"] > 0)).dropna()
         apart = (logs - logs.median()).abs() > np.log(DEVIATES)
         if apart.mean() > 1 / 2:
-            continue
+            continue  # most parts are far from the middle: there is no pattern
         rest = _range(" to ", *np.exp(logs[~apart].agg(["min", "max"])))
         for (part, place), group in line.pairs.loc[apart.index[apart]].groupby(["part", "context_length"]):
             flags = [word for one in group["theirs_flags"] + group["mine_flags"] for word in one if word != INFERENCE]
@@ -193,6 +203,7 @@ def _of_pairs(rows: pd.DataFrame, title: str) -> Listing:
     keys, unit = _keys(rows), rows["unit"].iloc[0]
     ratios = ["ratio", *(name for name in ["wall_ratio"] if name in rows and rows[name].notna().any())]
     numbers = [f"{name}{end}" for name in ("mine", "theirs", *ratios) for end in ("", LOW, HIGH)]
+    # Another store's results have no caveats. What differs is a footnote here; CSV and JSON have a column for it.
     flags = {"mine": ("mine_flags",), "theirs": ("theirs_flags", "differs")}
     if len(ratios) > 1:
         flags["wall_ratio"] = ("wall_flags",)

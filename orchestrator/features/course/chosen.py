@@ -18,6 +18,7 @@ from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.workloads import workloads
 
 _RANKS = {*PARTITION, "optimizer", *arguments_for("optimizer")}
+"""What may differ with the user's own optimizer or wrapper: either may shard, and so divide the job in its own way."""
 _IN_PLACE: dict[str, set[str]] = {
     name: _RANKS if name in ("optimizer", "ddp") else {name, *arguments_for(name)} for name in REFERENCES
 }
@@ -41,7 +42,8 @@ class Found:
 
 
 class SomeResults(Results):
-    """The results of the rows that `keep` returns, of measurements and of detail tables alike."""
+    """The pooled results and the detail rows that `keep` returns. `attempts` are those of the whole store: how much
+    processes vary, which decides verdicts, is known from all of them."""
 
     def __init__(self, whole: Results, keep: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
         super().__init__(whole.store, whole.where, whole.prices, whole.flops)
@@ -102,7 +104,7 @@ def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
     free = {name for column in REFERENCES if is_reference(row[column]) for name in _IN_PLACE[column]}
     names = [name for name in (*COMBINATION_FIELDS, *workload.protocol) if name not in free and name in row]
     stored = tuple(_plain(row[name]) for name in names)
-    # The store has no such field of the user's own model: it then counts as the default.
+    # In rows of the user's own model the fields of OF_STEP are null. Null means the default, which such a trial has.
     defaults = {name: CONFIG_FIELDS[name].default for name in OF_STEP}
     stored = tuple(defaults.get(name) if value is None else value for name, value in zip(names, stored, strict=True))
     return any(workload.name in trial.workloads and _fields(trial.config, names) == stored for trial in trials)
@@ -113,6 +115,6 @@ def _fields(config: TrialConfig, names: Collection[str]) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or value is pd.NA or value != value:
+    if value is None or value is pd.NA or value != value:  # only NaN differs from itself
         return None
     return value.item() if hasattr(value, "item") else value

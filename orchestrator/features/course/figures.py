@@ -25,6 +25,11 @@ COLORS = ("#1f6f8b", "#e07a2f", "#6a9a3a", "#a64b75", "#8a6fb3", "#b59a1e", "#4f
 
 _MARKERS = "osD^vP*X"
 
+_GROUP = 0.8
+"""Width of a group of bars; groups are 1 apart."""
+_LONG_NAME = 8
+"""Letters. Longer names of groups would overlap, so they are slanted."""
+
 
 class _Series(NamedTuple):
     """A column of a table, a value for each of its rows, in the unit that is drawn; NaN where there is none."""
@@ -45,10 +50,11 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
     """
     series, unit = _series(table)
     groups = _names(table.wide("median").index, usual=0)
-    figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * (1 if stacked else len(series))))
-    base, slot = np.zeros(len(groups)), 0.8 / (1 if stacked else len(series))
+    bars_of_group = 1 if stacked else len(series)
+    figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * bars_of_group))  # 0.28 inches a bar
+    base, slot = np.zeros(len(groups)), _GROUP / bars_of_group
     for number, column in enumerate(series):
-        places = np.arange(len(groups)) + (0.0 if stacked else (number + 0.5) * slot - 0.4)
+        places = np.arange(len(groups)) + (0.0 if stacked else (number + 0.5) * slot - _GROUP / 2)
         spread = None if stacked else np.nan_to_num([column.below, column.above])
         heights = np.nan_to_num(column.median)
         color = COLORS[number % len(COLORS)]
@@ -57,7 +63,7 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
             if status and (number == 0 or not stacked):
                 axes.text(place, 0, f" {status}", rotation=90, ha="center", va="bottom", fontsize=7, color="#666666")
         base = base + heights
-    if max(map(len, groups)) > 8:
+    if max(map(len, groups)) > _LONG_NAME:
         axes.set_xticks(range(len(groups)), groups, rotation=35, ha="right", rotation_mode="anchor")
     else:
         axes.set_xticks(range(len(groups)), groups)
@@ -125,9 +131,9 @@ def timeline(rows: pd.DataFrame) -> "Figure":
     top = axes.get_ylim()[1]
     ends = [*starts.iloc[1:], wide.index.max()]
     for phase, start, end in zip(starts.index, starts, ends, strict=True):
-        narrow = end - start < 0.1 * wide.index.max()
+        narrow = end - start < 0.1 * wide.index.max()  # too narrow for its name, which then stands left of its start
         if phase == PHASES[-1] and narrow:
-            continue
+            continue  # `end` has only a few frees: it needs no name
         axes.axvline(start, color="#333333", linewidth=0.6)
         axes.text(start, top, f" {phase} ", va="top", ha="right" if narrow else "left", fontsize=8)
     axes.set_xlim(wide.index.min(), wide.index.max())
@@ -146,7 +152,7 @@ def _quantity(table: Table, unit: Unit) -> str:
 
 
 def _short(number: float) -> str:
-    """A number at a tick: `1k` for a thousand, but 1024 and 16384 as they are."""
+    """A number at a tick: `1k` for a thousand, but 1024 and 16384 as they are, and `1Mi` for 2²⁰."""
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= size and number % size == 0:
             return f"{number / size:g}{letter}"
@@ -154,6 +160,7 @@ def _short(number: float) -> str:
 
 
 def _axes(count: int, *, width: float) -> "tuple[Figure, list[Axes]]":
+    """Return a figure with this number of axes, two in a row. width: of the figure, in inches."""
     from matplotlib.figure import Figure
 
     rows = -(-count // 2)
@@ -190,7 +197,8 @@ def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: st
 
 
 def _series(table: Table) -> tuple[list[_Series], Unit]:
-    """The columns of the table with the first column's unit, and the unit that they are drawn in."""
+    """The columns of the table with the first unit, and the unit that they are drawn in. A column without a unit stays,
+    too: all of its trials failed, which is drawn as words."""
     stored = next(iter(filter(None, table.units.values())), "1")
     shown = replace(table, cells=table.cells[table.cells["value"].map(table.units).isin([stored, None])])
     unit = choose_unit(stored, shown.cells["median"].to_numpy(float))

@@ -128,7 +128,7 @@ def _problem(
     own = SomeResults(results, lambda frame: rows_of_trials(frame, trials))
     chosen = results if problem.whole_store else own
     found = found_in(results.everything, trials)
-    if found.missing:  # perhaps unsupported, which is stored for the device that lacked: `everything` leaves it out
+    if found.missing:  # `everything` leaves out devices that this machine lacked; trials were unsupported there
         found = found_in(results.attempts, trials)
     written = Written(name=name, problem=problem, found=found)
     bodies: dict[str, list[str]] = {"markdown": [], "latex": [], "typst": []}
@@ -169,7 +169,7 @@ def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None
         image = Image(f"{FIGURES}/{written.file}-{picture.name}", picture.caption)
         png, svg = BytesIO(), BytesIO()
         figure.savefig(png, format="png", dpi=_DPI)
-        figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.savefig(svg, format="svg", metadata={"Date": None})  # the same results give the same file
         folder.put(f"{image.file}.png", png.getvalue())
         folder.put(f"{image.file}.svg", svg.getvalue())
         written.figures.append(image)

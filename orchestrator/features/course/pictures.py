@@ -53,6 +53,7 @@ def timelines(results: Results) -> list[Picture]:
     except RequestError:
         return []
     trials = rows.drop_duplicates(RESULT)
+    # The mode is always named; other keys only where the trials differ.
     keys = [name for name in varying_keys(trials, ["mode"], []) if name == "mode" or trials[name].nunique() > 1]
     pictures = []
     for _, trial in trials.sort_values(keys).iterrows():

@@ -36,7 +36,7 @@ def _of(choose: Callable[[Results], Results], make: Callable[[Results], Table]) 
 def most_frequent(results: Results, name: str) -> Results:
     """Return the results with the value of this column that most trials have."""
     trials = results.everything.drop_duplicates(RESULT)
-    return _where(results, name, trials[name].mode().max())
+    return _where(results, name, trials[name].mode().max())  # of equally frequent values the largest
 
 
 def largest(results: Results, name: str) -> Results:
@@ -55,6 +55,7 @@ def only(results: Results, name: str, value: str) -> Results:
 
 
 def _where(results: Results, name: str, value: Any) -> Results:
+    """Return the results with this value. NaN comes from a column that no result fills: then all of them."""
     return results if pd.isna(value) else SomeResults(results, lambda frame: frame[frame[name] == value])
 
 
@@ -131,6 +132,7 @@ def stages(results: Results) -> Table:
     cells = pd.concat(
         [cells_of(frame, ran, f"rank0.{moment}_{part}").assign(moment=moment, value=part) for moment, part in chosen]
     )
+    # Numbered, because rows are sorted by their names.
     cells["moment"] = cells["moment"].map({name: f"{at} {name}" for at, name in enumerate(STAGES, start=1)})
     known = [part for part in parts if part in set(cells["value"])]
     cols = device_columns(cells)

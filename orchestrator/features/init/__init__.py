@@ -56,7 +56,8 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     discovery = discover(folder)
     here = this_machine()
     read = "1 file" if discovery.files == 1 else f"{discovery.files} files"
-    places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder)).replace("., ", "", 1)
+    places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder))
+    places = places.replace("., ", "", 1)  # the folder itself is named before
     looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
     device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
     inside = Path(folder.folder).is_relative_to(Path.cwd())

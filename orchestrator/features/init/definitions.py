@@ -149,7 +149,7 @@ def is_archived(file: Path, code: Code) -> bool:
 def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:
     """Return the classes at the top of these files."""
     nodes = [(node, file) for file, tree in trees.items() for node in tree.body if isinstance(node, ast.ClassDef)]
-    direct: dict[str, set[str]] = {}
+    direct: dict[str, set[str]] = {}  # a base is known by its name only: classes of one name count as one
     for node, _ in nodes:
         direct.setdefault(node.name, set()).update(last_name(base) for base in node.bases)
 
@@ -172,13 +172,13 @@ def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:
 def parameters_of(function: ast.FunctionDef, *, skip: bool = True) -> list[Parameter]:
     """Return the named parameters; `skip` leaves out the first, self or ctx."""
     by_place = [*function.args.posonlyargs, *function.args.args]
-    without = len(by_place) - len(function.args.defaults)
+    without = len(by_place) - len(function.args.defaults)  # the last ones have the defaults
     values: list[ast.expr | None] = [*[None] * without, *function.args.defaults]
     pairs = [
         *zip(by_place, values, strict=True),
         *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
     ]
-    return [parameter_of(one.arg, one.annotation, value) for one, value in pairs[skip:]]
+    return [parameter_of(one.arg, one.annotation, value) for one, value in (pairs[1:] if skip else pairs)]
 
 
 def parameter_of(name: str, annotation: ast.expr | None, default: ast.expr | None) -> Parameter:

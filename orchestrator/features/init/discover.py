@@ -24,7 +24,7 @@ from lmsweep.orchestrator.features.init.definitions import (
 from lmsweep.orchestrator.features.init.model_candidates import models, without_tokens
 from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
-from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, Code
+from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, FINISH, Code
 
 MAX_FILES = 3000
 """Most files that are read: a folder with more is not one project."""
@@ -127,6 +127,8 @@ class _Attention(NamedTuple):
 
 
 def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Parameter, ...]) -> str | None:
+    """Return why lmsweep cannot call this with queries, keys and values alone; None if it can."""
+    # `apply` of an autograd.Function takes nothing by name, so a mask cannot be given to it.
     masks = (*CAUSAL, *(() if called.endswith(".apply") else ATTENTION_MASKS))
     if called.endswith("(...)"):
         return "it is a module"
@@ -140,7 +142,8 @@ def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Paramete
 
 
 def _returns_several(function: ast.FunctionDef) -> bool:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)  # within it, such as the grid of a kernel in Triton
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    # What a function within it returns does not count, such as the grid of a kernel in Triton.
     inner = [one for one in ast.walk(function) if isinstance(one, functions) and one is not function]
     theirs = {id(node) for one in inner for node in ast.walk(one)}
     returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and id(node) not in theirs]
@@ -150,9 +153,10 @@ def _returns_several(function: ast.FunctionDef) -> bool:
 
 
 def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
+    """Yield the optimizers, and the wrappers that synchronise gradients."""
     for cls in classes:
         kind: Kind = "optimizer" if "Optimizer" in cls.bases and "step" in cls.methods else "ddp"
-        if kind == "ddp" and "finish_gradient_synchronization" not in cls.methods:
+        if kind == "ddp" and FINISH not in cls.methods:
             continue
         if cls.parameters and cls.parameters[0].name == "param_groups":
             advice = (
@@ -165,5 +169,5 @@ def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
                 kind=kind,
                 reference=cls.reference,
                 place=cls.place,
-                parameters=cls.parameters[1:],
+                parameters=cls.parameters[1:],  # without the first: the weights, or the module
             )

@@ -82,6 +82,7 @@ class _Way:
     @property
     def is_held(self) -> bool:
         """Whether a sweep file can hold the values of the unknown parameters."""
+        # The outermost type: list of `list[int]`, int of `int | None`.
         types = {re.split(r"[\[|. ]", one.annotation)[0] for one in self.taken if one.name in self.unknown}
         return types <= {*PLAIN} and not {*self.unknown} & {*OBJECTS}
 
@@ -212,28 +213,46 @@ def _by(model: Candidate, settings: Settings | None, size: str, context: int, *,
         ours = names[one.name]
         # A sweep varies these two, so the adapter passes them; without one, lmsweep itself passes what it has.
         is_passed = ours in ("vocab_size", "context_length") if settings else one.name in PASSED
-        if one.required:
-            if not is_passed and ours not in sizes and one.name not in USUAL_VALUES:
-                way.unknown.append(one.name)
-            elif not is_passed:
-                way.args[one.name] = sizes[ours] if ours in sizes else USUAL_VALUES[one.name]
-            continue
-        value = None if is_passed and ours == "context_length" else _in_place(one, ours, sizes, shallow=shallow)
-        if is_passed and ours in PLAIN_DIMENSIONS:
-            if number := value or one.number:
-                way.dimensions[one.name] = number
-        elif value and not is_passed:
-            way.args[one.name] = value
-        if value and value != one.number:
-            way.replaced.append(f"{one.name} {value}, not your {one.default or 'own'}")
+        if not one.required:
+            _keep_or_replace(way, one, ours, sizes, is_passed=is_passed, shallow=shallow)
+        elif not is_passed:
+            _give_required(way, one, ours, sizes)
     return way
+
+
+def _give_required(way: _Way, one: Parameter, ours: str, sizes: Mapping[str, Any]) -> None:
+    """Give a parameter without a default the size that it names, else its usual value; else it is unknown."""
+    if ours in sizes:
+        way.args[one.name] = sizes[ours]
+    elif one.name in USUAL_VALUES:
+        way.args[one.name] = USUAL_VALUES[one.name]
+    else:
+        way.unknown.append(one.name)
+
+
+def _keep_or_replace(
+    way: _Way, one: Parameter, ours: str, sizes: Mapping[str, Any], *, is_passed: bool, shallow: bool
+) -> None:
+    """Keep the user's default, or note what a first look has in its place."""
+    if is_passed and ours == "context_length":
+        return  # an axis of the sweep
+    value = _in_place(one, ours, sizes, shallow=shallow)
+    if is_passed and ours in PLAIN_DIMENSIONS:  # lmsweep passes its own dimension unless the sweep has the user's
+        if number := value or one.number:
+            way.dimensions[one.name] = number
+    elif value and not is_passed:
+        way.args[one.name] = value
+    if value and value != one.number:
+        way.replaced.append(f"{one.name} {value}, not your {one.default or 'own'}")
 
 
 def _in_place(one: Parameter, ours: str, sizes: Mapping[str, Any], *, shallow: bool) -> int | None:
     """Return the value that a first look has in place of a default, or of an unknown one; None keeps the default."""
     number = one.number or 0
+    # The batches have tokens up to this vocabulary, and sequences up to this length.
     if ours == "vocab_size" or (ours == "context_length" and number < sizes[ours]):
         return int(sizes[ours])
+    # A depth that is not written as a number (0 here) may be any.
     is_deep = ours == "num_layers" and shallow and not 0 < number <= MOST_LAYERS
     return int(sizes[ours]) if is_deep else None
 

@@ -35,6 +35,7 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
     """Return the file for a folder called `name`. `device` is what to measure on, `code` the folder relative to the
     file, None if it is elsewhere."""
     is_large = device in GPU_DEVICES
+    # Small enough that a trial takes seconds.
     contexts, size = ((256, 1024), "small") if is_large else ((64, 128), "tiny")
     model = first_model(discovery, size=size, context=max(contexts), shallow=not is_large)
     left = [

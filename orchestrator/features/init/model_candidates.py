@@ -10,9 +10,11 @@ from lmsweep.orchestrator.features.init.model_settings import ways_to_build
 from lmsweep.trials.spec.reference import FINISH, MASKS, POSITIONS, TARGETS, TOKENS, Code
 
 _HEADS = ("head", "unembed", "output", "to_logits")
+"""Words in the name of an attribute that makes logits."""
 _OF_ATTENTION = ("heads", "d_head", "dim_head", "head_dim", "head_size")
 """Endings of attributes that are about attention heads."""
 _NAMES = ("lm", "gpt", "llama", "transformer", "model")
+"""Words in the name of a class that is called a model."""
 _MODULES = frozenset(("Module", "PreTrainedModel"))
 """Classes of PyTorch and transformers that a model derives from."""
 _OTHER_EMBEDDINGS = ("rotary", "rope", "position", "sinus", "patch", "time")
@@ -55,6 +57,7 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
                 reference=cls.reference,
                 place=cls.place,
                 parameters=cls.parameters,
+                # It embeds tokens itself, or has a head and is called a model. A part of another needs all three.
                 is_likely=score > 2 or (score > 0 and _embeds_tokens(cls.calls)),
                 ways=ways_to_build(cls, classes, code),
             )
@@ -105,7 +108,8 @@ def _left_out(cls: Class, unknown: list[str]) -> LeftOut:
 
 
 def _score(cls: Class, *, is_part: bool) -> float:
-    """Return how likely a class is a whole language model: it embeds tokens itself, has a head, is called a model."""
+    """Return how likely a class is a whole language model. It embeds tokens itself: 2; it has a head: 2; it is called a
+    model: 1; another class has it as a part: -4, which only all three together outweigh."""
     attributes = {node.attr.lower() for node in ast.walk(cls.node) if isinstance(node, ast.Attribute)}
     of_model = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
     has_head = any(head in attribute for attribute in of_model for head in _HEADS)

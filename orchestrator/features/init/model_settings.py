@@ -48,6 +48,7 @@ def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Setti
 
 
 def _is_object(parameter: Parameter) -> bool:
+    """Whether it requires an instance of a class, whose name begins with a capital letter."""
     kind = re.split(r"[\[|, ]", parameter.annotation.strip("'\""))[0].rpartition(".")[2]
     return parameter.required and kind[:1].isupper() and kind not in _TYPING
 
@@ -106,6 +107,7 @@ def _of_functions(model: Class, settings_class: Class | None, builders: list[Cla
                 continue
             taken = tuple(parameters_of(function, skip="classmethod" in kinds))
             is_made = _returned(function) in (owner.name, "Self") or bool(_calls(function) & {"cls", owner.name})
+            # The `name` of a preset is plain, but cannot be guessed.
             if is_made and taken and not any(_is_object(one) or one.name == "name" for one in taken if one.required):
                 call = f"{owner.name}.{name}({{given}})"
                 named = (model, owner) if owner is settings_class else (owner,)
@@ -124,7 +126,7 @@ def _of_default(model: Class) -> Settings | None:
         for field, value in given
         if field != "model_type"
     )
-    # A preset and sizes exclude each other, and sizes are given.
+    # model_type names a preset, as in minGPT. A preset and sizes exclude each other, and sizes are given.
     preset = "model_type=None, " if any(field == "model_type" for field, _ in given) else ""
     body = (
         f"config = {model.name}.{name}()\n    vars(config).update({preset}{{given}})\n    return {model.name}(config)"
@@ -162,6 +164,7 @@ def _returned(function: ast.FunctionDef) -> str:
 
 
 def _calls(function: ast.FunctionDef) -> set[str]:
+    """Names that a function calls; "" for a call of an attribute."""
     called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
     return {node.id if isinstance(node, ast.Name) else "" for node in called}
 

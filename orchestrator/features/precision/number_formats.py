@@ -26,6 +26,14 @@ from lmsweep.trials.results.measurement import Measurement, TensorDtype, one_num
 
 NARROW = (torch.float16, torch.bfloat16)
 
+PUBLISHED_ADDEND, PUBLISHED_COUNT = 0.01, 1000
+"""The addend and its count in the experiment of the CS336 assignment; the exact sum is 10."""
+
+PUBLISHED_ACTIVATION = 1e3
+"""The elements in the published example of RMSNorm; their squares exceed 65504, the largest float16."""
+
+SHORT_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
 
 def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
     """Yield sums and norms in several formats, then the types and errors of a step in the trial's precision."""
@@ -53,6 +61,7 @@ def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
 
 
 def _sums(device: str) -> Iterator[Measurement]:
+    # Both narrow types have the variant that is all float32: it runs once.
     ways = dict.fromkeys(way for narrow in NARROW for way in accumulations(narrow))
     for way in ways:
         total = way.run(addend=PUBLISHED_ADDEND, count=PUBLISHED_COUNT, device=device)
@@ -85,7 +94,7 @@ def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | 
         yield number(f"{part}_gradients", "relative_error", relative_error(mine, references))
     assert step.loss is not None
     if step.logits is None:
-        return  # the loss computes them itself, a part at a time
+        return  # the loss computes the logits itself, a part at a time: they never exist as a whole
     yield number("logits", "relative_error", relative_error([step.logits], [exact.logits]))
     yield number("loss", "relative_error", relative_error([step.loss], [exact.loss]))
     yield from dtypes_of(
@@ -108,15 +117,6 @@ def number(phase: str, metric: str, value: float) -> Measurement:
     """A measurement of one number without a unit; null if the arithmetic overflowed."""
     known = value if math.isfinite(value) else None
     return one_number(phase, metric, "1", known, "not finite: the arithmetic overflowed")
-
-
-PUBLISHED_ADDEND, PUBLISHED_COUNT = 0.01, 1000
-"""The addend and its count in the experiment of the CS336 assignment; the exact sum is 10."""
-
-PUBLISHED_ACTIVATION = 1e3
-"""The elements in the published example of RMSNorm; their squares exceed 65504, the largest float16."""
-
-SHORT_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 @dataclass(frozen=True, kw_only=True)

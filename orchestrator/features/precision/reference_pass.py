@@ -27,7 +27,8 @@ class ReferencePass:
 
 
 def make_reference(step: TrainingStep) -> ReferencePass:
-    """Draw float32 weights, copy them into the step's model, and run its batch in float64, ours by naive attention."""
+    """Run the step's batch forward and backward in float64. Both models are given the same weights, in float32; those
+    of the step are rounded further if its own type is narrower. lmsweep's model runs naive attention here."""
     config = step.config
     device = config.device_type if has_float64(config.device_type) else "cpu"
     model = _exact_model(step, device)
@@ -53,6 +54,7 @@ def make_reference(step: TrainingStep) -> ReferencePass:
 def _exact_model(step: TrainingStep, device: str) -> nn.Module:
     config = step.config
     if config.model_code is not None:
+        # Only a Hugging Face model lets lmsweep choose its attention.
         attention = "naive" if config.is_hugging_face else config.attention
         changed = replace(config, attention=attention, checkpointing="none")
         return build_users_model(changed, device=device, dtype=torch.float64).train(step.model.training)
@@ -69,32 +71,41 @@ def _exact_model(step: TrainingStep, device: str) -> nn.Module:
 
 
 def relative_error(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
-    """||values - exact|| / ||exact|| in float64, with each list of tensors as one vector; inf or NaN if a value is."""
+    """||values - exact|| / ||exact|| in float64, with each list of tensors as one vector; inf or NaN if a value is.
+
+    Exact gradients are all 0 below a head that begins with zeros: the error is then 0, or inf if a value is not 0.
+    """
     difference = norm = 0.0
     for value, reference in zip(values, exact, strict=True):
         rounded = value.detach().to(reference.device).to(torch.float64)
         difference += (rounded - reference).square().sum().item()
         norm += reference.square().sum().item()
+    if norm == 0:
+        return 0.0 if difference == 0 else math.inf
     return math.sqrt(difference / norm)
 
 
 def underflow(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
-    """Share of the nonzero elements of `exact` that are zero in `values`."""
+    """Share of the nonzero elements of `exact` that are zero in `values`; 0 if `exact` has none."""
     lost = nonzero = 0
     for value, reference in zip(values, exact, strict=True):
         there = reference != 0
         lost += int((there & (value.to(reference.device) == 0)).sum().item())
         nonzero += int(there.sum().item())
-    return lost / nonzero
+    return lost / nonzero if nonzero else 0.0
 
 
 def by_part(names: Iterable[str]) -> dict[str, list[str]]:
-    """Part of the model -> names of its weights. In the user's own model, the parts are its layers."""
+    """Part of the model -> names of its weights. In lmsweep's model, attention and feed-forward are a part each, of all
+    blocks together; elsewhere a part is the layer that has the weight. All norms are one part."""
     parts: dict[str, list[str]] = {}
     for name in names:
-        first, *rest = name.split(".")
-        module = rest[1] if first == "blocks" and len(rest) > 1 else name.split(".")[-2] if rest else first
-        parts.setdefault("norm" if module.endswith("norm") else module, []).append(name)
+        path = name.split(".")
+        if path[0] == "blocks" and len(path) > 2:  # blocks.NUMBER.PART...
+            part = path[2]
+        else:
+            part = path[-2] if len(path) > 1 else name
+        parts.setdefault("norm" if part.endswith("norm") else part, []).append(name)
     return parts
 
 

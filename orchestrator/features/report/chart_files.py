@@ -39,6 +39,8 @@ _NO_DATE = {"Date": None}
 POINTS_PER_INCH = 72
 """Matplotlib states font sizes in points and figure sizes in inches."""
 
+FLAT_LETTERS, TURNED = 60, 25
+"""If the labels of an x axis have more letters together, they are turned by so many degrees."""
 LETTERS_PER_AXIS = 110
 """Letters that fit side by side along an axis. A bar narrower than its name is drawn without it."""
 WIDEST_NUMBER = "0.0000"
@@ -68,7 +70,7 @@ def write_charts(
     target = LocalFolder(folder, aside="")
     try:
         for name, drawn in drawn_charts(content, image):
-            stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]
+            stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]  # file systems allow 255 letters or fewer
             path = folder / f"{len(written) + 1:03}-{stem}.{image}"
             target.put(path.name, drawn)
             written.append(path)
@@ -122,7 +124,7 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
     """
     colours, panels = palette(), chart["panels"] or [""]
     figure, grid = _axes(len(panels))
-    turned = 0 if sum(map(len, chart["labels"])) < 60 else 25
+    turned = 0 if sum(map(len, chart["labels"])) < FLAT_LETTERS else TURNED
     for trace in chart["traces"]:
         axes, inside = grid[trace["panel"]], np.setdiff1d(np.arange(len(trace["x"])), trace["out"])
         x, y = np.array(trace["x"], float), np.array(trace["y"], float)
@@ -133,7 +135,7 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
             x[inside], y[inside], yerr=reach[:, inside], color=look, linestyle=style, label=trace["name"] or None,
             marker=MARKERS[dash % len(MARKERS)], markersize=4, capsize=2,
         )  # fmt: skip
-        if trace["out"]:
+        if trace["out"]:  # ran out of memory: a cross at the device's memory
             axes.plot(x[trace["out"]], y[trace["out"]], "x", color=look)
     is_y_log = is_log and all(value > 0 for trace in chart["traces"] for value in trace["y"])
     is_x_log = chart["numeric"] and chart["ticks"][0] > 0
@@ -148,6 +150,7 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
         if not is_log:
             axes.axhline(0, color="#59636e", linewidth=0.8)
     title = chart["title"] if not is_log else f"{chart['title']} ({chart['unit']})"
+    # Turned labels reach down by their length times the sine.
     below = 0.0 if not turned else np.sin(np.radians(turned)) * max(map(_width, chart["labels"]))
     return _finished(figure, grid, title, chart["legend"], below=below)
 
@@ -157,7 +160,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
     from matplotlib.collections import PolyCollection
 
     colours = palette()
-    figure, (axes,) = _axes(1, height=max(3.8, layout.get("height", 380) / 100))
+    figure, (axes,) = _axes(1, height=max(3.8, layout.get("height", 380) / 100))  # 100 of the page's pixels an inch
     bars = [one for one in traces if one["type"] == "bar"]
     rows = [] if layout.get("icicle") else list(dict.fromkeys(name for one in bars for name in one["y"]))
     ends = np.zeros(len(rows))
@@ -169,7 +172,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
         if one["type"] == "bar" and rows:  # stacked; as a collection, because it is drawn faster than many patches
             at = np.array([rows.index(row) for row in y])
             across = np.stack([ends[at], ends[at] + x, ends[at] + x, ends[at]], axis=1)
-            down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])
+            down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])  # rows are 1 apart, so a fifth is a gap
             axes.add_collection(
                 PolyCollection([*np.stack([across, down], axis=2)], facecolors=colours[look], label=name)
             )
@@ -192,7 +195,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
         )
         axes.stackplot(areas[0][0], heights, step="post", linewidth=0, labels=names, colors=looks)
     if rows:
-        axes.set(xlim=(0, 1.05 * ends.max()), ylim=(-0.6, len(rows) - 0.4))
+        axes.set_ylim(-0.6, len(rows) - 0.4)  # the layout of bars has the range of x
         axes.set_yticks(range(len(rows)), rows)
     for key, axis in (("xaxis", axes.xaxis), ("yaxis", axes.yaxis)):
         said = layout.get(key, {})
@@ -224,6 +227,7 @@ def _numbers(values: Any) -> NDArray[np.float64]:
 
 
 def _axes(count: int, height: float = 3.8) -> "tuple[Figure, list[Axes]]":
+    """Return a figure with this number of axes, three in a row at most. height: of one axes alone, in inches."""
     from matplotlib.figure import Figure
 
     across = min(count, 3)

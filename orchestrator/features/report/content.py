@@ -95,28 +95,35 @@ def content_of(
         where = location if len(results.named) == 1 else ""
         views = [view for one in answers if len(one.cells) for view in views_of_answer(one, numbers)]
         sections: Sequence[Section] = ()
-        if not (history and others):  # several stores of a device have several results for a cell of a table
+        if not (history and others):  # with both, a device has a result in each store, too many for a table's cell
             views += views_of_workloads(frame, numbers, where)
             sections = sections_of(results, published, first)
     summary = summarize(frame)
-    shares, worded = _profile_headline(results, asked), headline_of_history if history else headline_of
+    shares = _profile_headline(results, asked)
+    # The workload whose numbers are asked for. None: the headline says what is faster, if there is an answer.
     about = "profile" if shares else asked.where.get("workload") if asked and not asked.compare else None
-    answered = first is None or first.question.text or about is not None
-    numbers_only = shares or range_headline(_asked_rows(frame, asked)) or summary.headline
-    headline, details = worded(first) if first and about is None else (numbers_only, ())
+    compared = first if about is None else None
+    headline: str
+    details: Sequence[str] = ()
+    if compared:
+        headline, details = headline_of_history(compared) if history else headline_of(compared)
+    else:
+        headline = shares or range_headline(_asked_rows(frame, asked)) or summary.headline
     if published and published.summary:
         own = [f"{headline}."] if headline else []
         headline, details = published.summary, [*own, *details]  # what was asked for comes first
-    if first and about is None and len(first.cells):
-        details = [*details, *safe_sizes(first)]
+    if compared and len(compared.cells):
+        details = [*details, *safe_sizes(compared)]
     sweeps = {*frame["sweep"].dropna()}
     if len(sweeps) == 1 and not others and (answering := registered("answers").get(*sweeps)):
+        # A feature words the answer of its own sweep, in place of all that is above.
         headline, details = resolve_name(answering)(location)
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
+    is_answered = compared is None or bool(compared.question.text)  # else the answer is to another question
     return Content(
         results=results, dollars={name: hourly for (name, _), hourly in dollars.items()},
-        question=asked.ask if asked and answered else "", first=first, headline=headline,
+        question=asked.ask if asked and is_answered else "", first=first, headline=headline,
         details=details, summary=summary, views=views, sections=sections,
     )  # fmt: skip
 

@@ -60,6 +60,7 @@ class Joined(Results):
             if repeats.any():
                 if not self.history:
                     part["device_name"] = part["device_name"].mask(repeats, part["device_name"] + f" ({name})")
+                # Results of one device in two stores stay two results.
                 part["environment_id"] = part["environment_id"].mask(repeats, part["environment_id"] + f" {name}")
             parts.append(part)
         return of_few_types(parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True))

@@ -26,6 +26,8 @@ UNUSED_LABELS = {"none", NO_VALUE}
 """Labels of a field that a configuration does not use."""
 MOST_LINES, MOST_PANELS = 8, 12
 """Lines of one panel, and panels of a chart; what is left is counted below it."""
+LEAST_POINTS = 1.5
+"""Points of a line, on average, from which most lines have several."""
 FEW_LINES, FEW_PANELS = 6, 6
 """So many lines a reader can follow in one panel, and so many panels fit on a screen."""
 
@@ -197,7 +199,7 @@ def _worth_as_x(
     others = [codes[other] for other in names if other != name]
     lines = len(set(zip(*others, strict=True))) if others else 1
     worth = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)
-    return name != colour or len(names) == 1, len(points) / lines >= 1.5, worth
+    return name != colour or len(names) == 1, len(points) / lines >= LEAST_POINTS, worth
 
 
 def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:

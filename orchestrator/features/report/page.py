@@ -106,7 +106,7 @@ def _prices(dollars: Mapping[str, float], first: Answer | None) -> list[Priced]:
     for place, option in enumerate(first.question.options):
         cells = first.of(option.name)
         ratios = cells["wall_ratio"].fillna(cells["ratio"]) if "wall_ratio" in cells else cells["ratio"]
-        speeds = (1 / ratios[ratios > 0]).tolist() if place else []
+        speeds = (1 / ratios[ratios > 0]).tolist() if place else []  # a ratio is of times
         claim = first.claim(option.name) if place else None
         by_wall, by_device = (claim.of_steps.mean, claim.of_gpu.mean) if claim else (1.0, 1.0)
         priced.append(Priced(option.name, dollars.get(option.values[DEVICE]), by_wall, by_device, speeds))

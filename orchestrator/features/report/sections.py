@@ -1,4 +1,7 @@
-"""The sections of the page below the results, each present only if the store has its data."""
+"""The sections of the page below the results, each present only if the store has its data.
+
+Some are made by functions of other features (`hasattr(lmsweep, ...)`), and missing where these were taken out.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

@@ -43,8 +43,8 @@ DEVICE_MARK = "on GPU"
 MOST_TIMES_IN_PERCENT = 3.0
 """A chart shows ratios instead of per cent if a cell is more than this many times as fast."""
 
-STRIP = 130
-"""Width of the drawn intervals of a table, in pixels."""
+STRIP, MARGIN = 130, 5
+"""Width of the drawn intervals of a table, and the room for half a circle at each end, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +214,6 @@ def _strip_scale(gains: Any) -> Callable[[float], float]:
     low, high = min(0.95, 1.0, *known), max(1.05, 1.0, *known)
 
     def position(value: float) -> float:
-        return round(5 + (STRIP - 10) * log(value / low) / log(high / low), 1)
+        return round(MARGIN + (STRIP - 2 * MARGIN) * log(value / low) / log(high / low), 1)
 
     return position

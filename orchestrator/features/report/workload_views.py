@@ -40,28 +40,29 @@ QUESTIONS = {
 """The question that the view of each workload answers, in the order of the page."""
 
 
-def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where: str) -> Iterator[View]:
-    """Yield the medians of each workload. where: the store in the command that prints the
-    same table; without one, no command. numbers: each result's index in the data of the page."""
+def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store: str) -> Iterator[View]:
+    """Yield the medians of each workload. store: its name in the command that prints the same table; without one, no
+    command. numbers: each result's index in the data of the page."""
     order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
     several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):
         rows = frame[frame["workload"] == workload]
         condition = {"workload": workload} if several else {}
         name = QUESTIONS.get(workload, f"What did {workload} measure?")
-        with suppress(RequestError):  # no view of results that would share a cell
-            if not known or {*first_values(rows)} <= {*known}:
-                views = [_of_workload(frame, name, condition, numbers, where)]
-                # A table too large for one view becomes one view for each grid of the sweep.
-                grids = {} if views[0].fits else named_grids(rows, f"{name} By")
-                parts = [
-                    _of_workload(frame, one, condition | grid.where, numbers, where) for one, grid in grids.items()
-                ]
-                yield from parts if len(parts) > 1 else views
+        # A workload whose trials all failed has no values, only the default one. It is shown if another workload has
+        # that value, or if none has any.
+        if known and not {*first_values(rows)} <= {*known}:
+            continue
+        with suppress(RequestError):  # `pivot` raises it if two results would share a cell: then there is no view
+            views = [_of_workload(frame, name, condition, numbers, store)]
+            # A table too large for one view becomes one view for each grid of the sweep.
+            grids = {} if views[0].fits else named_grids(rows, f"{name} By")
+            parts = [_of_workload(frame, one, condition | grid.where, numbers, store) for one, grid in grids.items()]
+            yield from parts if len(parts) > 1 else views
 
 
 def _of_workload(
-    frame: pd.DataFrame, name: str, condition: dict[str, str], numbers: dict[ResultKey, int], where: str
+    frame: pd.DataFrame, name: str, condition: dict[str, str], numbers: dict[ResultKey, int], store: str
 ) -> View:
     table = pivot(frame, where=condition)
     values = [*table.units]
@@ -72,9 +73,10 @@ def _of_workload(
     cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
     keys = [*table.rows, *(name for name in table.cols if name not in table.rows)]
     charts: dict[str, JsonObject] = {}
-    stacked = set(found["workload"]) == {"profile"} and len(values) > 1
-    for value in values[:1] if stacked else values:
-        of_value = found if stacked else found[found["value"] == value]
+    # The values of a profile are shares of one step: they stand in one chart, as its lines.
+    in_one_chart = set(found["workload"]) == {"profile"} and len(values) > 1
+    for value in values[:1] if in_one_chart else values:
+        of_value = found if in_one_chart else found[found["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
         medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
         has_limit = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna()
@@ -84,22 +86,22 @@ def _of_workload(
             limit=(of_value["device_memory"].astype(float) / unit.size).where(has_limit),
             text=[value_text(median, low, high, unit) for median, low, high in medians * unit.size],
         )  # fmt: skip
-        names_of = [*keys, "value"] if stacked else keys
-        title = "share of kernel time" if stacked else value
+        names_of = [*keys, "value"] if in_one_chart else keys
+        title = "share of kernel time" if in_one_chart else value
         if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
             charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
     caption, conditions, html = written(table)
     html = html if len(table) <= MOST_ROWS else ""
     head, body, rest = html.partition("<tbody>")
     marked = re.sub("<td", lambda _: _numbered(next(cell_numbers)), rest)
-    words = ["lmsweep", "table", where, "--rows", ",".join(table.rows)]
+    words = ["lmsweep", "table", store, "--rows", ",".join(table.rows)]
     words += ["--cols", ",".join(table.cols)] if table.cols else []
     words += [word for value in values for word in ("--value", value)]
     words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
     return View(
         name=name, cells=cells, charts=charts,
         caption=caption, conditions=conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
-        command=shlex.join(words) if where else "",
+        command=shlex.join(words) if store else "",
         note="" if html else f"The table has {len(table)} rows; the command below prints it.",
     )  # fmt: skip
 

@@ -94,3 +94,13 @@ def test_no_line_of_the_answer_is_wrapped_by_a_terminal() -> None:
     for columns in (80, 120):
         shown = "".join(str(terminal_text(one, width=columns)) for one in shipped)
         assert shown.count("\n") <= 40 and max(map(len, shown.splitlines())) <= columns
+
+
+def test_a_line_of_another_store_claims_what_that_store_gains(attempts: Attempts, tmp_path: Path) -> None:
+    theirs = Attempts(tmp_path / "theirs")
+    for store, seconds in ((attempts, 0.02), (theirs, 0.01)):
+        store.ok(gpu(**COURSE), {"step.time": samples(seconds, 1e-5)})
+    location = theirs.store.location
+    (line,) = beside_published(analysis.load(attempts.store, pooled=False), location).lines
+    assert (line.claim.subject, line.claim.against) == (location, "mine")
+    assert line.claim.gain == pytest.approx(2, rel=1e-3)

@@ -22,7 +22,7 @@ from lmsweep.orchestrator.features.precision.reference_pass import (
     underflow,
 )
 from lmsweep.orchestrator.features.precision.tensor_dtypes import emulated_dtypes
-from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION
@@ -234,6 +234,32 @@ def test_what_overflows_is_unknown_with_the_reason():
 def test_underflow_counts_what_is_zero_and_should_not_be():
     exact = [torch.tensor([1.0, 1e-9, 0.0, 2.0]), torch.tensor([3.0])]
     assert underflow([torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([3.0])], exact) == 2 / 4
+
+
+HEAD_OF_ZEROS = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, vocab_size=20):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(vocab_size, 4)
+        self.head = torch.nn.Linear(4, vocab_size)
+        torch.nn.init.zeros_(self.head.weight)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+"""
+
+
+@pytest.mark.usefixtures("forget_code")
+def test_a_part_without_a_gradient_has_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(HEAD_OF_ZEROS)
+    words = ["workloads=precision", "model=./mine.py:Model", "vocab_size=20", "context_length=8", "batch_size=2"]
+    rows = [row for row in run_here(single_trial(words)) if isinstance(row, Record)]
+    found = {f"{row.phase}.{row.metric}": row.samples[0] for row in rows if row.samples}
+    assert {row.status for row in rows} == {"ok"}, [row.error for row in rows]
+    assert found["embedding_gradients.relative_error"] == 0 < found["head_gradients.relative_error"] < 1e-6
 
 
 # Tables

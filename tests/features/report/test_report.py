@@ -85,6 +85,21 @@ def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
     assert page.evaluate("window.broken") is None
 
 
+def test_a_device_whose_name_looks_like_a_tag_keeps_it_in_a_legend(page: Page) -> None:
+    names = ["GPU <b>, bf16", "A&lt;B, bf16"]
+    page.evaluate(
+        """(names) => {
+            const target = element("div", { id: "made", class: "chart" });
+            document.querySelector("main").append(target);
+            const of = { type: "scatter", mode: "markers", colour: 0, x: [1, 2], y: [1, 2], lines: [["one"], ["two"]] };
+            drawFigure(target, { title: "", traces: names.map((name) => ({ ...of, name })), layout: {} }, "Made");
+        }""",
+        names,
+    )
+    page.wait_for_selector("#made .legendtext")
+    assert page.locator("#made .legendtext").all_text_contents() == names
+
+
 def test_a_downloaded_csv_is_that_of_the_command(page: Page) -> None:
     measured(page)
     run = answer_here(*shlex.split(page.inner_text("#matrix .command"))[1:], "--format", "csv")

@@ -227,6 +227,15 @@ def test_no_file_of_a_store_whose_path_and_errors_are_hostile_holds_what_they_ho
     assert kept["attention_args"].nunique() == 3
 
 
+def test_its_readme_names_every_version_that_measured_the_newest_last(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for place, version in enumerate(("0.10.0", "0.9.1")):
+        machine = replace(H200, lmsweep_version=version)
+        attempts.ok(config(context_length=2**place), {"step.time": samples(1, 0.1)}, fingerprint=machine)
+    lmsweep.share(attempts.store.location, tmp_path / "shared")
+    assert "with lmsweep 0.9.1, 0.10.0 on" in (tmp_path / "shared" / "README.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("text", ["attention flash needs a GPU", "context_length 512 is above the limit of 256.5 %"])
 def test_what_lmsweep_itself_says_is_shared(text: str) -> None:
     assert shared_error(text) == text

@@ -18,6 +18,7 @@ _MODES = {
     "forward_backward": ("forward_backward", "train_step"),
     "step": ("train_step",),
 }
+"""Phase of a report -> the modes here in which it runs."""
 _VALUES = {
     ("forward", "time"): "forward.time",
     ("forward_backward", "time"): "step.time",
@@ -26,6 +27,7 @@ _VALUES = {
 }
 """Phase and metric of a report -> the value here, for the cells that the report leaves blank."""
 _FULL, _MIXED = ("fp32", "tf32"), ("bf16", "fp16")
+"""Precisions that a report may mean by full, and by mixed."""
 
 
 def counterpart(table: TableResults, row: pd.Series) -> Here:
@@ -82,7 +84,7 @@ _NO_COUNTERPART = "no kernel or operator of this name ran here, or the report de
 
 def _of_pair(pair: pd.Series, row: pd.Series) -> Here:
     scale, words = 1, [pair["differs"]]
-    if is_null(row["unit"]):
+    if is_null(row["unit"]):  # the table prints the total; pairs hold the time of one iteration
         scale = ITERATIONS
         words.append(f"read as seconds of {ITERATIONS} iterations")
     if is_null(row["context_length"]):

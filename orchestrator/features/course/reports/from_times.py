@@ -14,6 +14,7 @@ from lmsweep.trials.spec.model_sizes import SIZES
 def _time(table: TableResults, row: pd.Series, **other: Any) -> pd.Series | None:
     """Return our time beside the published one of the same line. other: conditions that differ from the row's."""
     pair = table.beside(row, **other)
+    # An iteration of the mode forward_backward has no phase of that name: its whole is `step`.
     phase = None if pair is None else pair["phase"].replace("forward_backward", "step")
     return None if pair is None else table.stored(pair, f"{phase}.time")
 
@@ -60,6 +61,7 @@ def _backward_and_optimizer(table: TableResults, row: pd.Series) -> Here | None:
 
 
 def _parameters(table: TableResults, row: pd.Series) -> Here | None:
+    # The table params_context names no model, but has the parameters of small.
     size = SIZES.get("small" if row["table"] == "params_context" else row["model"])
     if size is None:
         return None

@@ -26,7 +26,7 @@ def _sum(table: TableResults, row: pd.Series) -> Here | None:
         for _ in range(int(running[2])):
             total = type(total)(total + addend)
         return _printed(row, float(total), "computed by NumPy")
-    if row["label"] not in _SUMS:
+    if row["label"] not in _SUMS:  # `0.01 in float32`, the addend itself
         return _printed(row, float(np.float32(0.01)), "computed by NumPy")
     frame = table.results.everything
     rows = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
@@ -42,8 +42,7 @@ def _printed(row: pd.Series, value: float, differs: str) -> Here:
 
 def _dtype(table: TableResults, row: pd.Series) -> Here | None:
     label = row["label"].lower().replace("layernorm", "ln").replace("layer norm", "ln")
-    kinds = {"gradient": "gradient", "output": "output", "logits": "logits", "loss": "loss"}
-    kind = next((kind for word, kind in kinds.items() if word in label), "weight")
+    kind = next((kind for kind in ("gradient", "output", "logits", "loss") if kind in label), "weight")
     part = re.search(r"fc1|fc2|ln", label)
     try:
         types = table.results.details("dtypes", "precision")
@@ -95,7 +94,8 @@ _MODES = {"forward": "train_forward", "forward_backward": "train_step"}
 
 
 def _profiled(table: TableResults, row: pd.Series) -> Here | None:
-    """Return what an operator of this name takes in a step here, in float32."""
+    """Return what an operator of this name takes in a step here, in float32, or what all take; a part of attention for
+    the tables of another profiler than PyTorch's."""
     if not row["table"].startswith("torch_profiler"):
         return _part(table, row)
     try:

@@ -72,6 +72,7 @@ def layout_of(rows: pd.DataFrame) -> Layout:
     slow = sorted(keys, key=lambda name: _changes([str(value) for value in rows[name]]))
     last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)
     layout = Layout(slow[: last + 1], slow[last + 1 :])
+    # No subject varies: only what varies fastest is columns. If nothing varies, the table is one row.
     return layout if layout.rows else Layout(layout.cols[:-1] or ["model"], layout.cols[-1:])
 
 
@@ -93,7 +94,7 @@ def measure_of(row: pd.Series) -> Measure:
             return Measure("GB", 1e9)
         case "1", metric if metric.endswith(_SHARES):
             return Measure("%", 0.01)
-        case None | float(), "time":
+        case None | float(), "time":  # a time without a unit (None or NaN): the total of ITERATIONS
             return Measure("seconds of 100", 1.0)
         case unit, _:
             return Measure("1" if is_null(unit) else unit, 1.0)

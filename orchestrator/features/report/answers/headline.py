@@ -114,8 +114,8 @@ def _of_many(found: Answer, names: Sequence[str]) -> Lead:
 def _first_two(found: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> tuple[str, str, bool]:
     """Return the first and the second of the options and the baseline, and whether the order of these two is sure.
 
-    They are ranked by the certain part of their gain over the baseline. The claims say whether that of the baseline's
-    place is sure.
+    They are ranked by the certain part of their gain over the baseline. If the baseline is one of the two, the order
+    counts as sure, because the words of the other's claim say how sure it is. Else the two are compared directly.
     """
     certain = {name: claim.ahead for name, claim in claims.items()} | {found.baseline: 1.0}
     winner = max(certain, key=lambda name: certain[name])
@@ -135,7 +135,7 @@ def _wins(found: Answer) -> Counter[str]:
     """Option -> the number of conditions in which it is the best."""
     wins: Counter[str] = Counter()
     known = found.cells[found.cells["gain"].notna()]
-    for _, rows in known.groupby([labels(known[name]) for name in found.keys] or (lambda _: 0)):
+    for _, rows in known.groupby([labels(known[name]) for name in found.keys] or (lambda _: 0)):  # no keys: one group
         lead = _leads(found, rows)
         wins[str(rows[OPTION].iloc[int(lead.argmax())]) if lead.max() > 0 else found.baseline] += 1
     return wins

@@ -157,6 +157,7 @@ def measures_of(frame: pd.DataFrame) -> list[Measure]:
 def _name_of(measure: Measure, rows: pd.DataFrame) -> str:
     if not measure.name.endswith(STEP):
         return measure.name
+    # `training step` becomes `forward pass`, `data-parallel step` becomes `data-parallel forward pass`.
     kind = measure.name.removesuffix(STEP).removesuffix("training ")
     passes = {PASSES.get(mode, measure.name.removeprefix(kind)) for mode in rows["mode"].unique()}
     return kind + (passes.pop() if len(passes) == 1 else STEP)
@@ -169,6 +170,7 @@ def option_name(values: Mapping[str, str]) -> str:
 
 
 def _value_text(text: str) -> str:
+    """Return `25 MB` for the number of bytes of a bucket or a message."""
     return f"{int(text) // 1_000_000} MB" if re.fullmatch(r"\d+000000", text) else text
 
 
@@ -238,8 +240,12 @@ def _differing(values: Mapping[str, str], baseline: Mapping[str, str]) -> dict[s
 
 
 def _plainness(option: Option, baseline: Mapping[str, str] | None) -> tuple[bool, int, int]:
-    """The number of fields with the baseline's values or, without one, their defaults; then the number of results.
-    An option that never ran to its end (out of memory, say) comes last: nothing can be compared with it."""
+    """Rank an option as baseline: the larger, the better.
+
+    First, unless the sweep names a baseline, whether it ran to its end: nothing can be compared with one that ran out
+    of memory, say. Then how many fields have the values of the named baseline or, without one, their defaults. Then the
+    number of results; if no field has such a value it counts as 0, and the first option in natural order is chosen.
+    """
     wanted = baseline or {name: label(CONFIG_FIELDS[name].default) for name in option.values if name in CONFIG_FIELDS}
     same = sum(option.values.get(name) == text for name, text in wanted.items())
     ran = baseline is not None or bool(option.rows["median"].notna().any())

@@ -78,8 +78,9 @@ def answer(question: Question) -> Answer | None:
         asked = question.fields == (DEVICE,) and len(others) == 1
         return _refused(question, baseline, others[0], refused) if asked and refused else None
     cells = pd.concat(parts, ignore_index=True)
-    determined = {*question.fields, *question.across, *determines(*question.fields, *question.across), DEVICE}
-    determined -= {DEVICE} if DEVICE not in question.fields else set()
+    determined = {*question.fields, *question.across, *determines(*question.fields, *question.across)}
+    if DEVICE not in question.fields:  # then it distinguishes cells, even if a field determines it
+        determined.discard(DEVICE)
     names = [name for name in varying_keys(cells, [], []) if name not in determined]
     # Not the value: of one phase it is device time in some cells, and wall time in others.
     cells = cells.assign(part=cells["value"].map(_phase))
@@ -144,6 +145,7 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     known = np.array([key is not None for key in found.results[1]], dtype=bool)
     keys = [key for key in found.results[1] if key is not None]
     held = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
+    # A ratio is option / baseline. The gain of a time is its inverse, so the ends change places.
     ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
     gains = [1 / frame[end] if timed else frame[end] for end in ends]
     columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))

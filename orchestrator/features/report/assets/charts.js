@@ -9,13 +9,18 @@ const DASHES = ["solid", "dash", "dot", "dashdot"];
 // Listed one by one, because the default buttons include one that sends the chart to Plotly's server.
 const BUTTONS = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
 
+// Charts that are narrower, in pixels, are on a phone: smaller letters, fewer columns, the legend below.
+const NARROW = 560;
+
+// Each chart on the page, and the function that makes its traces and layout for a width.
 const drawn = new Map();
 
 // Plotly interprets tags in texts; names from a store must stay plain text.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-// The width of a text in pixels, roughly: labels are set in a proportional font of this size.
-const widthOf = (text, size = 12) => text.length * size * 0.56;
+// The width of a text in pixels, roughly: a letter of a proportional font is about 0.56 times as wide as its size.
+const LETTER = 0.56;
+const widthOf = (text, size = 12) => text.length * size * LETTER;
 
 // A text on as many lines as its width asks for, broken after commas and, if need be, after spaces; at most `most` lines.
 function wrapped(text, width, { size = 12, most = 2 } = {}) {
@@ -25,27 +30,27 @@ function wrapped(text, width, { size = 12, most = 2 } = {}) {
     lines[lines.length - 1] += part;
   }
   const kept = lines.slice(0, most).map((line) => line.trimEnd());
-  const room = Math.max(4, Math.floor(width / (size * 0.56)) - 1);
+  const room = Math.max(4, Math.floor(width / (size * LETTER)) - 1);
   const cut = (line) => (line.length > room + 1 ? `${line.slice(0, room)}…` : line);
   return kept.map((line, i) => plain(i === most - 1 && lines.length > most ? `${cut(line).replace(/[,…]$/, "")}…` : cut(line))).join("<br>");
 }
 
 const inLegend = (traces) => traces.filter((trace) => trace.name && trace.showlegend !== false);
 
-// The width of the legend in pixels.
+// The width of the legend in pixels: 50 are for the symbol and the margins.
 const legendWidth = (traces) => Math.max(0, ...inLegend(traces).map((trace) => widthOf(trace.name, 13) + 50));
 
 const printing = () => document.documentElement.classList.contains("printing");
 
 // Whether the legend stands below the chart: where it would take too much of the width.
-const legendIsBelow = (traces, width) => width < 560 || legendWidth(traces) > 0.3 * width || printing();
+const legendIsBelow = (traces, width) => width < NARROW || legendWidth(traces) > 0.3 * width || printing();
 
 // Draws what `make` returns, and again with it whenever colours or widths change.
 function draw(target, make) {
   drawn.set(target, make);
   const { traces, layout } = make(target.clientWidth);
   const { clientWidth } = target;
-  const narrow = clientWidth < 560;
+  const narrow = clientWidth < NARROW;
   const entries = layout.showlegend === false ? 0 : inLegend(traces).length;
   const below = legendIsBelow(traces, clientWidth);
   const most = narrow || printing() ? Infinity : Math.max(460, innerHeight - 60); // a screen below the bar
@@ -55,7 +60,7 @@ function draw(target, make) {
   const margin = { l: 56, r: 12, t: 44, b: 48, ...layout.margin };
   margin.b += rows;
   const legend = rows
-    ? { orientation: "h", y: -74 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
+    ? { orientation: "h", y: -74 /* pixels: below the ticks and the title of the x axis */ / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
     : { x: 1.02, y: 1, yanchor: "top" };
   const style = getComputedStyle(document.body);
   const ink = style.getPropertyValue("color");
@@ -111,7 +116,7 @@ function drawFigure(target, { title, traces, layout }, heading, top = 0) {
     const made = traces.map(({ colour, lines, ...trace }) => {
       const own = palette[colour % COLOUR_COUNT];
       const marker = { color: own, line: { width: 0 }, ...trace.marker };
-      const styled = { ...trace, line: { color: own, ...trace.line }, marker };
+      const styled = { ...trace, name: plain(trace.name), line: { color: own, ...trace.line }, marker };
       if (!lines) return styled;
       const texts = lines.map((text) => text.map(plain).join("<br>"));
       const bar = trace.type !== "bar" ? {} : layout.icicle
@@ -121,7 +126,7 @@ function drawFigure(target, { title, traces, layout }, heading, top = 0) {
     });
     const line = resolved("--muted");
     const names = layout.barmode && !layout.icicle ? [...new Set(made.flatMap((trace) => trace.y))] : [];
-    const tall = names.length && width < 560; // the names of bars take two lines
+    const tall = names.length && width < NARROW; // the names of bars take two lines
     const bars = names.length ? { yaxis: { ...layout.yaxis, ...(tall && { tickvals: names, ticktext: names.map((name) => wrapped(name, 112)) }) }, ...(tall && { height: 1.3 * layout.height }) } : {};
     const wider = tall ? 1.35 : 1; // room for the numbers at the ends of bars
     const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));
@@ -132,7 +137,7 @@ function drawFigure(target, { title, traces, layout }, heading, top = 0) {
     return {
       traces: made,
       layout: {
-        ...layout, ...bars, ...(layout.icicle && { uniformtext: { mode: "hide", minsize: 10 } }), ...((top || tall) && { [shared]: { ...layout[shared], range: [0, wider * (top || layout[shared].range[1])] } }), title: { text: wrapped([heading, title].filter(Boolean).join(": "), width - 24, { size: width < 560 ? 12 : 14 }) }, ...(shapes && { shapes }),
+        ...layout, ...bars, ...(layout.icicle && { uniformtext: { mode: "hide", minsize: 10 } }), ...((top || tall) && { [shared]: { ...layout[shared], range: [0, wider * (top || layout[shared].range[1])] } }), title: { text: wrapped([heading, title].filter(Boolean).join(": "), width - 24, { size: width < NARROW ? 12 : 14 }) }, ...(shapes && { shapes }),
         ...(annotations && { annotations }), margin: { l: 56, r: 12, t: annotations ? 76 : 62, b: 48 },
       },
     };
@@ -173,7 +178,7 @@ function drawLines(target, chart, { isLog, allowed, compared }) {
         line: { color: colour, width: 1.8, dash: DASHES[part.dash] }, marker: { color: colour, size: 7, symbol: SYMBOLS[(part.colour + 2 * part.dash) % SYMBOLS.length] },
       };
     });
-    const across = panels.length === 1 ? 1 : Math.min(panels.length, width < 560 ? 1 : width < 900 || panels.length === 4 ? 2 : 3);
+    const across = panels.length === 1 ? 1 : Math.min(panels.length, width < NARROW ? 1 : width < 900 || panels.length === 4 ? 2 : 3);
     const legend = chart.legend && !legendIsBelow(traces, width) ? legendWidth(traces) : 0;
     const room = (width - 100 - legend) / across;
     const ends = parts.flatMap((part) => part.y.flatMap((value, i) => [value - part.below[i], value + part.above[i]]));
@@ -185,7 +190,7 @@ function drawLines(target, chart, { isLog, allowed, compared }) {
       traces,
       layout: {
         title: { text: `<b>${plain(unit)}</b>` }, margin: { l: 56, r: 12, t: panels.length > 1 ? 70 : 50, b: 48 }, showlegend: Boolean(chart.legend),
-        legend: { title: { text: chart.legend === "option" ? "" : plain(chart.legend) } }, ...(panels.length === 1 && width < 560 && { height: 320 }),
+        legend: { title: { text: chart.legend === "option" ? "" : plain(chart.legend) } }, ...(panels.length === 1 && width < NARROW && { height: 320 }),
         ...panelAxes(panels, across, { xAxis, yAxis, room, xTitle: chart.x, yTitle: "" }),
       },
     };
@@ -198,6 +203,7 @@ function ticksOf({ ticks, labels, numeric }, isLog, room) {
   if (!numeric) return { range: [ticks[0] - 0.5, ticks.at(-1) + 0.5], tickvals: ticks, ticktext: labels.map((text) => wrapped(text, room / labels.length - 4, { size: 12, most: 2 })) };
   if (ticks.length > 12) return {};
   const at = (number) => (isLog ? Math.log(number) : number);
+  // The axis takes 0.86 of the room: the rest is for the labels of y, and for what is beyond the outer ticks.
   const place = (number) => (room * 0.86 * (at(number) - at(ticks[0]))) / (at(ticks.at(-1)) - at(ticks[0]) || 1);
   let free = -Infinity;
   const ticktext = ticks.map((number, i) => {
@@ -223,10 +229,12 @@ function yAxisOf(values, isLog, compared = false) {
   if (high / low < 1.1) [low, high] = [low / 1.1, high * 1.1];
   const room = (high / low) ** 0.07;
   const range = [Math.log10(low / room), Math.log10(high * room)];
+  // From a decade on, ticks at 1, 2 and 5; within one, these may be too few.
   if (range[1] - range[0] > 1) return { type: "log", range, dtick: "D2", tickformat: "~r" };
   return { type: "log", range, tickvals: linearTicks(10 ** range[0], 10 ** range[1]), tickformat: "~r" };
 }
 
+// About six round numbers between two.
 function linearTicks(low, high) {
   const rough = (high - low) / 6;
   const size = 10 ** Math.floor(Math.log10(rough));

@@ -12,7 +12,7 @@ const decoded = (text, type) => text && new type(Uint8Array.from(atob(text), (le
 class Drill {
   constructor(data) {
     this.data = data;
-    this.keys = new Map();
+    this.keys = new Map(); // name of a key -> its decoded codes
     this.dialog = document.getElementById("drill");
     this.dialog.addEventListener("close", () => {
       const chart = document.getElementById("drill-chart");
@@ -79,6 +79,7 @@ class Drill {
     return names.map((name) => this.label(name, result)).join(", ") || this.label("device_name", result);
   }
 
+  // A value of a result, with its samples; null if the result lacks it. index: its place among those shown together.
   measured(name, result, index) {
     const value = this.data.values[name];
     value.at ??= decoded(value.result, Int32Array);

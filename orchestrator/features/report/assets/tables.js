@@ -17,7 +17,7 @@ function element(tag, attributes = {}, ...children) {
 // The header cells above each column, from top to bottom.
 function headerCells(table) {
   const columns = [];
-  const taken = [];
+  const taken = []; // by row and column, whether a cell that begins further up or left reaches there
   [...(table.tHead?.rows ?? [])].forEach((row, level) => {
     let column = 0;
     for (const cell of row.cells) {
@@ -97,9 +97,9 @@ function prepareTable(table) {
   table.querySelectorAll("th").forEach(breakAtUnderscores);
   nameCells(table);
   makeSortable(table);
-  const most = matchMedia("(max-width: 40rem)").matches ? 8 : 24;
+  const most = matchMedia("(max-width: 40rem)").matches ? 8 : 24; // about a screen, of a phone or of a desk
   const rows = [...(table.tBodies[0]?.rows ?? [])];
-  if (rows.length <= most + 4) return;
+  if (rows.length <= most + 4) return; // a button is not worth four rows
   for (const row of rows.slice(most)) row.classList.add("beyond");
   (table.closest(".scroll") ?? table).after(element(
     "button", { type: "button", class: "more", onclick: (event) => { table.classList.add("all"); event.currentTarget.remove(); } },

@@ -1,13 +1,14 @@
 // The views: a chart and a table of the same cells, which share filters. Python wrote the tables and chose the lines.
 
+// A key with more values is no filter.
 const MOST_CHOICES = 100;
 
 class Views {
   constructor(views, drill) {
     this.views = views;
     this.drill = drill;
-    this.nodes = new Map();
-    this.where = {};
+    this.nodes = new Map(); // number of a view -> its table, once prepared
+    this.where = {}; // name of a key -> the codes that pass the filter
     this.log = state.get("log") !== "0";
     this.number = Number(state.get("view")) || 0;
     if (!views[this.number]) this.number = 0;
@@ -34,6 +35,7 @@ class Views {
 
   get view() { return this.views[this.number]; }
 
+  // Whether a cell passes the filters, by its last result: of a compared cell, the option's. One without a result passes.
   allowed = (cell) => {
     const result = this.view.cells[cell].at(-1);
     return Object.entries(this.where).every(([name, codes]) => result < 0 || codes.has(this.drill.code(name, result)));

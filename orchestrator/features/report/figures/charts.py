@@ -24,8 +24,11 @@ from lmsweep.trials.spec.config import RequestError
 MOST_FIGURES = 60
 """Figures per section; they are of the store's first trials in natural order."""
 
-_DECADES = {"dtick": "D2", "tickformat": "~r"}
-"""Ticks of a logarithmic axis at 1, 2 and 5."""
+_TICKS_1_2_5 = {"dtick": "D2", "tickformat": "~r"}
+"""Ticks of a logarithmic axis at 1, 2 and 5 of each decade."""
+
+_ROOM_ABOVE, _ROOM_FOR_NUMBERS = 1.08, 1.25
+"""An axis ends at so many times its largest value: for the text on a line at the top, for the numbers beside bars."""
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
@@ -39,7 +42,7 @@ class Figure(NamedTuple):
     title: str
     traces: list[JsonObject]
     """Plotly traces, with `colour`, an index into the page's colours, and `lines`, the lines of each point's tooltip.
-    Texts are not escaped: the page does that."""
+    The page escapes names and `lines`. A `hovertemplate` has markup of its own, and must come escaped."""
     layout: JsonObject
     top: float = 0.0
     """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
@@ -69,6 +72,7 @@ def timelines(results: Results) -> Iterator[Figure]:
             }
             for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
         ]  # fmt: skip
+        # It draws nothing, but shows the total in the tooltip, which lists the value of each trace.
         traces.append(
             {
                 "type": "scatter", "mode": "lines", "name": "total", "colour": len(CATEGORIES) - 1, "showlegend": False,
@@ -94,7 +98,7 @@ def timelines(results: Results) -> Iterator[Figure]:
                   for name, at in starts.items() if name in PHASES[:-1]),
             ],
         }  # fmt: skip
-        yield Figure(title=title, traces=traces, layout=layout, top=1.08 * max(limits))
+        yield Figure(title=title, traces=traces, layout=layout, top=_ROOM_ABOVE * max(limits))
 
 
 def _most_held(results: Results, unit: Unit) -> dict[tuple[str, ...], str]:
@@ -118,7 +122,7 @@ def _memory_limits(peak: float, capacity: int | None, unit: Unit) -> dict[float,
     if capacity is None or pd.isna(capacity):
         return {peak / unit.size: said}
     lines = {peak / unit.size: f"{said}, {100 * peak / capacity:.0f} % of the device"}
-    if peak > capacity / 2:
+    if peak > capacity / 2:  # else the line would press the timeline into the lower half
         lines[capacity / unit.size] = f"the device: {number_text(capacity / unit.size)} {unit.name}"
     return lines
 
@@ -132,7 +136,7 @@ def kernels(results: Results) -> Iterator[Figure]:
         ordered = by_range.sort_values("time").sort_values("phase", key=_from_bottom, kind="stable").index
         whole = by_range["time"].sum()
         times = found.groupby(["range", "kind"])["time"].sum().unstack(fill_value=0).loc[ordered]
-        longest = _longest(found, unit)
+        longest, top = _longest(found, unit), _ROOM_FOR_NUMBERS * by_range["time"].max() / unit.size
         traces: list[JsonObject] = [
             {
                 "type": "bar", "orientation": "h", "name": kind.replace("_", " "), "colour": colour,
@@ -151,14 +155,14 @@ def kernels(results: Results) -> Iterator[Figure]:
                 for name, time in zip(by_range.index.astype(str), by_range["time"], strict=True)
             ],
             "xaxis": {"title": {"text": f"kernel time per step ({unit.name}), {number_text(whole / unit.size)} in all"},
-                      "range": [0, 1.25 * by_range["time"].max() / unit.size]},
+                      "range": [0, top]},
         }  # fmt: skip
-        yield Figure(title=title, traces=traces, layout=layout, top=1.25 * by_range["time"].max() / unit.size)
+        yield Figure(title=title, traces=traces, layout=layout, top=top)
 
 
 def rooflines(results: Results) -> Iterator[Figure]:
     """Yield the roofline of each device with the steps whose minimum memory traffic is known."""
-    if not hasattr(lmsweep, "roofline"):
+    if not hasattr(lmsweep, "roofline"):  # it is of another feature, which may have been taken out
         return
     steps = lmsweep.roofline(results.measurements)
     steps = steps[steps[["rate", "intensity", "roof"]].notna().all(axis=1)]
@@ -171,6 +175,7 @@ def rooflines(results: Results) -> Iterator[Figure]:
 
 def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
     steps = pd.concat(on_devices.values())
+    # Wide enough to show the limit rise with the bandwidth left of the steps, and stay flat at the rate right of them.
     left, right = steps["intensity"].min() / 30, steps["intensity"].max() * 4
     traces: list[JsonObject] = []
     for number, (device, on_device) in enumerate(on_devices.items()):
@@ -182,8 +187,8 @@ def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
             level = rows["ceiling"].fillna(rows["peak"]).max()
             bandwidth = rows["bandwidth"].max()
             bend = [left, level / bandwidth, right]
-            colour = number if several else index
-            look = index if several else 0
+            # Colours tell devices apart, and dashes and symbols precisions; of one device, colours tell precisions.
+            colour, look = (number, index) if several else (index, 0)
             traces.append(
                 {
                     "type": "scatter", "mode": "lines", "name": f"{name}: limit", "colour": colour,
@@ -200,8 +205,8 @@ def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
                 }
             )  # fmt: skip
     layout: JsonObject = {
-        "xaxis": {"type": "log", "title": {"text": "Arithmetic intensity (FLOP/byte)"}, **_DECADES},
-        "yaxis": {"type": "log", "title": {"text": "Matrix products (TFLOP/s)"}, **_DECADES},
+        "xaxis": {"type": "log", "title": {"text": "Arithmetic intensity (FLOP/byte)"}, **_TICKS_1_2_5},
+        "yaxis": {"type": "log", "title": {"text": "Matrix products (TFLOP/s)"}, **_TICKS_1_2_5},
         "legend": {"title": {"text": "device, precision" if len(on_devices) > 1 else "precision"}},
     }
     return Figure(title=title, traces=traces, layout=layout)

@@ -56,4 +56,5 @@ def _spans(keys: list[tuple[str, ...]]) -> list[list[int]]:
 
 
 def _key(text: str, span: int) -> str:
+    """Return the header cell of a key; nothing if an earlier cell reaches over its column (span 0)."""
     return f'<th colspan="{span}">{text}</th>' if span > 1 else f"<th>{text}</th>" * span

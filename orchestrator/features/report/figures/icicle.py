@@ -1,4 +1,7 @@
-"""An icicle of each profiled step: the step, its phases, the parts of the model, and their kernels, as wide as long."""
+"""An icicle of each profiled step: the step, its phases, the parts of the model, and their kernels.
+
+The width of a piece is its time.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,12 +13,15 @@ from lmsweep.analysis.metrics.kernels import STEP_PHASES, classified, short_name
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.orchestrator.features.report.drilled import JsonObject
 from lmsweep.orchestrator.features.report.figures.charts import Figure, each_trial
+from lmsweep.orchestrator.features.report.lines import COLOURS
 from lmsweep.trials.results.metrics import Unit
 
 LEAST_SHARE = 0.002
 """Kernels of a part that each take a smaller share of the step are drawn as one piece."""
 
 _LEVELS = ("phase", "range", "kernel")
+_COLOUR_OF_STEP = COLOURS - 1
+"""The last; the phases have the first ones."""
 
 
 class Piece(NamedTuple):
@@ -68,7 +74,8 @@ def _figure(title: str, made: list[Piece], unit: Unit) -> Figure:
         if of_phase:
             traces.append(
                 {
-                    "type": "bar", "orientation": "h", "name": phase or "step", "colour": colour - 1 if phase else 6,
+                    "type": "bar", "orientation": "h", "name": phase or "step",
+                    "colour": colour - 1 if phase else _COLOUR_OF_STEP,  # the first is that of ""
                     "showlegend": bool(phase),
                     "y": [-piece.level for piece in of_phase], "x": [piece.time / unit.size for piece in of_phase],
                     "base": [piece.start / unit.size for piece in of_phase], "width": 0.96,

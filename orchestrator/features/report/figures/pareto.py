@@ -15,7 +15,7 @@ AXES = {"memory": "Peak memory (GiB)", "money": "Cost (dollars per million token
 
 def fronts(results: Results) -> Iterator[Figure]:
     """Yield a chart of each front that is known."""
-    if not hasattr(lmsweep, "fronts"):
+    if not hasattr(lmsweep, "fronts"):  # it is of another feature, which may have been taken out
         return
     for front in lmsweep.fronts(results.measurements, results.prices):
         devices = list(dict.fromkeys(point.device for point in front.points))

@@ -15,6 +15,9 @@ from lmsweep.trials.results.metrics import Unit
 MOST_PIECES = 12
 """Maximum number of pieces of a chart."""
 
+_MOST_KINDS = 4
+"""Kinds of a piece, by size and phase, that its tooltip names."""
+
 _PEAKS = ("peak_allocated", "peak_tensors")
 """The allocator's peak and that of tensors. The first by name is preferred."""
 
@@ -63,7 +66,7 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
 def _counts(rows: pd.DataFrame, unit: Unit) -> dict[tuple[str, str], list[str]]:
     """Category and piece -> its largest kinds: count, size, and the phase that allocated them."""
     found: dict[tuple[str, str], list[str]] = {}
-    top = rows.sort_values("held", ascending=False, kind="stable").groupby(["category", "piece"]).head(4)
+    top = rows.sort_values("held", ascending=False, kind="stable").groupby(["category", "piece"]).head(_MOST_KINDS)
     columns = top[["category", "piece", "at_peak", "bytes", "phase"]]
     for category, piece, count, size, phase in columns.itertuples(index=False, name=None):
         words = f"{count:.0f} of {number_text(float(size) / unit.size)} {unit.name}, from {phase}"

@@ -26,15 +26,19 @@ EMPTIED = ("host_name", "gpu_uuid", "artifact")
 _PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ &'#%()-]*(?:[/\\][\w.@+ &'#%()-]+)*[/\\](?=[\w.@+&'#%(-])")
 """The folders of an absolute path: all of it but its last name. Not of a URL."""
 _HOME = re.compile(r"(?:/home/|/Users/|\\Users\\)([\w.@+-]+)")
+"""A home folder; the group is the name of its user."""
 
 _PLACE = re.compile(
     r"(?:(?:[A-Za-z]:)?[^:]*[/\\])?(?P<file>[^/\\:]+\.(?:py|ipynb|cu|cuh|cpp|cc|c|h|yaml|yml|json)):(?P<line>\d+)"
     r"(?:: (?P<rest>.*))?"
 )
+"""`FOLDER/model.py:12: what went wrong`, as lmsweep places the error of a user's file."""
 _FRAME = re.compile(r'^ *File "(?:[^"\n]*[/\\])?(?P<file>[^"/\\\n]+)", line (?P<line>\d+)', re.MULTILINE)
 _TYPE = re.compile(r"(?P<module>(?:\w+\.)*)(?P<type>[^\W\d]\w*)(?=: |:?$)")
+"""The type that begins the last line of a traceback: `MyError: words`, or alone."""
 _TRACEBACK = "Traceback (most recent call last)"
 
+# The shapes of what is no free text. Each length is far above what lmsweep, or a careful user, writes there.
 _REFERENCE = re.compile(r"(?:hf:)?[\w.-]+(?:/[\w.-]+)*(?::[\w.]+)?")
 _SHORT_WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,23}")
 _KEY = re.compile(r"[A-Za-z_][\w.]{0,39}")
@@ -84,6 +88,7 @@ def private_words(tables: Iterable[pa.Table]) -> set[str]:
                 found |= set(_HOME.findall(text))
     with contextlib.suppress(KeyError, OSError):  # a container may run under a number without a name
         found |= {getpass.getuser(), os.path.basename(os.path.expanduser("~"))}
+    # Words of one or two letters stand in many texts, and the last two names on many machines: they give nobody away.
     return {word for word in found if len(word) > 2 and word not in ("root", "localhost")}
 
 

@@ -22,6 +22,9 @@ COLOURS = {"better": "#2a7d2e", "worse": "#b3372f", "unsure": "#5b6570", "number
 LETTER = 6.3
 """Width of a letter in pixels, on average; the SVG stretches its texts to that."""
 
+ROOM = 12
+"""Pixels around the text of each half: 6 to each side."""
+
 _TEMPLATE = """\
 <svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}: {message}">
 <title>{title}</title>
@@ -61,7 +64,8 @@ def _short_headline(found: Answer) -> tuple[str, str]:
     """Return `10 % faster with bf16`, and better, worse or unsure."""
     if found.cells.empty:
         return "no combination in common", "unsure"
-    claim, several = (lead := lead_of(found)).claim, len(options_of(found)) > 1
+    lead, several = lead_of(found), len(options_of(found)) > 1
+    claim = lead.claim
     if several and claim.verdict != "better":
         return f"nothing surely {'faster' if found.timed else 'smaller'} than {found.baseline}", "unsure"
     decided = claim.verdict in ("better", "worse")
@@ -85,9 +89,9 @@ def _of_cell(rows: pd.DataFrame, value: str) -> tuple[str, str]:
 
 
 def _drawn(label: str, message: str, title: str, kind: str) -> str:
-    left, right = (round(LETTER * len(text)) + 12 for text in (label, message))
+    left, right = (round(LETTER * len(text)) + ROOM for text in (label, message))
     return _TEMPLATE.format(
         label=escape(label), message=escape(message), title=escape(title), colour=COLOURS[kind],
-        width=left + right, left=left, right=right, text_left=left - 12, text_right=right - 12,
+        width=left + right, left=left, right=right, text_left=left - ROOM, text_right=right - ROOM,
         middle_left=left / 2, middle_right=left + right / 2,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
+from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import INDEX, open_store
 from lmsweep.analysis.metrics.status import counts
@@ -96,7 +97,7 @@ def _card(content: Content, tables: Iterable[str]) -> str:
     """Return the head of a data set's card: each table is a configuration of its own, `measurements` the usual one."""
     configs: list[dict[str, Any]] = [
         {"config_name": name, "data_files": f"results/{name}/*.parquet"}
-        for name in sorted(tables, key="measurements".__ne__)
+        for name in sorted(tables, key="measurements".__ne__)  # it comes first
     ]
     configs[0]["default"] = True
     about = {"pretty_name": content.question or "Results of lmsweep", "tags": ["lmsweep", "benchmark"]}
@@ -105,7 +106,7 @@ def _card(content: Content, tables: Iterable[str]) -> str:
 
 def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
     began = frame["started_at"].agg(["min", "max"]).dt.strftime("%Y-%m-%d")
-    version = frame["lmsweep_version"].max()
+    versions = in_order(frame, ["lmsweep_version"])["lmsweep_version"].dropna().unique()
     days = " to ".join(dict.fromkeys(began))
     devices = _environments(frame)[["device_name", "torch_version"]].drop_duplicates()
     lines = [f"- {row.device_name}, torch {row.torch_version}" for row in devices.itertuples()]
@@ -116,7 +117,7 @@ def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
             f"**{content.headline}.**" + "".join(f" {text}" for text in content.details),
             "",
             *(["![The first chart of report.html](chart.svg)", ""] if picture else []),
-            f"Measured {days} with lmsweep {version} on",
+            f"Measured {days} with lmsweep {', '.join(versions)} on",
             "",
             *lines,
             "",
