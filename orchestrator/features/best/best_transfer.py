@@ -36,8 +36,9 @@ def transferred_cells(
     others: Sequence[str],
     predict: bool,
 ) -> list[Cell]:
-    """Return the cells of the stores, with the peaks predicted that say whether they fit, and those that calibrate.
+    """Return the cells of the stores, then those of `others`, which calibrate the prediction.
 
+    predict: also predict the peaks of the former, for a limit, or if they are of one job: of several it takes long.
     names: of the devices to predict, which a price may be for. Raises RequestError for an unknown one, for a goal that
     cannot be predicted, and for one in dollars without a price, before anything is predicted.
     """

@@ -120,6 +120,7 @@ def _covariance(parts: list[Floats], parameters: Floats, shape: tuple[int, ...])
     *variances, interaction, _ = np.exp(2 * parameters)
     effects = [variance * part for variance, part in zip(variances, parts, strict=True)]
     total = sum(effects, np.zeros(shape))
+    # (a + b + c)² - (a² + b² + c²) = 2 (ab + ac + bc)
     pairs = (total**2 - sum((one**2 for one in effects), np.zeros(shape))) / 2
     return Covariance(OFFSET_DEVIATION**2 + total + interaction * pairs, effects, total, pairs)
 
