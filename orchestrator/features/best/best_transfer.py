@@ -132,7 +132,7 @@ class StepRatios:
         """
         source = find_device(cell.environment.device_name, cell.environment.device_memory)
         trial = self._trials.get(cell.config)
-        if source is None or trial is None or cell.config.world_size > 1:
+        if source is None or trial is None or cell.config.world_size > 1:  # `_kernels` lacks what ranks send
             return None
         operators = self._predictions.operators(trial)
         if isinstance(operators, Refusal):

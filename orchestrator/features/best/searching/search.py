@@ -24,6 +24,8 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.store.parquet_file import table_of
 
+# These numbers trade trials for certainty. docs/validation.md has how often searches with them are right: after a
+# change, run `python -m benchmarks.best_reliability` again.
 STOP_PROBABILITY = 0.02
 """No further cell is measured once the probability that any of them is better falls below this."""
 REPEAT_PROBABILITY = 0.05
