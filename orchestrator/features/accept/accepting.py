@@ -110,9 +110,11 @@ def answer_of(location: str) -> tuple[str, list[str]]:
 
 
 def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | None:
-    """Return what a phase, or the phase `step` for the whole, of a trial of the sweep should take on such a GPU, by
-    measured times of its operators. trial: its identifier. None if the trial has no such step, or if its operators
-    cannot be known here, as on a head without PyTorch: then the part is judged without a prediction."""
+    """Return what a phase of a trial of the sweep should take, if its operators take what they take on such GPUs elsewhere.
+
+    trial: its identifier. phase: `step` for all of them. None if the trial has no step, or if its operators are unknown
+    here, as on a head without PyTorch: then the part is judged without a prediction.
+    """
     step = _step_of(trial)
     operators = tuple(one for one in step.operators if phase in ("step", one.phase)) if step else ()
     if not step or not operators:

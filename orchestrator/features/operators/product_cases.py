@@ -26,7 +26,7 @@ FEWEST_TOKENS = 256
 MOST_SCORES, MOST_BATCH = 2**27, 96
 """Of attention that is written out: elements of the scores, and sequences times heads."""
 WRITTEN_OUT = 5
-"""Number of contexts at which it is measured, from FEWEST_TOKENS on: at longer ones its scores take too much memory."""
+"""Number of contexts at which it is measured, up to 4096: models with longer ones use fused attention."""
 MOST_OUTPUTS = 16
 """Times the largest width: an output head with more is not measured, so that a CPU's short sweep has none."""
 FLOAT8 = {"fast": ("tensorwise", False), "rows": ("rowwise", False), "exact": ("tensorwise", True)}

@@ -48,9 +48,8 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
     for planned_trial in planned.plan.trials:
         key = _key_of(planned_trial)
         if planned_trial.action == "run" and key in seen:
-            if (
-                workload in planned_trial.trial.workloads
-            ):  # it may be repeated; only a run measures what else is missing
+            # The search may repeat a known cell, by this workload alone; only `run` measures what else is missing.
+            if workload in planned_trial.trial.workloads:
                 kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(workload,))))
             continue
         if planned_trial.action == "run" and aim.peak is not None:

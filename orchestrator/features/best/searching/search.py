@@ -177,7 +177,7 @@ class Search:
     def _choose_first(self, cells: Indices) -> list[int]:
         """Return the next cells to try, in order, until every value of every axis was tried.
 
-        None if all were and a cell has a result; if all failed, one more cell.
+        Empty if all were tried and a cell has a result; one more cell if all failed.
         """
         codes, prior = self.results.space.codes, self.results.prior
         tried = [*self.results.measured, *self.results.failed, *(+self._running)]  # `+`: only counts above 0

@@ -64,10 +64,11 @@ def weights_error(step: ComparedStep) -> float:
 def weights_digest(step: ComparedStep) -> tuple[float, ...]:
     """Sums over all trained weights, and separately over the bits of all frozen ones, of the numbers and of their
     squares, in float64. They differ between ranks whose weights differ. All ranks must call it at the same time."""
+    # Bits are larger numbers than trained weights, whose differences would be lost in a sum of both.
     total = torch.zeros(2, 2, dtype=torch.float64, device=step.config.device_type)
     for parameter in step.training.model.parameters():
         whole = gathered(parameter.detach())
-        if not parameter.requires_grad:  # in 4 bits, two numbers share a byte
+        if not parameter.requires_grad:  # numbers of 4 bits share an element, whose bits may be no float
             whole = whole.contiguous().view(BITS[whole.element_size()])
         wide = whole.double()
         total[int(parameter.requires_grad)] += torch.stack((wide.sum(), wide.square().sum()))
