@@ -110,7 +110,7 @@ def answer_of(location: str) -> tuple[str, list[str]]:
 
 
 def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | None:
-    """Return what a phase of a trial of the sweep should take, if its operators take what they take on such GPUs elsewhere.
+    """Return what a phase of a trial should take on such a GPU, by the times of its operators on others of the kind.
 
     trial: its identifier. phase: `step` for all of them. None if the trial has no step, or if its operators are unknown
     here, as on a head without PyTorch: then the part is judged without a prediction.
