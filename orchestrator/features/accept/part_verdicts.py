@@ -149,11 +149,8 @@ def _would_show(expected: Expected, tests: int) -> float:
 
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
-    """Return the verdict of a part. judged: the verdict by each expectation.
-
-    The first by which it is slow counts, also one that may not decide: slower than before or than its peers is slow.
-    Else the first that may decide counts. One that may not decide is still shown if it is the only one.
-    """
+    """judged: the verdict by each expectation. The first by which the part is slow counts, even if it may not decide:
+    slower than before or than its peers is slow. Else the first that may decide counts, else the first is shown."""
     first, seconds = part[0], _seconds(part)
     slow = [one for one in judged if one[0] == "slow"]
     decides = [one for one in judged if one[1].decides]
