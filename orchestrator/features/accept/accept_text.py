@@ -13,11 +13,13 @@ from lmsweep.orchestrator.features.accept.part_verdicts import DISTURBED, PartVe
 
 TONES: dict[str, Tone] = {"pass": "good", "slow": "bad", "cannot tell": "unclear"}
 ITEM_BYTES = {"fp32": 4}
+"""Precision -> bytes of an element of a copy; 2 of all others."""
 RATES = {"matmul.time": "FLOP/s", "copy.time": "B/s", "collective.time": "B/s"}
 """Values that are shown as a rate."""
 MOST_SHOWN = 2.0
 """Ratio up to which a disturbed part has a figure: what is beyond says how busy the machine was, not how slow it is."""
 TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "temperature": (1, ".0f", "degC")}
+"""Metric -> the size of the unit in which it is shown, its format, and the unit."""
 
 
 def paragraphs(acceptance: Acceptance) -> list[str | Listing]:

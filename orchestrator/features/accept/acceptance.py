@@ -17,7 +17,7 @@ CAUSES: dict[str, str] = {
     Flag.BUSY_HOST: "other processes, or other guests of the machine, took CPU time",
     Flag.THROTTLED: "it lowered its clocks because of heat or its power supply",
 }
-"""Flag -> what it says about the unit."""
+"""Flag -> what it says about the unit. The power limit is no cause: healthy GPUs reach it as well."""
 OVER_PCIE = 64e9
 """B/s in one direction of 16 lanes of PCIe 5: collectives that are slower need no NVLink."""
 
@@ -29,7 +29,8 @@ class Condition(NamedTuple):
     """GPU 0, host, links."""
     says: str
     disturbs: bool = False
-    """Whether it passes: the unit is faster without it. Otherwise it explains why the unit is slow."""
+    """Whether it is temporary: a slow part of the unit is then not called slow. A lasting condition is only named as
+    the cause."""
 
 
 NO_GPU = Condition("GPU", "no NVIDIA GPU is visible")
@@ -121,7 +122,7 @@ def accept(
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return slow if any is slow, pass if all that are judged pass, else cannot tell, also of none."""
+    """Return slow if any is slow, pass if all that are judged pass, else cannot tell; cannot tell if none is judged."""
     judged = set(verdicts) - {"not judged"}
     return "slow" if "slow" in judged else "pass" if judged == {"pass"} else "cannot tell"
 

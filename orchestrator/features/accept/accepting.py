@@ -102,6 +102,7 @@ def answer_of(location: str) -> tuple[str, list[str]]:
     processes = processes_in(open_store(location), location, ids)
     kinds = {one.gpu: one.device_name for one in processes if one.gpu and one.judged.unit != "host"}
     gpus, kind = {gpu: f"GPU {index}" for index, gpu in enumerate(kinds)}, next(iter(kinds.values()), None)
+    # Each node is given all GPUs: those of other nodes have no parts there, and are not judged.
     nodes = [NodeSeen(node=one, gpus=gpus, device_name=kind) for one in dict.fromkeys(each.node for each in processes)]
     others = [one for one in shipped(ids) if one.source != location]
     acceptance = accept(processes, nodes, shipped=others, predicted=predicted_phase)
@@ -109,9 +110,11 @@ def answer_of(location: str) -> tuple[str, list[str]]:
 
 
 def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | None:
-    """Return a phase of a step of the sweep, or all of it, by the trial's identifier, at what its operators take on
-    such a GPU elsewhere; None if the trial has none, or its operators are unknown here, as on a head without PyTorch:
-    what was measured is judged without them."""
+    """Return what a phase of a trial should take on such a GPU, by the times of its operators on others of the kind.
+
+    trial: its identifier. phase: `step` for all of them. None if the trial has no step, or if its operators are unknown
+    here, as on a head without PyTorch: then the part is judged without a prediction.
+    """
     step = _step_of(trial)
     operators = tuple(one for one in step.operators if phase in ("step", one.phase)) if step else ()
     if not step or not operators:

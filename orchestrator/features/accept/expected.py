@@ -91,11 +91,12 @@ def expected_times(part: Process, device: Device | None, known: Known) -> list[E
     mine = [one for one in same if (one.node, one.machine) == here and one.device_name == part.device_name]
     # Attempts of one machine: a GPU's differ as its processes do, a host's also from time to time.
     between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
-    before = _of(part, mine, "its own history", "before", each="attempt_id", between=between, decides=kind == "cpu")
+    history = "its own history"
+    before = _over_machines(part, mine, history, "before", each="attempt_id", between=between, decides=kind == "cpu")
     alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here]
     # If all were disturbed, they are slower than they should be: a part that is slower still stands out even so.
     others = _same(part, alike) or _same(part, alike, disturbed=True)
-    beside = _of(part, others, "the others of this acceptance", "peers", decides=False)
+    beside = _over_machines(part, others, "the others of this acceptance", "peers", decides=False)
     return [one for one in (of_kind, before, beside) if one is not None]
 
 
@@ -107,21 +108,21 @@ def _same(part: Process, processes: Iterable[Process], *, disturbed: bool = Fals
 
 def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> Expected | None:
     if part.judged.kind == "host":  # whatever the GPU, the host launches
-        return _of(part, same, "hosts of the shipped sets", "kind")
+        return _over_machines(part, same, "hosts of the shipped sets", "kind")
     if device is None:
         return None
     named = [(_name(one.device_name), one) for one in same]
     if mine := [one for name, one in named if name == device.name]:
-        return _of(part, mine, f"the shipped sets of {device.name}", "kind")
+        return _over_machines(part, mine, f"the shipped sets of {device.name}", "kind")
     chips = {CHIP.get(device.name)} | {name for name, chip in CHIP.items() if chip == device.name}
     alike = [(name, one) for name, one in named if name in chips]
     if not alike or part.judged.part not in BY_CHIP:
         return None
     words = f"the shipped sets of {alike[0][0]}, the same chip"
-    return _of(part, [one for _, one in alike], words, "kind", more=SAME_CHIP_DEVIATION)
+    return _over_machines(part, [one for _, one in alike], words, "kind", more=SAME_CHIP_DEVIATION)
 
 
-def _of(
+def _over_machines(
     part: Process,
     processes: Sequence[Process],
     against: str,
@@ -134,8 +135,8 @@ def _of(
 ) -> Expected | None:
     """Return the distribution over the machines of these processes; over the attempts if `each` is attempt_id.
 
-    between: standard deviation between these groups, beside that of processes; None: of machines of this kind. more:
-    added to the error of the next one.
+    between: standard deviation between machines, or attempts, beside that of processes; None: the prior of this kind of
+    variation. more: a further standard deviation, of a machine that is not quite of the kind.
     """
     machines: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for one in processes:
@@ -146,6 +147,7 @@ def _of(
     kind, count = widest(one.judged.kind for one in (part, *processes)), len(centres)
     scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
     freedom = PRIOR_FREEDOM + count - 1
+    # The prior counts as PRIOR_FREEDOM machines. The error is that of another machine: its own, and that of their mean.
     deviation = math.sqrt((PRIOR_FREEDOM * scale**2 + count * pvariance(centres)) / freedom)
     return Expected(
         question=question,
@@ -173,7 +175,8 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
             if is_same and _name(product.device_name) == device.name:
                 seconds, source = product.seconds, f"published product of {device.name} (AIConfigurator)"
     elif part.judged.part == "copy":
-        seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
+        copied = 2 * 2.0 * width**2  # two bytes of each element are read, and two written
+        seconds, source = copied / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
     elif part.judged.unit == "links":
         seconds = rates.collective(settings["collective"], float(size), ranks=ranks)  # type: ignore[arg-type]
         source = rates.source_of_links(ranks)

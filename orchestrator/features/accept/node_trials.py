@@ -89,6 +89,7 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
                 standby.add([*slot.gpus], compiles=False)
 
         progress("describing this machine")
+        # The trial servers start, and import torch, while another process describes the machine.
         environments = this_machine(start_servers).environments
         attempts = _run_stages(stages, standby, environments, gpus, progress)
     records = [record for one in attempts for record in records_of(one.rows)]
@@ -162,7 +163,7 @@ def _disturbances(gpus: Collection[str]) -> list[Condition]:
     for unit, finding in findings:
         words, check, shown = known if unit == "host" else GPU_CONDITIONS, finding.check, finding.finding
         if not finding.advice or check not in words or unit not in ("host", *gpus):
-            continue
+            continue  # without advice nothing is wrong
         if check == "other processes":
             shown = shown.partition(", ")[2]  # without their number, which a container hides
         conditions.append(Condition(unit, words[check].format(shown), disturbs=check in OTHER_PROCESS_CHECKS))

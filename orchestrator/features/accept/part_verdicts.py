@@ -2,8 +2,8 @@
 
 slow         slower than any machine of the kind is expected to be, and by LEAST_SLOWDOWN: a one-sided test, with
              Holm's correction for all parts of the acceptance
-pass         neither slow nor within NEAR_SLOWDOWN of it, certainly less than MOST_HIDDEN slower, and a slowdown of
-             MOST_HIDDEN would be detected if only this unit were measured
+pass         slower by less than NEAR_SLOWDOWN, certainly less than MOST_HIDDEN slower, and a slowdown of MOST_HIDDEN
+             would be detected if only this unit were measured
 not judged   nothing says what such a machine should take; it decides nothing
 cannot tell  all else, with the reason
 
@@ -35,8 +35,8 @@ LEAST_SLOWDOWN = 0.03
 NEAR_SLOWDOWN = 0.05
 """A part passes only if its slowdown is below this, or below twice the error of the expected time if that is larger."""
 MOST_HIDDEN: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
-"""Kind -> a part passes only if its interval excludes this slowdown. Hosts with the same GPU differ by a factor of two,
-and copies of a virtual machine from minute to minute by a third."""
+"""Kind -> a part passes only if its interval excludes this slowdown, a share: 1.0 is twice the time. Hosts with the
+same GPU differ by a factor of two, and copies of a virtual machine from minute to minute by a third."""
 USUAL_MOST_HIDDEN, PUBLIC_MOST_HIDDEN = 0.25, 0.65
 """MOST_HIDDEN of other kinds; and of any kind where only public rates are known, whose interval is wide."""
 
@@ -52,7 +52,7 @@ class PartVerdict:
     processes: int
     seconds: float
     against: str | None = None
-    """What is expected comes from; None: unknown."""
+    """Where the expected time comes from, in words; None: nothing is expected."""
     machines: int = 0
     expected_seconds: float | None = None
     expected_between: tuple[float, float] | None = None
@@ -62,7 +62,7 @@ class PartVerdict:
     ratio_between: tuple[float, float] | None = None
     """Ends of its 95 % interval."""
     p: float | None = None
-    """Of a machine of the kind being as slow, adjusted for the number of tests."""
+    """Probability that a machine of the kind is as slow, adjusted for the number of tests."""
     would_show: float | None = None
     """Smallest slowdown, as a share, that this part would call slow."""
     verdict: Verdict
@@ -137,10 +137,10 @@ def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
     distance = _distance(part, expected)
     if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"
-    widest = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
+    most = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
     near = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
-    unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(widest)
-    return "cannot tell" if near or unsure or _would_show(expected, tests) > widest else "pass"
+    unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
+    return "cannot tell" if near or unsure or _would_show(expected, tests) > most else "pass"
 
 
 def _would_show(expected: Expected, tests: int) -> float:
@@ -149,7 +149,8 @@ def _would_show(expected: Expected, tests: int) -> float:
 
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
-    """judged: the verdict by each expectation. The first that is slow counts, else the first that may decide."""
+    """judged: the verdict by each expectation. The first by which the part is slow counts, even if it may not decide:
+    slower than before or than its peers is slow. Else the first that may decide counts, else the first is shown."""
     first, seconds = part[0], _seconds(part)
     slow = [one for one in judged if one[0] == "slow"]
     decides = [one for one in judged if one[1].decides]

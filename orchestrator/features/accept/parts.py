@@ -14,13 +14,14 @@ from lmsweep.trials.statistics.variation import Kind
 from lmsweep.trials.store.store import Store
 
 HOST_DECIDES = 0.5
-"""Largest busy share of the GPU at which the host still limits the step."""
+"""Largest busy share of the GPU at which a step is judged as launches. At a half, kernels could take twice as long and
+the step would still wait for the host, so its time is that of the host."""
 
 
 class Judged(NamedTuple):
     part: str
     kind: Kind
-    """How machines and processes vary in it."""
+    """The kind of variation that its times have between machines and between processes."""
     unit: str
     """GPU, links or host: the unit that a slow time of this part points to."""
 
@@ -70,7 +71,7 @@ class Cell(NamedTuple):
     phase: str
     metric: str
     warmup_steps: str
-    """Clocks fall while products run; a copy after 5 steps took 3 % longer than after 20."""
+    """A copy after 5 warm-up steps took 3 % longer than after 20 (docs/lab/2026-11-25-accept.md)."""
     measure_steps: str
 
 
@@ -82,7 +83,8 @@ class Process:
     judged: Judged
     device_name: str
     machine: str
-    """Distinguishes machines of one source: a GPU's UUID, or a host's network name unless it was removed."""
+    """Distinguishes machines of one source. Of a part of the host it is the network name, or the UUID of the GPU if the
+    name was removed; of any other part the GPU's UUID."""
     node: str
     gpu: str
     """Its UUID; empty on a CPU, and where an older version measured."""
@@ -108,7 +110,7 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
     """Return what each process in a store measured of the parts, in cells of these trials."""
     rows = store.rows(COLUMNS, trial_id=trial_ids)
     medians = {
-        (row["attempt_id"], row["phase"], row["metric"]): float(np.median(row["samples"]))
+        (row["attempt_id"], row["workload"], row["phase"], row["metric"]): float(np.median(row["samples"]))
         for row in rows
         if row["status"] == Status.OK and row["samples"]
     }
@@ -117,8 +119,9 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
         gpu_flags[row["attempt_id"], row["workload"], row["phase"]] |= OF_GPU & {*(row["flags"] or ())}
     processes = []
     for row in rows:
-        seconds = medians.get((row["attempt_id"], row["phase"], row["metric"]), 0.0)
-        on_device = medians.get((row["attempt_id"], "step", "device_time"), seconds)
+        seconds = medians.get((row["attempt_id"], row["workload"], row["phase"], row["metric"]), 0.0)
+        # An unknown device time counts as the whole step: then the GPU limits it, and no launches are judged.
+        on_device = medians.get((row["attempt_id"], row["workload"], "step", "device_time"), seconds)
         judged = _judged(row, seconds, on_device) if seconds > 0 else None
         if judged is None:
             continue

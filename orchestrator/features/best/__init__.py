@@ -176,7 +176,7 @@ def _show_answers(answered: "StoredAnswers", stores: list[str], *, recipe: bool,
         show_parts([*parts, f"{rest}For one of them in full: --where FIELD=VALUE"])
         return
     (only,) = answers
-    parts += answer_parts(only, answered.largest)[1:]
+    parts += answer_parts(only, answered.largest)[1:]  # the first are the winner's words, which stand above
     advice = "The largest batch that fits: --max-batch. " if answered.largest is None else ""
     advice += "Plain PyTorch, and the command that measures it again: --recipe"
     parts += recipe_parts(only) if recipe else [advice]

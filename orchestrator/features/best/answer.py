@@ -71,6 +71,7 @@ class Larger:
 
     cell: Cell
     others: int
+    """Number of the other such cells."""
     ratio: float
     """How many times better than the winner it is; below 1 if it is worse."""
     low: float
@@ -261,7 +262,7 @@ def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
         if axis.name != "batch_size":  # a constant for each value of the axis
             columns += [(codes == code).astype(np.float64) for code in range(len(axis.values))]
     matrix = np.stack([*columns, np.ones(len(costs))], axis=1)
-    return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))
+    return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))  # a larger batch costs no more per token
 
 
 def _effects(
@@ -271,6 +272,7 @@ def _effects(
     if len(known) < FEWEST_CELLS or not names:
         return []
     measured = {one.config for one in known}
+    # A configuration of the grid has no device, so that it is no cell where devices differ.
     rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
     everything: list[Cell | TrialConfig] = [*known, *rest]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in everything])
@@ -280,7 +282,7 @@ def _effects(
     chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
     effects = []
     for place, axis in enumerate(space.axes):
-        tried = {value_of(one, axis.name) for one in known}
+        tried = {value_of(one, axis.name) for one in known}  # of any other value nothing was measured
         codes = [code for code, value in enumerate(axis.values) if value in tried]
         if len(codes) > 1:
             effects.append(_effect(surrogate, chosen, place, axis, codes))

@@ -13,6 +13,7 @@ from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.spec.quantities import gib
 
 MOST_BEATEN, MOST_ON_FRONT, MOST_EFFECTS = 3, 4, 5
+"""Lines of each list at most, so that the answer fits on a screen."""
 BETTER = {Goal.MONEY: "cheaper", Goal.SPEED: "faster", Goal.MEMORY: "smaller"}
 HOSTS = ("These are by wall time, in which the host counts; `compare` judges two GPUs by device time, which leaves out "
          "that the GPU waits for its host.")  # fmt: skip
@@ -110,7 +111,7 @@ def _larger_words(answer: Answer) -> str:
     which = f"{_difference(cell, answer)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
     if larger.ratio >= 1:
         return f"With more memory: {which} {_interval(larger.ratio, larger.low, larger.high)} better"
-    worse = _interval(1 / larger.ratio, 1 / larger.high, 1 / larger.low)
+    worse = _interval(1 / larger.ratio, 1 / larger.high, 1 / larger.low)  # the inverse of the high end is the low one
     return f"More memory would not help: {which} {worse} worse"
 
 
@@ -222,7 +223,7 @@ def _ratio(one: Beaten) -> str:
 
 
 def _interval(ratio: float, low: float, high: float) -> str:
-    digits = 2 if high - low > 0.02 else 3
+    digits = 2 if high - low > 0.02 else 3  # with two, the ends of a narrow interval may look equal
     return f"{ratio:.{digits}f}x [{low:.{digits}f}, {high:.{digits}f}]"
 
 

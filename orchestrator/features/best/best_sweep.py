@@ -179,13 +179,14 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
 
 
 def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str]:
-    """Return the name of a varying field in the sweep file, and an option that chooses one of its values."""
-    if name in arguments_for("model_code", "step"):
+    """Return what a sweep file calls a varying field, and the option that chooses one of its values."""
+    if name in arguments_for("model_code", "step"):  # JSON of the arguments of the user's code: name the varying one
         written = [json.loads(getattr(config, name) or "{}") for config in configs]
         for argument in dict.fromkeys(argument for one in written for argument in one):
             values = [one[argument] for one in written if argument in one]
             if any(one.get(argument) != values[0] for one in written) and isinstance(values[0], (str, int, float)):
                 return f"{name}.{argument}", f", such as --set {name}.{argument}={values[0]}"
+    # Models that have names differ in their dimensions because the sweep varies `model`.
     named = all(config.model is not None for config in configs)
     if named and name in MODEL and name != "vocab_size":
         ours = [config.model for config in configs if config.model in SIZES and config.model_code is None]

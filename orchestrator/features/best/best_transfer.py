@@ -36,8 +36,9 @@ def transferred_cells(
     others: Sequence[str],
     predict: bool,
 ) -> list[Cell]:
-    """Return the cells of the stores, with the peaks predicted that say whether they fit, and those that calibrate.
+    """Return the cells of the stores, then those of `others`, which calibrate the prediction.
 
+    predict: also predict the peaks of the former, for a limit, or if they are of one job: of several it takes long.
     names: of the devices to predict, which a price may be for. Raises RequestError for an unknown one, for a goal that
     cannot be predicted, and for one in dollars without a price, before anything is predicted.
     """
@@ -131,7 +132,7 @@ class StepRatios:
         """
         source = find_device(cell.environment.device_name, cell.environment.device_memory)
         trial = self._trials.get(cell.config)
-        if source is None or trial is None or cell.config.world_size > 1:
+        if source is None or trial is None or cell.config.world_size > 1:  # `_kernels` lacks what ranks send
             return None
         operators = self._predictions.operators(trial)
         if isinstance(operators, Refusal):

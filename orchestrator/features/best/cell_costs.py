@@ -30,7 +30,7 @@ def keeps_limit(cell: Cell, aim: Aim) -> bool:
 
 
 def known_cost(cell: Cell, aim: Aim) -> Value:
-    """Return the cost of a cell that has one; `error` is that of its logarithm."""
+    """Return the cost of a cell that has one."""
     cost = cell.cost(aim)
     assert cost is not None, "only cells with a cost are ranked"
     return cost

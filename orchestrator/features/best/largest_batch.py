@@ -18,6 +18,7 @@ def largest_of(answer: Answer, code: Code | None = None) -> LargestBatch:
         return LargestBatch(None, "the memory of its model or device is unknown")
     if limit is not None and limit < available.bytes:
         available = Budget(bytes=limit, words=f"limit of {gib(limit)}")
+    # `memory_config` drops what does not affect memory: the name of the model is shown.
     first = replace(with_value(memory_config(config), "batch_size", 1), model=config.model)
     (frontier,) = frontiers({first: (environment.device_name, available)}, "batch_size", code)
     why = str(frontier.reason) if frontier.largest is None else frontier.budget_words

@@ -24,6 +24,7 @@ FEWEST_CELLS = 4
 MOST_CELLS = 300
 """Maximum number of cells that a surrogate is fitted to: the best ones. The others keep their measured values."""
 DRAWS = 2000
+"""Random draws of all contenders: the standard error of a probability of MOST_WRONG is then 0.01."""
 CONTENDERS = 100
 """Maximum number of cells that are drawn jointly: those most likely to be better than the leader."""
 SURROGATE_FREEDOM = 7.0

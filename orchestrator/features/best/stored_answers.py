@@ -79,8 +79,11 @@ def _is_sweep(what: str) -> bool:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise RequestError for a name of several that is neither a store nor a sweep, and for a lone one that is nearer
-    to the name of a store that ships than to that of a sweep."""
+    """Raise RequestError for a name that is neither a store nor a sweep.
+
+    A lone unknown name passes, since the search of a sweep says which sweeps there are; unless the nearest known name
+    is that of a shipped store.
+    """
     for name in names:
         is_alone = len(names) == 1 and nearest(name, [*packaged_sweeps(), *shipped()]) not in shipped()
         if not (is_alone or _is_sweep(name) or is_store(name)):

@@ -51,8 +51,14 @@ INTERACTION_PRIOR = LogPrior(1.5, 0.7)
 REST_PRIOR = LogPrior(0.05, 0.7)
 """Prior of the standard deviation of what remains of a single cell."""
 
+LEAST_VARIANCE = 1e-12
+"""Replaces what rounding makes smaller, since deviations are divisors."""
+
 LOG_BOUNDS = (math.log(1e-3), math.log(5.0))
 """Of the logarithm of each standard deviation in a fit: from 0.1 % to a factor of 150."""
+
+MOST_ITERATIONS = 30
+"""Bounds the time of a fit, which usually ends after about ten."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +126,7 @@ def _covariance(parts: list[Floats], parameters: Floats, shape: tuple[int, ...])
     *variances, interaction, _ = np.exp(2 * parameters)
     effects = [variance * part for variance, part in zip(variances, parts, strict=True)]
     total = sum(effects, np.zeros(shape))
+    # (a + b + c)² - (a² + b² + c²) = 2 (ab + ac + bc)
     pairs = (total**2 - sum((one**2 for one in effects), np.zeros(shape))) / 2
     return Covariance(OFFSET_DEVIATION**2 + total + interaction * pairs, effects, total, pairs)
 
@@ -149,7 +156,7 @@ class Surrogate:
             jac=True,
             method="L-BFGS-B",
             bounds=[LOG_BOUNDS] * len(centres),
-            options={"maxiter": 30},
+            options={"maxiter": MOST_ITERATIONS},
         )
         self.parameters: Floats = optimum.x
         """Logarithms of the standard deviations: one per axis, the interaction's, the rest's."""
@@ -185,7 +192,7 @@ class Surrogate:
         with_itself = [np.ones(1)] * len(self._likeness)
         prior = _covariance(with_itself, self.parameters, (1,)).whole + self._rest
         half = solve_triangular(self._factor[0], with_measured.T, lower=True)
-        return with_measured @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), 1e-12))
+        return with_measured @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), LEAST_VARIANCE))
 
     def contrast(self, codes: Indices, weights: Floats) -> tuple[float, float]:
         """Return mean and standard error of a weighted sum of cells; what remains of single cells is not in it."""

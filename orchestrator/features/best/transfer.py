@@ -126,7 +126,7 @@ def _transfer(source: str, cells: dict[str, tuple[Cell, Ratio]], target: Device,
 def _interval(middle: float, off: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % prediction interval of one more cell, after cells that were off by these logarithms."""
     if len(off) < 3:
-        return None
+        return None  # two say too little about their scatter
     quantile = float(reach(np.array(len(off) - 1)))  # of Student's t
     half = quantile * float(np.std(off, ddof=1)) * sqrt(1 + 1 / len(off))
     return middle * exp(-half), middle * exp(half)

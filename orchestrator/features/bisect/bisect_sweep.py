@@ -67,7 +67,8 @@ class Question:
 
 
 def known_releases(package: str, good: str, bad: str) -> list[str]:
-    """Return the releases that the package index offers here, from `good` to `bad`. Raises RequestError."""
+    """Return the releases that the package index offers here, from `good` to `bad`; either may be the older.
+    Raises RequestError."""
     try:
         low, high = sorted([Version(good), Version(bad)])
         canonical_software([f"{package}=={good}"])
@@ -76,9 +77,9 @@ def known_releases(package: str, good: str, bad: str) -> list[str]:
     words = [sys.executable, "-m", "pip", "index", "versions", package, "--disable-pip-version-check"]
     unknown = f"the package index does not list the releases of {package}"
     advice = "name the releases with --releases 2.11.0,2.12.0,2.13.0"
-    where, settings = temporary_folder(), environment()
+    folder, settings = temporary_folder(), environment()  # a folder without modules that Python would import
     try:
-        done = subprocess.run(words, cwd=where, env=settings, capture_output=True, text=True, timeout=INDEX_SECONDS)
+        done = subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=INDEX_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RequestError(f"{unknown}: {error}; {advice}") from None
     listed = re.search(r"^Available versions: (.*)$", done.stdout, flags=re.MULTILINE)
@@ -201,6 +202,7 @@ def _install(plan: Plan) -> None:
 
 
 def _row(comparison: Comparison, cell: dict[str, object]) -> pd.Series | None:
+    """Return the line of a cell; None if there is none. A key that has one value in this comparison is no column."""
     frame = comparison.frame
     for name, value in cell.items():
         if name in comparison.keys:
@@ -209,8 +211,8 @@ def _row(comparison: Comparison, cell: dict[str, object]) -> pd.Series | None:
 
 
 def _has_changed(row: pd.Series, ends: pd.Series) -> bool | None:
-    """Return whether a release is nearer to the last than to the first; None if its ratio is not known. If one of the
-    ends failed, it has changed with their verdict."""
+    """Return whether a release is nearer to the last than to the first, by the logarithm of its time; None if its ratio
+    is not known. If one of the ends failed, it has changed if it has the verdict of the ends."""
     if ends["verdict"] in ("failed", "fixed"):
         return bool(row["verdict"] == ends["verdict"])
     if pd.isna(row["ratio"]):

@@ -22,7 +22,7 @@ def upgrade(results: Results) -> Listing:
     frame = select(every, results.where)
     key = "software" if frame["software"].notna().any() else "torch_version"
     first = frame.drop_duplicates(key)
-    # by the release of torch, then by the name of the software
+    # By the release of torch, then by the name of the software: a rank is smaller than the number of rows.
     order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
     first = first.iloc[order.argsort(kind="stable")]
     names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}

@@ -21,6 +21,7 @@ SETTLE_SECONDS = 0.01
 
 _NCCL: dict[str, Collective] = {kind.title().replace("_", ""): kind for kind in get_args(Collective)}
 _KERNEL = re.compile(rf"nccl\w*_({'|'.join(_NCCL)})")
+# gloo:send and gloo:recv: a message counts at its sender.
 _GLOO: dict[str, Collective] = {f"gloo:{kind.removesuffix('_recv')}": kind for kind in get_args(Collective)}
 
 
@@ -192,7 +193,7 @@ def merge_traces(traces: Sequence[RankTrace], *, one_host: bool) -> bytes:
     processes: dict[tuple[int, object], int] = {}
     for rank, (trace, content) in enumerate(zip(traces, contents, strict=True)):
         ahead = 0 if one_host else trace.aligned_at - traces[0].aligned_at
-        shift = (int(content.get("baseTimeNanoseconds", 0)) - origin - ahead) / 1e3
+        shift = (int(content.get("baseTimeNanoseconds", 0)) - origin - ahead) / 1e3  # `ts` is in microseconds
         for event in content["traceEvents"]:
             if "pid" in event:
                 event["pid"] = processes.setdefault((rank, event["pid"]), len(processes) + 1)

@@ -50,7 +50,9 @@ class MemoryWatch(StorageTracker):
         self.on_allocation = self._allocated
         self.on_free = lambda key: self.pieces.pop(key, None)
         self._allocates = False
+        """Whether the operator that runs may have made memory larger."""
         self._peak: int | None = None
+        """Largest sum of sizes so far inside `peak_noted`; None outside, where no peak is sought."""
         self._at_peak: list[tuple[Piece, int]] = []
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
@@ -61,11 +63,11 @@ class MemoryWatch(StorageTracker):
         self._allocates = False
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
-            # It copies whole gradients into the buffer that reduce-scatter reads.
+            # chunk_cat copies whole gradients into the buffer that reduce-scatter reads.
             whole_gradients = schema_name(func) == "fsdp::chunk_cat"
             self._label(tensors_in(args), "gradients" if whole_gradients else "communication")
             self._label(tensors_in([*(kwargs or {}).values(), result]), "communication")
-            # They fill memory that fully_shard allocated without an operator: the peak may be here, too.
+            # Collectives fill memory that fully_shard allocated without an operator: the peak may be here, too.
             self._allocates = True
         if self._allocates and self._peak is not None:
             self._note_peak()
@@ -126,8 +128,8 @@ def peak_allocated(device_type: str) -> int | None:
 
 
 def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
-    """Sum the sizes by part. total: bytes by the allocator's count; what it rounds up and what others hold goes to the
-    part `other`. None: the sum of the sizes."""
+    """Sum the sizes by part. total: bytes by the allocator's count; None: the sum of the sizes. What the allocator
+    counts beyond that sum, because it rounds up and serves libraries too, goes to the part `other`."""
     parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
     for piece, size in sizes:
         parts[piece.part] += size

@@ -39,8 +39,8 @@ class DoesNotFit:
 def local_step(step: TimedRank) -> Iteration | DoesNotFit:
     """Time one step without synchronization, unless it does not fit: then the rank has to be built again. All ranks
     must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
-    # With whole weights it takes no more memory than a step with synchronization. With tp its layers communicate: ranks
-    # would wait for one that has given up.
+    # With whole weights the step takes no more memory than one with synchronization. With tp its layers communicate:
+    # ranks would wait for one that has given up, so `try_local_step` has found out before.
     if not isinstance(step.synchronizer, FullyShard) or step.config.tp > 1:
         return step.step(synchronized=False)
     if is_short_of_memory(step.synchronizer):
@@ -94,6 +94,7 @@ def is_short_of_memory(sharded: FullyShard) -> bool:
     rank that found out while it gathers would leave the others waiting."""
     device_type = sharded.shards[0].device.type
     free = free_bytes(device_type)
+    # Where the free memory is unknown, none is known to lack.
     lacking = torch.tensor(-1 if free is None else sharded.local_bytes - free, device=device_type)
     dist.all_reduce(lacking, dist.ReduceOp.MAX)
     return bool(lacking > 0)
@@ -135,7 +136,7 @@ class StepPairs:
         if not self._was_tried:
             self._was_tried = True
             answers = self._team.all(try_local_step)
-        if all(answer is None for answer in answers):
+        if all(answer is None for answer in answers):  # it fits in each rank, or was tried before
             answers = self._team.all(local_step)
         taken = [answer for answer in answers if isinstance(answer, Iteration)]
         if len(taken) == len(answers):

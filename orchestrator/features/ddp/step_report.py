@@ -62,8 +62,9 @@ class StepReport:
 
 
 def report_step(step: TimedRank) -> StepReport:
-    """Run two synchronized steps and report on the second; all ranks must call it at the same time. In the first,
-    collectives show the buckets that DistributedDataParallel has made."""
+    """Run two synchronized steps and report on the second; all ranks must call it at the same time. The collectives of
+    the first show which storages are buckets of DistributedDataParallel, so that the second counts these from its
+    start as communication."""
     counter, watch, training = CollectiveCounter(), step.memory_watch, step.training
     memory: dict[Stage, Held] = {}
     if watch and step.after_init:

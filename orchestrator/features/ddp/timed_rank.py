@@ -31,7 +31,8 @@ def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0
-    on_host = [] if getattr(mine, "state", {}) else getattr(mine, "parts", [])  # of OptimizerOfCopies
+    # OptimizerOfCopies has the state of its parts in its own, unless they are on the host.
+    on_host = [] if getattr(mine, "state", {}) else getattr(mine, "parts", [])
     held = [one for one in (*vars(mine).values(), *on_host) if isinstance(one, torch.optim.Optimizer)]
     sizes = [
         part_of(value).nbytes

@@ -22,7 +22,7 @@ records = (
         has_ranks=True,
         accumulates=True,
         preloads=True,
-        runs_per_step=2,
+        runs_per_step=2,  # with synchronization and without
         rules=(of_ddp,),
     ),
 )

@@ -39,6 +39,7 @@ PROFILE = "profile"
 
 _STEP = ["trial_id", "environment_id", "mode"]
 _RESULT = list(ResultKey._fields[:2])
+"""Columns that identify a result: those of ResultKey but the workload, which the first implies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +263,7 @@ def kernels_of(location: str) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.DataFrame:
+    """Return the rows with these values; values beyond the columns are ignored, as the workload of a ResultKey is."""
     return frame[np.logical_and.reduce([frame[n] == value for n, value in zip(columns, values, strict=False)])]
 
 

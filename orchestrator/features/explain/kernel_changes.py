@@ -32,6 +32,7 @@ def change_of(before: pd.DataFrame, after: pd.DataFrame) -> str:
     layers = [one["range"].str.extract(_LAYER)[0] for one in (before, after)]
     times = [one["time"].groupby(layer).sum() for one, layer in zip((before, after), layers, strict=True)]
     change = times[1].sub(times[0], fill_value=0.0).abs()
+    # Of two layers neither is an exception.
     if len(change) < 3 or change.max() < ALONE * change.sum():
         return _change(before, after)
     name = change.idxmax()
@@ -80,7 +81,8 @@ def _operators(kernels: pd.DataFrame) -> "pd.Series[str]":
 
 
 def _family(kernel: str) -> str:
-    """Return a kernel's name without what differs between devices, shapes and autotuned variants."""
+    """Return a kernel's name without what differs between devices, shapes and autotuned variants: the first two words
+    without a digit, such as `nvjet_hsh`, which name the kind of kernel."""
     name = short_name(kernel)
     words = [word for word in re.split(r"[_.]+", name) if word and not _DIGIT.search(word)]
     return "_".join(words[:2]) or name

@@ -23,6 +23,7 @@ REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
 """Reports of `nsys stats`: the work on the device, the driver calls that launched it, and the ranges around them."""
 
 _OPERATOR = re.compile(r"(?P<name>.*?)(, seq = (?P<sequence>\d+))?(, op_id = \d+)?(, (sizes|input_op_ids) = .*)?")
+"""A range of emit_nvtx. `sequence` connects an operator of backward with that of forward."""
 _DERIVATIVE = re.compile(r"(autograd::engine::evaluate_function: )?\w+Backwards?\d*")
 _ANNOTATIONS = (*RANGES, STEP)
 
@@ -94,7 +95,7 @@ def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> H
 
 def _device_event(row: dict[str, str]) -> DeviceEvent:
     grid, block = (" ".join(row[f"{kind}{axis}"] for axis in "xyz").strip() or None for kind in ("grd", "blk"))
-    return DeviceEvent(row["name"], *_span(row), 0, int(row["corrid"]), grid, block)
+    return DeviceEvent(row["name"], *_span(row), call=int(row["corrid"]), grid=grid, block=block)
 
 
 def _span(row: dict[str, str]) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from lmsweep.trials.spec.ways.compilations import Compilation
 from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 PROFILED_STEPS = 3
-"""Where `timing` has not traced steps in the same process, whose kernels have the same durations."""
+"""Steps that are profiled if `timing` has traced none in this process; else one, which takes its times from those."""
 WARMUP_ITERATIONS = 3
 
 

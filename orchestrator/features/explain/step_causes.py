@@ -133,7 +133,8 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
 
 
 def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
-    """Return the seconds of the stated difference that the profiles do not show."""
+    """Return the seconds of the stated difference that the profiles do not show; 0 if that is one of wall times, which
+    waits explain."""
     if any(one.has_waits for one in steps):
         return 0.0
     before, after = times.sum().to_numpy(float) - [one.seconds for one in steps]

@@ -19,6 +19,8 @@ from lmsweep.trials.spec.quantities import ms
 
 MOST_PARTS = 40
 """Rows of the table; the last one sums up all parts, those that are left out, too."""
+LEAST_EXPOSED = 1e-6
+"""Seconds of exposed time below which a part has no line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,7 @@ def _notes(estimate: StepEstimate, trainer: str | None) -> list[str]:
         "{}: {} ms ({} to {}), learned from public steps; the first interval is of lmsweep's own loop".format(
             runs, *map(ms, estimate.others)
         ),
-        *(f"exposed, {name}: {ms(part)} ms" for name, part in estimate.parts.items() if part >= 1e-6),
+        *(f"exposed, {name}: {ms(part)} ms" for name, part in estimate.parts.items() if part >= LEAST_EXPOSED),
         *(f"{kind}: {source}" for kind, source in time.sources.items()),
     ]
 

@@ -10,7 +10,7 @@ records = (
         holds="model",
         may_follow=True,
         preloads=True,
-        iterations=7,
+        iterations=7,  # 1 that compiles, 3 to warm up, and 3 that are profiled
         least_seconds=1.0,
         tables=("kernels", "operators"),
     ),

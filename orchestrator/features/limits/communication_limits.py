@@ -76,10 +76,12 @@ def limits_of(
     weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
     room = 2 * matrices * tokens * d_ff * bandwidth / flops
     both = (room + weights + outputs) / 2
-    if both < weights:  # no rank to spare for the batch: tensor parallelism alone
+    if both < weights:  # X < 1: tensor parallelism alone is best
         serial = 1 + room / outputs
+    elif both < outputs:  # Y < 1: FSDP alone is best
+        serial = 1 + room / weights
     else:
-        serial = 1 + room / weights if both < outputs else both**2 / (weights * outputs)
+        serial = both**2 / (weights * outputs)
     return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)
 
 

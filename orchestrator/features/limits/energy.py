@@ -17,7 +17,7 @@ WARMUP_ITERATIONS = 3
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Yield the joules per iteration, averaged over ENERGY_SECONDS, as the driver updates its counter slowly."""
+    """Yield the joules per iteration, averaged over ENERGY_SECONDS."""
     phases = bench.iteration.phases()
     clock = clock_for(bench.config.device_type)
 

@@ -30,9 +30,9 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
         keys = [name for name in varying_keys(ok, ["model", "context_length"], []) if name not in differ]
         for key, series in ok.dropna(subset=[along]).groupby(keys, dropna=False, sort=False):
             if series[along].nunique() < 3:
-                continue
+                continue  # two points leave no error
             x, y = (np.log(series[name].to_numpy(dtype=np.float64)) for name in (along, "median"))
-            exponent, error = _slope(x, y)
+            exponent, half = _slope(x, y)
             work = series["flops"].to_numpy(dtype=np.float64)
             lines.append(
                 dict(zip(keys, key, strict=True))
@@ -42,8 +42,8 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
                     "most": series[along].max(),
                     "points": len(series),
                     "exponent": exponent,
-                    "exponent_low": exponent - error,
-                    "exponent_high": exponent + error,
+                    "exponent_low": exponent - half,
+                    "exponent_high": exponent + half,
                     "flops_exponent": _slope(x, np.log(work))[0] if np.isfinite(work).all() else np.nan,
                 }
             )
@@ -72,6 +72,7 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
         several = (series["size"].nunique() >= 2) | ~series["fits"].all()
         ends.insert(0, "along", along)
         found.append(ends[several].reset_index())
+    # Without any series, an empty frame that has the columns.
     frame = pd.concat([one for one in found if len(one)] or found[:1], ignore_index=True)
     numbers = [name for name in ("largest_ok", "smallest_oom") if name in frame]
     return frame.astype(dict.fromkeys(numbers, "Int64"))

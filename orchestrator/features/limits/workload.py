@@ -33,6 +33,6 @@ records = (
         accumulates=True,
         takes_own_step=True,
         iterations=10,
-        least_seconds=2.0,
+        least_seconds=2.0,  # ENERGY_SECONDS
     ),
 )

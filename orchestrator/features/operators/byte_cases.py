@@ -13,11 +13,12 @@ from lmsweep.orchestrator.features.operators.cases import Call, Case, Extent, Ma
 from lmsweep.trials.machine.torch_private import LOG_SOFTMAX_BACKWARD, SOFTMAX_BACKWARD
 
 aten = torch.ops.aten
-ROWS = 1024
+ROW = 1024
 """Elements of a row that is normalized."""
 HEAD = 128
 """Columns of a weight of a norm of heads, whose gradient is summed over all rows."""
 VOCABULARY = 32768
+"""Rows of the embedding, unless there are few tokens, and logits of a token."""
 EXPERTS, TOP_K = 128, 8
 """Experts, and to how many of them a token is routed."""
 CACHED_BYTES = 2**25
@@ -61,13 +62,14 @@ def _call(extent: Extent, function: Callable[..., object], *shapes: tuple[int, .
 
 def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
     item, whole = extent.dtype.itemsize, (size,)
-    wide = torch.float32 if item == 2 else torch.bfloat16
+    other_type = torch.float32 if item == 2 else torch.bfloat16  # from or to which steps cast
 
     def copy() -> Call:
-        one, out = extent.random(size), extent.random(size, dtype=wide)
+        one, out = extent.random(size), extent.random(size, dtype=other_type)
         return lambda: out.copy_(one)
 
     def heads() -> torch.Tensor:
+        """Positions of 16 heads of width 64, which are not contiguous by head."""
         return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
 
     def sum_of(one: torch.Tensor, other: torch.Tensor) -> Call:
@@ -85,14 +87,15 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
 
     add = _call(extent, lambda one, other, out: torch.add(one, other, out=out), whole, whole, whole)
     mul = _call(extent, lambda one, out: torch.mul(one, 1.5, out=out), whole, whole)
-    total = _call(extent, lambda one: one.sum(0), (max(1, size // ROWS), min(size, ROWS)))
-    cast = size * (item + wide.itemsize)
+    total = _call(extent, lambda one: one.sum(0), (max(1, size // ROW), min(size, ROW)))
+    cast = size * (item + other_type.itemsize)
+    both_types = size * (2 + 4 + 4)  # adds 16 bits to float32
     yield _case(extent, "add", size, 3 * item * size, add, is_cold=is_cold)
     yield _case(extent, "add_strided", size, 3 * item * size, strided, is_cold=is_cold)
     yield _case(extent, "add_transposed", size, 3 * item * size, transposed, is_cold=is_cold)
     if item == 2:
-        yield _case(extent, "add_cast", size, 10 * size, casting, is_cold=is_cold)
-        yield _case(extent, "add_strided_cast", size, 10 * size, partial(strided, torch.float32), is_cold=is_cold)
+        yield _case(extent, "add_cast", size, both_types, casting, is_cold=is_cold)
+        yield _case(extent, "add_strided_cast", size, both_types, partial(strided, torch.float32), is_cold=is_cold)
     yield _case(extent, "mul", size, 2 * item * size, mul, is_cold=is_cold)
     yield _case(extent, "_to_copy", size, cast, copy, is_cold=is_cold)
     yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
@@ -103,7 +106,8 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
 
 
 def _casting(extent: Extent) -> Iterator[Case]:
-    """What a cast to float8 with a scale is made of beside element-wise operators."""
+    """What a cast to float8 with a scale is made of beside element-wise operators: of bfloat16, and the cast itself of
+    float32 to one byte."""
     narrow = torch.float8_e4m3fn
 
     def cast(size: int) -> Call:
@@ -111,13 +115,13 @@ def _casting(extent: Extent) -> Iterator[Case]:
         return lambda: out.copy_(one)
 
     def transposed(size: int) -> Call:
-        return extent.random(size // ROWS, ROWS).to(narrow).t().contiguous
+        return extent.random(size // ROW, ROW).to(narrow).t().contiguous
 
     for size in _sizes(extent.tokens * extent.width):
         for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
             largest = _call(extent, torch.max, (size,))
-            by_row = _call(extent, partial(torch.amax, dim=-1, keepdim=True), (size // ROWS, ROWS))
-            by_column = _call(extent, partial(torch.amax, dim=0, keepdim=True), (size // ROWS, ROWS))
+            by_row = _call(extent, partial(torch.amax, dim=-1, keepdim=True), (size // ROW, ROW))
+            by_column = _call(extent, partial(torch.amax, dim=0, keepdim=True), (size // ROW, ROW))
             absolute = _call(extent, torch.abs, (size,))
             float8 = {"dtype": "float8_e4m3fn", "is_cold": is_cold}
             yield _case(extent, "abs", size, 4 * size, absolute, is_cold=is_cold)
@@ -129,24 +133,22 @@ def _casting(extent: Extent) -> Iterator[Case]:
 
 
 def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
-    item, rows = extent.dtype.itemsize, max(1, size // ROWS)
+    item, rows = extent.dtype.itemsize, max(1, size // ROW)
 
     def norm_backward() -> Call:
-        x, weight, gradient = extent.random(rows, ROWS), extent.random(ROWS), extent.random(rows, ROWS)
-        _, mean, scale = torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5)
+        x, weight, gradient = extent.random(rows, ROW), extent.random(ROW), extent.random(rows, ROW)
+        _, mean, scale = torch.native_layer_norm(x, [ROW], weight, weight, 1e-5)
         wanted = [True, True, True]
-        return lambda: aten.native_layer_norm_backward(gradient, x, [ROWS], mean, scale, weight, weight, wanted)
+        return lambda: aten.native_layer_norm_backward(gradient, x, [ROW], mean, scale, weight, weight, wanted)
 
     def softmax_backward() -> Call:
-        x, gradient = torch.softmax(extent.random(rows, ROWS), -1), extent.random(rows, ROWS)
+        x, gradient = torch.softmax(extent.random(rows, ROW), -1), extent.random(rows, ROW)
         return lambda: SOFTMAX_BACKWARD(gradient, x, -1, x.dtype)
 
-    norm = _call(
-        extent, lambda x, weight: torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5), (rows, ROWS), (ROWS,)
-    )
-    softmax = _call(extent, lambda x: torch.softmax(x, -1), (rows, ROWS))
-    shape: dict[str, Any] = {"shapes": ((rows, ROWS),), "is_cold": is_cold}
-    moved = item * rows * ROWS
+    norm = _call(extent, lambda x, weight: torch.native_layer_norm(x, [ROW], weight, weight, 1e-5), (rows, ROW), (ROW,))
+    softmax = _call(extent, lambda x: torch.softmax(x, -1), (rows, ROW))
+    shape: dict[str, Any] = {"shapes": ((rows, ROW),), "is_cold": is_cold}
+    moved = item * rows * ROW
     yield _case(extent, "native_layer_norm", size, 2 * moved, norm, **shape)
     yield _case(extent, "native_layer_norm_backward", size, 3 * moved, norm_backward, **shape)
     yield _case(extent, "_softmax", size, 2 * moved, softmax, **shape)
@@ -154,21 +156,21 @@ def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
 
 
 def _embedding(extent: Extent, size: int) -> Iterator[Case]:
-    vocabulary, rows = min(VOCABULARY, max(2, size // ROWS)), max(1, size // ROWS)
+    vocabulary, rows = min(VOCABULARY, max(2, size // ROW)), max(1, size // ROW)
     item = extent.dtype.itemsize
 
     def tokens() -> torch.Tensor:
         return torch.randint(vocabulary, (rows,), device=extent.device)
 
     def embedding() -> Call:
-        return partial(functional.embedding, tokens(), extent.random(vocabulary, ROWS))
+        return partial(functional.embedding, tokens(), extent.random(vocabulary, ROW))
 
     def embedding_backward() -> Call:
-        return partial(aten.embedding_dense_backward, extent.random(rows, ROWS), tokens(), vocabulary, -1, False)
+        return partial(aten.embedding_dense_backward, extent.random(rows, ROW), tokens(), vocabulary, -1, False)
 
-    shape = ((vocabulary, ROWS), (rows,))
-    yield _case(extent, "embedding", size, 2 * item * rows * ROWS, embedding, shapes=shape)
-    moved = item * ROWS * (2 * rows + vocabulary)
+    shape = ((vocabulary, ROW), (rows,))
+    yield _case(extent, "embedding", size, 2 * item * rows * ROW, embedding, shapes=shape)
+    moved = item * ROW * (2 * rows + vocabulary)
     yield _case(extent, "embedding_dense_backward", size, moved, embedding_backward, shapes=shape)
     if size >= VOCABULARY:
         logits = (size // VOCABULARY, VOCABULARY)
@@ -180,31 +182,32 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
 
 def _routing(extent: Extent, size: int) -> Iterator[Case]:
     """What a mixture of experts does with its tokens: scores, order, and sums over the experts of a token."""
-    rows, item = max(TOP_K, size // ROWS), extent.dtype.itemsize
+    rows, item = max(TOP_K, size // ROW), extent.dtype.itemsize
     tokens, scores = rows // TOP_K, max(1, size // EXPERTS)
 
     def places() -> torch.Tensor:
         return torch.randperm(rows, device=extent.device) // TOP_K
 
     def put() -> Call:
-        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        into, which, values = extent.random(tokens, ROW), places(), extent.random(rows, ROW)
         return lambda: into.index_put_((which,), values, accumulate=True)
 
     def add() -> Call:
-        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        into, which, values = extent.random(tokens, ROW), places(), extent.random(rows, ROW)
         return lambda: into.index_add(0, which, values)
 
     def gather() -> Call:
-        return partial(torch.gather, extent.random(tokens, ROWS), 0, places()[:, None].expand(-1, ROWS))
+        return partial(torch.gather, extent.random(tokens, ROW), 0, places()[:, None].expand(-1, ROW))
 
     def scatter() -> Call:
-        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
-        return lambda: into.scatter_add(0, which[:, None].expand(-1, ROWS), values)
+        into, which, values = extent.random(tokens, ROW), places(), extent.random(rows, ROW)
+        return lambda: into.scatter_add(0, which[:, None].expand(-1, ROW), values)
 
     def order() -> Call:
         return partial(torch.sort, torch.randint(EXPERTS, (rows,), device=extent.device))
 
-    moved, shapes = item * rows * ROWS, ((tokens, ROWS), (rows,), (rows, ROWS))
+    # Beside the elements, places are read, and orders written, as integers of 8 bytes.
+    moved, shapes = item * rows * ROW, ((tokens, ROW), (rows,), (rows, ROW))
     yield _case(extent, "index_put_", size, 3 * moved, put, shapes=shapes)
     for name, make in (("index_add", add), ("scatter_add", scatter)):
         yield _case(extent, name, size, moved * (1 + 2 / TOP_K) + 8 * rows, make, shapes=shapes)
@@ -217,7 +220,11 @@ def _routing(extent: Extent, size: int) -> Iterator[Case]:
 
 
 def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
-    """AdamW of weights, gradients and states of one type."""
+    """AdamW of weights, gradients and states of one type, over 8 tensors.
+
+    Fused, it reads weights, gradients and two moments, and writes all but the gradients: 7 moves of each element. By
+    `foreach` each of its operations reads and writes whole tensors: 26 moves.
+    """
 
     def adamw(**how: Any) -> Call:
         parts = [torch.nn.Parameter(extent.random(max(1, size // 8))) for _ in range(8)]
@@ -237,7 +244,7 @@ def _four_bits(extent: Extent, size: int) -> Iterator[Case]:
 
     def whole() -> Call:
         library = import_module("bitsandbytes").functional
-        stored, state = library.quantize_4bit(extent.random(size // ROWS, ROWS), quant_type="nf4")
+        stored, state = library.quantize_4bit(extent.random(size // ROW, ROW), quant_type="nf4")
         return partial(library.dequantize_4bit, stored, state)
 
     moved = size * (extent.dtype.itemsize + 1 / 2 + 4 / 64)

@@ -14,6 +14,7 @@ Make = Callable[[], Call]
 WIDTHS = (768, 1024, 1280, 1600, 2048, 2560, 3200, 4096, 5120, 8192)
 """Widths of models from 124M to 70B parameters."""
 LEAST_WIDTH = 64
+"""The width at which a trial with a smaller `d_model` measures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Case:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
     bytes: int
+    """Bytes that a call must at least read and write."""
     flops: int
     is_causal: bool = False
     is_cold: bool = True
@@ -53,7 +55,7 @@ class Extent:
     def of(cls, config: TrialConfig, dtype: torch.dtype, *, recipe: str | None, tf32: bool) -> "Extent":
         return cls(
             device=config.device_type,
-            dtype=torch.bfloat16 if recipe else dtype,
+            dtype=torch.bfloat16 if recipe else dtype,  # float8 operands are cast from bfloat16
             width=config.d_model,
             tokens=config.context_length,
             recipe=recipe,

@@ -20,9 +20,9 @@ from lmsweep.trials.results.measurement import Measurement, OperatorTime
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 
 TOGETHER = 50
-"""Cases that are traced together."""
+"""Largest number of cases that are traced together: each trace has a fixed cost, and their operands are all held."""
 SHARE_OF_MEMORY = 0.4
-"""Share of the free memory that the operands of cases that are traced together may take."""
+"""Share of the free memory that the operands of cases that are traced together may take: results need memory, too."""
 LEAST_WORK = 5e-4
 """A case repeats in a traced step until it takes these seconds by estimate, at most MOST_REPEATS times."""
 MOST_REPEATS = 20
@@ -63,6 +63,7 @@ def measure(bench: Workbench) -> Iterator[Measurement | OperatorTime]:
 
 
 def _groups(cases: Sequence[Case], device: str) -> Iterator[list[Case]]:
+    """Yield the cases that are traced together. A case that does not fit by itself is left out."""
     free = free_bytes(device)
     room = SHARE_OF_MEMORY * free if free else 2**30
     group: list[Case] = []
@@ -93,7 +94,7 @@ def _timed(cases: Sequence[Case], device: str) -> list[OperatorTime]:
     else:
         traced = trace_device(partial(time_iteration, phases), device_type=device, trial_seconds=0.0)
         taken = [one.phases for one in traced]
-    del phases, made
+    del phases, made  # the operands are freed before those of the next group are made
     return [
         OperatorTime(
             kind=case.kind,
@@ -118,11 +119,12 @@ def _repeat(made: Sequence[Callable[[], object]], times: int) -> None:
 
 
 def _repeats(case: Case) -> int:
-    estimated = max(case.flops / FAST[0], case.bytes / FAST[1], 1e-6)
+    estimated = max(case.flops / FAST[0], case.bytes / FAST[1], 1e-6)  # hardly a kernel takes less than a microsecond
     return max(2, min(MOST_REPEATS, round(LEAST_WORK / estimated)))
 
 
 def _copies(case: Case, device: str) -> int:
+    """Return how many sets of operands a case has: enough to fill the L2 cache twice."""
     cache = l2_cache_bytes(device) or 0
     return max(1, min(MOST_COPIES, 2 * cache // case.bytes + 1)) if case.is_cold else 1
 
@@ -130,6 +132,7 @@ def _copies(case: Case, device: str) -> int:
 LAUNCHES = 200
 """Fewer than a GPU's queue holds, so the host never waits for it."""
 REPEATS = 7
+"""Timed repetitions of all launches, after one that is not timed."""
 
 
 def launch_times(device: str) -> Iterator[tuple[str, float]]:

@@ -23,6 +23,10 @@ TOP_K = 8
 LAYOUTS = ("forward", "input_gradient", "weight_gradient")
 """x Wᵀ, g W and gᵀ x, with x (tokens, inputs), W (outputs, inputs) and g (tokens, outputs), the gradient of x Wᵀ."""
 FEWEST_TOKENS = 256
+MOST_SCORES, MOST_BATCH = 2**27, 96
+"""Of attention that is written out: elements of the scores, and sequences times heads."""
+WRITTEN_OUT = 5
+"""Number of contexts at which it is measured, up to 4096: models with longer ones use fused attention."""
 MOST_OUTPUTS = 16
 """Times the largest width: an output head with more is not measured, so that a CPU's short sweep has none."""
 FLOAT8 = {"fast": ("tensorwise", False), "rows": ("rowwise", False), "exact": ("tensorwise", True)}
@@ -57,7 +61,7 @@ def product_cases(extent: Extent) -> Iterator[Case]:
 
 
 def _unaligned(extent: Extent) -> Iterator[Case]:
-    """Products with rows that are not aligned to 16 bytes. Float8 kernels refuse them."""
+    """Products with rows that are not aligned to 16 bytes, over fewer sizes. Float8 kernels refuse them."""
     heads = [(vocabulary, width) for vocabulary in UNALIGNED for width in extent.widths[::5]]
     for outputs, inputs in (UNALIGNED_LAYER, *heads):
         for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
@@ -66,6 +70,7 @@ def _unaligned(extent: Extent) -> Iterator[Case]:
 
 
 def _grouped(extent: Extent) -> Iterator[Case]:
+    """Grouped products of experts, over fewer numbers of tokens than those of layers."""
     experts = [one for one in EXPERTS if one[1] <= extent.width] or [(8, extent.width, extent.width)]
     for groups, width, inner in experts:
         for outputs, inputs in ((2 * inner, width), (width, inner)):
@@ -128,7 +133,7 @@ def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[
         def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, exact: bool = exact) -> Call:
             return float8_product(extent.random(m, k), extent.random(k, n), recipe, exact=exact)
 
-        moved = m * k + k * n + 2 * m * n
+        moved = m * k + k * n + 2 * m * n  # operands of one byte, results of two
         one = _case(extent, "_scaled_mm", form, ((m, k), (k, n)), moved, 2 * m * n * k, make)
         yield replace(one, dtype="float8_e4m3fn")
 
@@ -136,8 +141,8 @@ def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[
 def _batched(extent: Extent) -> Iterator[Case]:
     """Scores and weighted values of attention that is written out."""
     for head in (64, 128):
-        for context in extent.powers(FEWEST_TOKENS)[:5]:
-            batch = max(1, min(96, 2**27 // context**2))
+        for context in extent.powers(FEWEST_TOKENS)[:WRITTEN_OUT]:
+            batch = max(1, min(MOST_BATCH, MOST_SCORES // context**2))
             for form, m, n, k in (
                 ("scores", context, context, head),
                 ("values", context, head, context),

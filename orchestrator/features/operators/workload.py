@@ -9,7 +9,7 @@ records = (
         needs="width",
         autocasts=False,
         iterations=0,
-        least_seconds=60.0,
+        least_seconds=60.0,  # of a trial of the sweep
         tables=("operator_times",),
     ),
 )

@@ -5,10 +5,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
+from types import SimpleNamespace
+from typing import cast
 
 import jsonschema
 import pytest
 
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.features.accept.accept_text import (
@@ -22,13 +25,14 @@ from lmsweep.orchestrator.features.accept.accept_text import (
 )
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
 from lmsweep.orchestrator.features.accept.accepting import predicted_phase, write_page
-from lmsweep.orchestrator.features.accept.parts import Process, shipped
+from lmsweep.orchestrator.features.accept.parts import COLUMNS, Process, processes_in, shipped
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
 from tests.support.command import lmsweep_here
 from tests.support.simulated_machines import BYTES, Case, public_verdicts, verdicts
@@ -150,6 +154,19 @@ def test_a_tenth_longer_is_slow_and_is_named() -> None:
     limited = Condition("GPU 0", "its power limit is 500 W of 700 W by default")
     found = accept(measured("h200-devices", slower=1.2), [seen("a", limited)], shipped=SHIPPED)
     assert unit(found, "GPU 0").verdict == "slow" and "500 W" in explained(found), "a cause is no excuse"
+
+
+def test_workloads_of_one_attempt_keep_their_own_times_of_a_phase_that_both_have() -> None:
+    rows = open_store("h200-accept").rows(COLUMNS, trial_id={one.cell.trial_id for one in SHIPPED})
+    attention, timing = ([one for one in rows if one["workload"] == name] for name in ("attention", "timing"))
+    assert all(
+        any((one["phase"], one["metric"]) == ("forward", "time") for one in them) for them in (attention, timing)
+    )
+    together = [*attention, *(one | {"attempt_id": attention[0]["attempt_id"]} for one in timing)]
+    store = cast(Store, SimpleNamespace(rows=lambda columns, trial_id: together))
+    found = [one.seconds for one in processes_in(store, "h200-accept", ()) if one.cell.workload == "attention"]
+    alone = [one for one in SHIPPED if one.source == "h200-accept" and one.cell.workload == "attention"]
+    assert found == [one.seconds for one in alone]
 
 
 def test_how_much_longer_a_part_takes_on_a_busy_host_is_no_figure_beyond_twice() -> None:

@@ -127,6 +127,7 @@ class Cell:
             return None
         value, processes = self.values[name], self.values[name].processes
         cost = aim.goal.cost(value.median, self.config, hourly)
+        # The cost is the value times a factor, whose logarithm moves each process.
         scale = log(max(cost, SMALLEST_VALUE)) - log(max(value.median, SMALLEST_VALUE))
         return Value(cost, value.error, replace(processes, logs=tuple(one + scale for one in processes.logs)))
 

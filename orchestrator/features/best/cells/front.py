@@ -33,14 +33,15 @@ def pareto_front(
     errors = np.array([[one.error.deviation for one in point] for point in points]).reshape(sizes.shape)
     freedom = np.array([[one.error.freedom or np.inf for one in point] for point in points]).reshape(sizes.shape)
     kept = np.lexsort(sizes.T[::-1]).tolist()  # by the first quantity, then the second, ...
-    for place in reversed([*kept]):
-        others = np.array([one for one in kept if one != place], dtype=np.int64)
+    for place in reversed([*kept]):  # the slowest first: of equal cells the fastest stays
+        order = kept.index(place)
+        others = np.array(kept[:order] + kept[order + 1 :], dtype=np.int64)
         within = reach(np.minimum(freedom[place], freedom[others])) * np.hypot(errors[place], errors[others])
         with np.errstate(invalid="ignore", divide="ignore"):
             ahead = np.nan_to_num(np.log(sizes[others] / sizes[place]), nan=0.0, posinf=np.inf, neginf=-np.inf)
         # Whether this cell is better than each other one in some quantity, and whether it is worse in some.
         is_better, is_worse = (ahead > within).any(axis=1), (ahead < -within).any(axis=1)
-        is_slower = np.array([kept.index(one) < kept.index(place) for one in others.tolist()], dtype=bool)
+        is_slower = np.arange(len(others)) < order  # whether this cell comes after each other one
         if (~is_better & (is_worse | is_slower)).any():
             kept.remove(place)
     return [cells[place] for place in kept]

@@ -16,7 +16,7 @@ from lmsweep.trials.results.outcome import Status
 FEWEST_CELLS = 3
 """Minimum number of cells of a job for a chart of its front."""
 MOST_TRIALS = 2000
-"""A store with more trials has no such charts."""
+"""A store with more trials has no such charts: the time of a front is quadratic in its cells."""
 
 
 class Point(NamedTuple):

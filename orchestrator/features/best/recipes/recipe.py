@@ -24,7 +24,7 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
     """Return the `lmsweep trial` that measures the configuration, on as many lines as it needs."""
     size = SIZES.get(config.model or "")
     named = size is not None and all(getattr(size, name) == getattr(config, name) for name in _DIMENSIONS)
-    hidden = {*_DIMENSIONS} if named else {"model"}
+    hidden = {*_DIMENSIONS} if named else {"model"}  # a name of the table stands for all dimensions
     settings = {
         name: getattr(config, name)
         for name, field in CONFIG_FIELDS.items()

@@ -122,13 +122,13 @@ class Beliefs:
         scaled = ahead / forecast.deviation
         density = np.exp(-(scaled**2) / 2) / np.sqrt(2 * np.pi)
         improvement: Floats = forecast.deviation * (scaled * ndtr(scaled) + density)
-        return forecast.runs * np.maximum(improvement, 1e-300)
+        return forecast.runs * np.maximum(improvement, 1e-300)  # rounding may make the smallest negative
 
     def doubt(self, cells: Indices, forecast: Forecast) -> float:
         """Return how probable it is that any of these cells is better than the leader by more than BETTER_MARGIN."""
         ahead = (self.to_beat - forecast.mean) / forecast.deviation
         if ahead.max() > 0:
-            return 1.0
+            return 1.0  # a cell is expected to be better: how probable need not be known
         nearest = cells[np.argsort(-ahead)[:CONTENDERS]]
         return chance_of_better(self.of([self.leader, *nearest.tolist()]), BETTER_MARGIN, SURROGATE_FREEDOM)
 

@@ -42,14 +42,15 @@ class Candidates:
 def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
     """Sort the trials of a plan. cells: what the store has of them. peaks: predicted bytes, by index in the plan."""
     stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
-    seen, goal = set(stored), aim.goal.workload
+    seen, workload = set(stored), aim.goal.workload
     kept: list[PlannedTrial] = []
     over_limit = unknown_peak = 0
     for planned_trial in planned.plan.trials:
         key = _key_of(planned_trial)
         if planned_trial.action == "run" and key in seen:
-            if goal in planned_trial.trial.workloads:  # it may be repeated; only a run measures what else is missing
-                kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(goal,))))
+            # The search may repeat a known cell, by this workload alone; only `run` measures what else is missing.
+            if workload in planned_trial.trial.workloads:
+                kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(workload,))))
             continue
         if planned_trial.action == "run" and aim.peak is not None:
             peak = peaks.get(planned_trial.index)

@@ -24,6 +24,8 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.store.parquet_file import table_of
 
+# These numbers trade trials for certainty. docs/validation.md has how often searches with them are right: after a
+# change, run `python -m benchmarks.best_reliability` again.
 STOP_PROBABILITY = 0.02
 """No further cell is measured once the probability that any of them is better falls below this."""
 REPEAT_PROBABILITY = 0.05
@@ -32,8 +34,8 @@ MOST_PROCESSES = 8
 """Maximum number of processes that measure a cell."""
 FEWEST_REPEATS = 4
 """Minimum number of repetitions before an answer: they estimate the variation between processes."""
-LEAST_REPEATS, MOST_REPEATS = 10, 2
-"""Repetitions that are allowed in any search, and repetitions allowed for each measured cell."""
+MOST_REPEATS, MOST_REPEATS_A_CELL = 10, 2
+"""Repetitions that a search may make in all: the first number, or the second for each measured cell if that is more."""
 
 
 class Search:
@@ -87,7 +89,7 @@ class Search:
 
     def learn(self, cell: int, processes: Processes | None) -> None:
         """Learn what more processes of a cell measured; None if it failed or does not meet the limits."""
-        self._running[cell] = max(0, self._running[cell] - 1)
+        self._running[cell] = max(0, self._running[cell] - 1)  # a cell that the store has never ran
         self.left.discard(cell)
         self.results.add(cell, processes)
         self._beliefs = None
@@ -97,6 +99,7 @@ class Search:
         assert self.aim, "a search of trials has an aim"
         self.ran += 1
         cells = cells_of(pool(described(table_of(records))))
+        # Without a measured peak the cell keeps the limit by its predicted one, or it would not have been chosen.
         costs = (one.cost(self.aim) for one in cells if one.peak is None or keeps_limit(one, self.aim))
         self.learn(int(self._cells[position]), next((one.processes for one in costs if one), None))
 
@@ -115,7 +118,7 @@ class Search:
         Its cell counts as running until `learn` hears of it.
         """
         self.is_settled = False
-        positions: dict[int, int] = {}
+        positions: dict[int, int] = {}  # of each cell that may run, its first position
         for position in sorted(left, reverse=True):
             cell = int(self._cells[position])
             if not self._running[cell] and cell not in self.results.failed:
@@ -132,14 +135,17 @@ class Search:
         return positions[chosen]
 
     def doubt(self) -> float:
-        """Return how probable it is that a cell left is better than the leader by more than MARGIN."""
+        """Return how probable it is that a cell left is better than the leader by more than BETTER_MARGIN."""
         if not self.left:
             return 0.0
         left = np.array(sorted(self.left), dtype=np.int64)
         return self.beliefs.doubt(left, self.beliefs.forecast(left)) if self.results.measured else 1.0
 
     def _order(self, cells: Indices) -> list[int]:
-        """Return cells in the order in which to measure them; none if no more is worth it."""
+        """Return cells in the order in which to measure them; none if no more is worth it.
+
+        Each value of each axis is tried first, then what promises most per second, and repetitions come last.
+        """
         measured = self.results.measured
         fresh = np.array([cell for cell in cells.tolist() if cell not in measured], dtype=np.int64)
         if len(fresh):
@@ -161,19 +167,20 @@ class Search:
         repeats = sum(len(one.logs) - 1 for one in measured.values())
         if standing.wrong < REPEAT_PROBABILITY and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
             return []
-        if repeats >= max(LEAST_REPEATS, MOST_REPEATS * len(measured)):
+        if repeats >= max(MOST_REPEATS, MOST_REPEATS_A_CELL * len(measured)):
             return []  # what differs by so little is not worth more
         chance = dict(zip(self.beliefs.cells, standing.chance(RIGHT_MARGIN).tolist(), strict=True))
-        rival = sorted({*cells} - {leader}, key=chance.__getitem__)[:1]
+        rival = sorted({*cells} - {leader}, key=chance.__getitem__)[:1]  # the likeliest to be better than the leader
         pair = [one for one in (leader, *rival) if one in cells]
         return sorted(pair, key=lambda cell: -self.beliefs.errors[cell].deviation)
 
     def _choose_first(self, cells: Indices) -> list[int]:
-        """Return the next cells to try in order until every value of every axis was tried; none if it was and a
-        value is known.
+        """Return the next cells to try, in order, until every value of every axis was tried.
+
+        Empty if all were tried and a cell has a result; one more cell if all failed.
         """
         codes, prior = self.results.space.codes, self.results.prior
-        tried = [*self.results.measured, *self.results.failed, *(+self._running)]
+        tried = [*self.results.measured, *self.results.failed, *(+self._running)]  # `+`: only counts above 0
         seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
         chosen: list[int] = []
         while True:

@@ -153,8 +153,8 @@ def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.opti
 
 
 def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """The unsharded optimizer that the user's is compared with: SHARDED_CLASS, with those arguments that the user's
-    class passes on to it."""
+    """The unsharded optimizer that the user's is compared with: SHARDED_CLASS, with the learning rate and the arguments
+    that the user's class has no parameter for, since it must pass these on."""
     parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
     given = arguments_of(config.optimizer_args)
     passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}

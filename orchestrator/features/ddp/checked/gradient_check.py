@@ -62,12 +62,13 @@ def weights_error(step: ComparedStep) -> float:
 
 
 def weights_digest(step: ComparedStep) -> tuple[float, ...]:
-    """The sums of all trained weights and of their squares, and those of the bits of frozen ones, in float64, which
-    differ between ranks whose weights differ; all ranks must call it at the same time."""
+    """Sums over all trained weights, and separately over the bits of all frozen ones, of the numbers and of their
+    squares, in float64. They differ between ranks whose weights differ. All ranks must call it at the same time."""
+    # Bits are larger numbers than trained weights, whose differences would be lost in a sum of both.
     total = torch.zeros(2, 2, dtype=torch.float64, device=step.config.device_type)
     for parameter in step.training.model.parameters():
         whole = gathered(parameter.detach())
-        if not parameter.requires_grad:  # one that is stored in 4 bits is no number, and larger than what is trained
+        if not parameter.requires_grad:  # numbers of 4 bits share an element, whose bits may be no float
             whole = whole.contiguous().view(BITS[whole.element_size()])
         wide = whole.double()
         total[int(parameter.requires_grad)] += torch.stack((wide.sum(), wide.square().sum()))
@@ -101,7 +102,7 @@ def _synchronized_backward(step: ComparedStep, sequences: int | None = None) -> 
 
 
 def _unscaled_backward(step: ComparedStep, index: int) -> None:
-    """Compute the gradients of a slice, with the same dropout in whichever process does."""
+    """Compute the gradients of a slice, without GradScaler. The slice seeds dropout, so any rank drops the same."""
     device = step.config.device_type
     generator = torch.default_generator if device == "cpu" else device_module(device)
     generator.manual_seed(index)
@@ -133,9 +134,9 @@ def _whole_weights(step: ComparedStep) -> list[Tensor]:
 
 
 def _error_of_parts(step: ComparedStep) -> float:
-    """The error of weights that ranks share, which one rank need not be able to hold with whole gradients. Besides what
-    it trains a rank holds a whole model, and its parts of the expected gradients. With hsdp the result is that of this
-    rank's replica."""
+    """The error of gradients of weights that ranks share. It needs no whole gradients, which may not fit in a rank's
+    memory: besides what it trains, a rank holds a whole model for a while and its parts of the expected gradients. With
+    hsdp the result is that of this rank's replica."""
     sequences = _checked_sequences(step.config)
     expected = _expected_parts(step, sequences)
     _synchronized_backward(step, sequences)

@@ -82,7 +82,8 @@ def _bucket(wrap: Callable[..., object], config: TrialConfig) -> dict[str, objec
 
 
 def _compute_dtype(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:
-    """The type in which the wrapper gathers weights and computes: that of `gather`."""
+    """The type in which the wrapper gathers weights and computes: that of `gather`; None for fp32, which is that of the
+    weights, and only if the wrapper has no default."""
     parameter = inspect.signature(wrap).parameters.get("compute_dtype")
     if config.gather == "fp32":
         return {} if parameter is None or parameter.default is not parameter.empty else {"compute_dtype": None}
