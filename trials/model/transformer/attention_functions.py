@@ -33,7 +33,6 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Maps queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
 
 
 def naive(
@@ -60,7 +59,7 @@ def scaled_scores(
     """q kᵀ / sqrt(d_head), with -inf where a position must not attend: (..., tokens, tokens)."""
     with Range("scores"):
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        if not causal and documents is None:
+        if not causal and documents is None:  # then there is no window either: it needs `causal`
             return scores
         attended = may_attend(q.shape[-2], q.device, causal=causal, window=window, documents=documents)
         return torch.where(attended, scores, -torch.inf)
@@ -149,30 +148,11 @@ def attention_for(
     if is_reference(config.attention):
         return _with_shared_heads(users_attention(config, device=device, dtype=dtype), config)
     function = _with_shared_heads(ATTENTION[config.attention], config)
-    masked_by = ATTENTIONS[config.attention].masked_by
-    tensors: dict[str, Tensor] = {}
-    options: dict[str, Any] = {"causal": config.causal}
-    if masked_by == "cu_seqlens":
-        options = {"kernel": varlen_kernel(config)}
-    elif masked_by == "block_mask":
-        options["backend"] = backend
-    elif masked_by == "positions" and config.window is not None:
-        options["window"] = config.window
-    if config.varies:  # `masks_of` has what differs by batch
-        options |= {"dynamic": None} if masked_by == "block_mask" else {}  # torch.compile sees what varies
-        return Masked(partial(function, **options), tensors)
-    if masked_by == "block_mask":
-        options["block_mask"] = block_mask_of(config, device)
-    elif masked_by == "cu_seqlens":
-        lengths = lengths_of(config)
-        options |= {"documents": len(lengths), "longest": max(lengths)}
-        tensors["cu_seqlens"] = cu_seqlens_of(config, device)
-    elif config.document_length is not None:
-        documents = document_of_positions(config, device)
-        if masked_by == "mask":
-            tensors["mask"] = additive_mask(config, documents, device, dtype)
-        elif documents is not None:
-            tensors["documents"] = documents
+    options = _options(config, backend)
+    if config.varies:
+        return Masked(partial(function, **options), {})  # which takes the masks of each batch
+    more, tensors = _masks_of_all(config, device, dtype)
+    options |= more
     if tensors:
         return Masked(partial(function, **options), tensors)
 
@@ -180,6 +160,44 @@ def attention_for(
         return function(q, k, v, **options)
 
     return attend
+
+
+def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
+    """What the configuration's attention is called with, whatever the batch."""
+    masked_by = ATTENTIONS[config.attention].masked_by
+    if masked_by == "cu_seqlens":
+        return {"kernel": varlen_kernel(config)}  # which knows whether it is causal
+    options: dict[str, Any] = {"causal": config.causal}
+    if masked_by == "block_mask":
+        # None: torch.compile finds out which sizes vary. False would compile anew for each.
+        options |= {"backend": backend, **({"dynamic": None} if config.varies else {})}
+    elif masked_by == "positions" and config.window is not None:
+        options["window"] = config.window
+    return options
+
+
+def _masks_of_all(
+    config: TrialConfig, device: torch.device | str, dtype: torch.dtype
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The masks of a configuration whose batches are all alike: what its attention is called with, tensors apart."""
+    masked_by = ATTENTIONS[config.attention].masked_by
+    if masked_by == "block_mask":
+        return {"block_mask": block_mask_of(config, device)}, {}
+    if masked_by == "cu_seqlens":
+        lengths = lengths_of(config)
+        return {"documents": len(lengths), "longest": max(lengths)}, {"cu_seqlens": cu_seqlens_of(config, device)}
+    documents = document_of_positions(config, device)
+    if documents is None:
+        return {}, {}
+    return {}, _mask_of_documents(config, documents, device, dtype)
+
+
+def _mask_of_documents(
+    config: TrialConfig, documents: Tensor, device: torch.device | str, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    if ATTENTIONS[config.attention].masked_by == "positions":
+        return {"documents": documents}
+    return {"mask": additive_mask(config, documents, device, dtype)}
 
 
 def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
@@ -194,10 +212,8 @@ def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtyp
         return {"cu_seqlens": cu_seqlens_of_batch(batch, device)}
     if documents is None:
         return {}
-    documents = documents[:, None]  # for all heads
-    if masked_by == "positions":
-        return {"documents": documents}
-    return {"mask": additive_mask(replace(config, context_length=width), documents, device, dtype)}
+    for_all_heads = documents[:, None]
+    return _mask_of_documents(replace(config, context_length=width), for_all_heads, device, dtype)
 
 
 class Masked(nn.Module):

@@ -36,6 +36,7 @@ def varlen(
         attend = partial(varlen, kernel=kernel, cu_seqlens=cu_seqlens, documents=documents, longest=longest)
         return attend(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
     batch, tokens = q.shape[0], q.shape[-2]
+    # It was made for batch_size sequences, of which a micro-batch has a part. All have the same documents.
     used = cu_seqlens if documents is None else cu_seqlens[: batch * documents + 1]
     longest = longest or tokens
     groups = {"enable_gqa": True} if grouped else {}

@@ -84,7 +84,7 @@ def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
         raise _wrong_attention(found, "is an autograd.Function, whose apply takes no arguments by name")
     function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
     parameters = list(inspect.signature(found.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
-    takes = len(parameters) - is_autograd
+    takes = len(parameters) - is_autograd  # the first of `forward` is ctx
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if takes < 3 and not takes_any:
         raise _wrong_attention(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
