@@ -41,6 +41,7 @@ MOST_BYTES = 10_000_000
 LARGEST_VALUES = {**dict.fromkeys(NAMES["num_layers"], 10_000), "num_labels": 1_000_000}
 """Key -> its largest value. With more, reading or building its model on the meta device takes hours or all memory."""
 LARGEST_OTHER_VALUE = 2**31
+"""Of any other count; those of models are far smaller."""
 
 
 def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, Any]:

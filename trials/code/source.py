@@ -2,7 +2,6 @@
 
 A sweep file may come from a stranger. What it names is called only if it is defined in the code folder, is registered
 by an installed package's entry point, or is in a package that the user trusts by name.
-
 """
 
 import ast

@@ -94,7 +94,7 @@ def breakdown_rows(
     else:
         named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
         for category in CATEGORIES:
-            known = bool(labels) and category not in ("workspace", "other")
+            known = bool(labels) and category not in ("workspace", "other")  # memory that no tensor of the step has
             yield _row("before_backward", category, named[category] if known else None, why)
         for category in CATEGORIES:
             yield _row("peak", category, None, why)
