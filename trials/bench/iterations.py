@@ -54,7 +54,7 @@ def take_series(
     def steady(taken: list[tuple[Taken, int]]) -> bool:
         return is_steady([seconds(one) for one, _ in taken], [before, *(count for _, count in taken)])
 
-    def narrow(taken: list[Taken]) -> bool:
+    def narrow(taken: list[Taken]) -> bool:  # asked once `since` is known
         return is_narrow([seconds(one) for one in taken], device_type, elapsed=time.monotonic() - since)
 
     warmup_from = time.monotonic()

@@ -45,8 +45,9 @@ class BatchesTaken:
 
 
 PARTS = 10
-"""Of all steps, each with a mean time of a token: single steps have few tokens, and their times vary with these. Each
-ten steps give one to each part, to the first and to the last in turn: `grouped` batches are sorted by length."""
+"""Samples of `token_time`. Each is of a part of the steps, since a single step has few tokens, and its time varies with
+their number. Every ten steps give one to each part, from the first to the last part and then back, because `grouped`
+batches are sorted by length."""
 
 
 def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Measurement]:

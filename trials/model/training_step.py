@@ -123,10 +123,6 @@ class TrainingStep:
         )
         return model, list(model.blocks)
 
-    def _call(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
-        is_ours = self.config.model_code is None
-        return self.model(inputs) if is_ours else call_model(self.model, self._users_inputs, inputs, targets)
-
     def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:
         logits = logits_of(output, (inputs.shape[0], inputs.shape[1]), str(self.config.model_code))
         if self._is_unchecked:
@@ -174,9 +170,10 @@ class TrainingStep:
             saved_on_host(self.model) if OFFLOADS[self.config.offload].saved == "all" else nullcontext(),
         ):
             inputs, targets = self.micro_batch(self.inputs, index), self.micro_batch(self.targets, index)
+            is_ours = self.config.model_code is None
             with Range("forward"):
-                output = self._call(inputs, targets)
-            made = output if self.config.model_code is None else self._logits_in(output, inputs)
+                output = self.model(inputs) if is_ours else call_model(self.model, self._users_inputs, inputs, targets)
+            made: Any = output if is_ours else self._logits_in(output, inputs)
             if self._head is not None:
                 with Range("loss"):
                     self.loss = self.loss_function.function(made, self._head, targets)

@@ -65,7 +65,7 @@ class FullyShard(Synchronizer):
             self._root.set_requires_gradient_sync(True)
             self._root.set_reshard_after_backward(True)
             for module, after_forward in zip(self._sharded, usual, strict=True):
-                # PyTorch can only set it, and only to true or false.
+                # PyTorch's own method sets only true or false, which forgets a number of ranks.
                 for group, mesh_info in zip(weight_groups(module), after_forward, strict=True):
                     group.post_forward_mesh_info = mesh_info
             for parameter in [*self.model.parameters(), *self.shards]:

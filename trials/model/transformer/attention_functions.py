@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.transformer.document_mask import (
+    Device,
     additive_mask,
     document_of_positions,
     documents_of,
@@ -141,7 +142,7 @@ def _with_shared_heads(function: Callable[..., Tensor], config: TrialConfig) -> 
 
 
 def attention_for(
-    config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype, backend: str | Backend = "inductor"
+    config: TrialConfig, *, device: Device, dtype: torch.dtype, backend: str | Backend = "inductor"
 ) -> AttentionFunction:
     """The configuration's attention, with all that it needs besides q, k and v built once on the device. `dtype` is
     that of q, k and v; `backend` is that of torch.compile, for FlexAttention."""
@@ -176,9 +177,7 @@ def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
     return options
 
 
-def _masks_of_all(
-    config: TrialConfig, device: torch.device | str, dtype: torch.dtype
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The masks of a configuration whose batches are all alike: what its attention is called with, tensors apart."""
     masked_by = ATTENTIONS[config.attention].masked_by
     if masked_by == "block_mask":
@@ -189,18 +188,12 @@ def _masks_of_all(
     documents = document_of_positions(config, device)
     if documents is None:
         return {}, {}
-    return {}, _mask_of_documents(config, documents, device, dtype)
+    if masked_by == "positions":
+        return {}, {"documents": documents}
+    return {}, {"mask": additive_mask(config, documents, device, dtype)}
 
 
-def _mask_of_documents(
-    config: TrialConfig, documents: Tensor, device: torch.device | str, dtype: torch.dtype
-) -> dict[str, Tensor]:
-    if ATTENTIONS[config.attention].masked_by == "positions":
-        return {"documents": documents}
-    return {"mask": additive_mask(config, documents, device, dtype)}
-
-
-def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
+def masks_of(config: TrialConfig, batch: Batch, device: Device, dtype: torch.dtype) -> dict[str, Any]:
     """What the configuration's attention is called with for a batch whose lengths are its own. Rows that are padded
     need no mask where attention is causal: padding comes last."""
     masked_by, width = ATTENTIONS[config.attention].masked_by, batch.shape[1]
@@ -212,8 +205,10 @@ def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtyp
         return {"cu_seqlens": cu_seqlens_of_batch(batch, device)}
     if documents is None:
         return {}
-    for_all_heads = documents[:, None]
-    return _mask_of_documents(replace(config, context_length=width), for_all_heads, device, dtype)
+    documents = documents[:, None]  # for all heads
+    if masked_by == "positions":
+        return {"documents": documents}
+    return {"mask": additive_mask(replace(config, context_length=width), documents, device, dtype)}
 
 
 class Masked(nn.Module):

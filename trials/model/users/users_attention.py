@@ -135,10 +135,7 @@ def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def with_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if q.dim() == 3:
             return attend(q, k, v)
-        flat = (x.flatten(0, 1) for x in (q, k, v))
-        output: Tensor = attend(*flat)
-        with_them: Tensor = output.unflatten(0, tuple(q.shape[:2]))
-        return with_them
+        return attend(*(x.flatten(0, 1) for x in (q, k, v))).reshape(q.shape)
 
     return with_heads
 
