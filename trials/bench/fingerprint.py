@@ -33,8 +33,7 @@ from lmsweep.trials.spec.words import GPU_DEVICES
 
 MATRIX_WIDTH = 512
 """Width of the square matrices that are multiplied."""
-COPIED_BYTES = 2**25
-"""With its copy more than most caches hold, so that memory is measured."""
+COPIED_BYTES = 2**25  # with the copy more than most caches hold, so that memory is measured
 LEAST_RUNS = 2
 MOST_RATE_SECONDS = 0.03
 """Time limit for one rate, unless LEAST_RUNS take longer."""

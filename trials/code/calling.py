@@ -40,8 +40,7 @@ def call(
     ]
     if missing:
         raise RequestError(
-            f"{place}: {text}{signature} needs "
-            f"{', '.join(missing)}; give {'it' if len(missing) == 1 else 'them'} under "
-            f"args, or as a field that is offered ({', '.join(offered)})"
+            f"{place}: {text}{signature} needs {', '.join(missing)}; give {'it' if len(missing) == 1 else 'them'} "
+            f"under args, or as a field that is offered ({', '.join(offered)})"
         )
     return function(**given)

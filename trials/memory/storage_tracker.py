@@ -110,9 +110,7 @@ class StorageTracker(TorchDispatchMode):
 
 def with_storage(tensor: Tensor) -> Tensor:
     """Return the tensor that has the storage: this rank's part of a DTensor, or the tensor in a collective's result."""
-    inner = getattr(tensor, "_local_tensor", None)
-    if inner is None:
-        inner = getattr(tensor, "elem", None)
+    inner = getattr(tensor, "_local_tensor", getattr(tensor, "elem", None))
     return tensor if inner is None else with_storage(inner)
 
 

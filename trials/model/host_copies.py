@@ -32,11 +32,7 @@ def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
             return partial(_copied_back, tensor.size(), dtype=tensor.dtype, device=tensor.device)
         return partial(host.unpack_hook, host.pack_hook(tensor))
 
-    def unpack(saved: Any) -> Tensor:
-        found: Tensor = saved if isinstance(saved, Tensor) else saved()
-        return found
-
-    return saved_tensors_hooks(pack, unpack)
+    return saved_tensors_hooks(pack, lambda saved: saved if isinstance(saved, Tensor) else saved())
 
 
 def move_inputs(checkpoints: Sequence[nn.Module], method: str) -> None:

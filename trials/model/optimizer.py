@@ -89,7 +89,11 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
     weight has no such optimizer or the user's class shards its state over ranks, and TypeError if what the user's class
     returns cannot step."""
     if is_reference(config.optimizer):
-        return _users_optimizer(model, config)
+        weights = trainable(model)
+        try:
+            return _users_optimizer(config, weights)
+        except Exception as error:  # noqa: BLE001 - it may refuse its weights in any way
+            raise_explained(error, config, weights)
     optimizer = OPTIMIZERS[config.optimizer]
     if optimizer.only_matrices:
         matrices: list[nn.Parameter] = []
@@ -119,15 +123,7 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     return cast(type[torch.optim.Optimizer], getattr(import_module(module), attribute))
 
 
-def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    weights = trainable(model)
-    try:
-        return _users(config, weights)
-    except Exception as error:  # noqa: BLE001 - it may refuse its weights in any way
-        raise_explained(error, config, weights)
-
-
-def _users(config: TrialConfig, weights: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+def _users_optimizer(config: TrialConfig, weights: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
     users = cast(Callable[..., object], load(config.optimizer))
     if shards_state(config):
         raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
@@ -179,7 +175,7 @@ def _takes(config: TrialConfig, shape: tuple[int, ...]) -> bool:
     weight = nn.Parameter(torch.ones(shape))
     weight.grad = torch.ones(shape)
     try:
-        _users(config, [weight]).step()
+        _users_optimizer(config, [weight]).step()
     except Exception:  # noqa: BLE001 - whatever it raises, it does not
         return False
     return True

@@ -41,8 +41,7 @@ def _must_change(weight: nn.Parameter) -> bool:
 
 
 def _states(weights: Iterable[nn.Parameter]) -> list[tuple[int, float]]:
-    """For each weight: how often it was written, and, as PyTorch does not count writes to `weight.data`, the sum of its
-    absolute values."""
+    """For each weight: how often it was written, and the sum of its sizes: writes to `weight.data` are not counted."""
     types = {"mps": torch.float32}  # which has no float64
     with torch.no_grad():
         sums = [one.abs().sum(dtype=types.get(one.device.type, torch.float64)) for one in weights]

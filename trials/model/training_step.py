@@ -222,8 +222,7 @@ class TrainingStep:
 
 
 WARMUP_ITERATIONS = 3
-"""Iterations before the capture, on its stream, as many as in PyTorch's examples: libraries choose kernels, and the
-optimizer creates its state."""
+"""Iterations before the capture, on its stream, as in PyTorch's examples: kernels are chosen, state is created."""
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:

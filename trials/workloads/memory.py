@@ -176,8 +176,7 @@ class Recording:
         if phase == "forward" and not self._step.uses_cuda_graphs:
             with activations_noted(self._step, self._key, self._sources) as self.kept:
                 yield
-            self.before_backward = self.kept | lasting_labels(self._step, self._key)
-            labels = self.before_backward
+            labels = self.before_backward = self.kept | lasting_labels(self._step, self._key)
         else:
             yield
             labels = lasting_labels(self._step, self._key)

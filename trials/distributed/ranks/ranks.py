@@ -98,7 +98,6 @@ class RankProcess:
 
     def __init__(self, context: ForkContext | SpawnContext, body: Body, rank: Rank) -> None:
         self.rank = rank
-        self.connection: Connection
         self.connection, theirs = context.Pipe(duplex=False)
         self.process = context.Process(target=_main, args=(body, rank, theirs, os.getpid()))
         self.process.start()
@@ -115,8 +114,7 @@ def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -
     """Run the ranks of this host; return the rows of rank 0, or those of the first rank that fails. Without rank 0 on
     this host and without a failure there are no rows. Each rank gets an equal share of `cores`; with fewer cores than
     ranks, ranks share them. No rank outlives this call or this process. Raises RankDiedError if a rank dies."""
-    context: ForkContext | SpawnContext
-    context = multiprocessing.get_context("fork") if start == "fork" else multiprocessing.get_context("spawn")
+    context: ForkContext | SpawnContext = multiprocessing.get_context(start)
     ranks: list[RankProcess] = []
     with nullcontext() if part.port else scratch_folder() as folder:
         try:

@@ -58,9 +58,9 @@ def reason_not(
     if config.document_length is not None:
         mask = torch.empty((1, config.context_length), dtype=dtype, device=config.device_type)
         mask = mask.expand(config.context_length, -1)  # its shape, with the memory of one row
-    is_causal, dropout, shares_heads = config.causal and mask is None, 0.0, False
-    with _warnings_of_pytorch() as words:  # True: it warns of what it lacks
-        if usable(SDPAParams(q, q, q, mask, dropout, is_causal, shares_heads), True):
+    with _warnings_of_pytorch() as words:
+        # Without dropout, keys with as many heads as queries. The last True: it warns of what it lacks.
+        if usable(SDPAParams(q, q, q, mask, 0.0, config.causal and mask is None, False), True):
             return None
     return " ".join(words) or "PyTorch would not use this kernel and gives no reason"
 

@@ -1,7 +1,6 @@
 """Packed documents as tensors: where they begin, and which positions attend to which.
 
-By a configuration's document_length, every sequence of each batch holds the same documents
-(`lmsweep.trials.lengths.drawing`). A `Batch` has its own.
+`document_length` gives all sequences of all batches the same documents (`lmsweep.trials.lengths.drawing`).
 """
 
 import numpy as np

@@ -94,12 +94,10 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)
     path = Path(code_in_use().folder, name)
-    place = str(path) if path.exists() else name
     if not path.exists() and (name.startswith((".", "/")) or name.endswith(".json")):
         raise RequestError(f"hf:{name}: there is no file {path}")
     try:
-        if not path.exists():
-            place = _found_on_hub(name)
+        place = str(path) if path.exists() else _found_on_hub(name)
         found = AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=True)
         stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)  # without what transformers derives
     except (OSError, ValueError, KeyError) as error:
