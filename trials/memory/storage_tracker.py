@@ -125,11 +125,9 @@ def _is_accumulation(args: Sequence[object]) -> bool:
     """Whether autograd adds two gradients of one tensor. Without a dispatch mode it adds in place, unless the first
     gradient is a view or not dense."""
     held, more = args[:2]
-    if (
-        backward_node() is None
-        or torch.is_grad_enabled()
-        or not (isinstance(held, Tensor) and isinstance(more, Tensor))
-    ):
+    # Where gradients are enabled in backward, a checkpoint computes forward again.
+    is_backward = backward_node() is not None and not torch.is_grad_enabled()
+    if not (is_backward and isinstance(held, Tensor) and isinstance(more, Tensor)):
         return False
     return (held.shape, held.dtype) == (more.shape, more.dtype) and is_dense(held)
 

@@ -103,11 +103,10 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
     of_host: list[KinetoEvent] = []
     ran: list[DeviceEvent] = []
     for event in events:
-        if event.device_type() != DeviceType.CPU:
-            if not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
-                ran.append(device_event(event))
-        else:
+        if event.device_type() == DeviceType.CPU:
             of_host.append(event)
+        elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
+            ran.append(device_event(event))
     if not ran:
         return []
     launched = _launched(of_host, {one.call for one in ran})

@@ -178,13 +178,13 @@ def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
 
 
 def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The masks of a configuration whose batches are all alike: what its attention is called with, tensors apart."""
+    """The masks where all batches are alike, by parameter of the attention; those that are tensors apart."""
     masked_by = ATTENTIONS[config.attention].masked_by
     if masked_by == "block_mask":
         return {"block_mask": block_mask_of(config, device)}, {}
     if masked_by == "cu_seqlens":
         lengths = lengths_of(config)
-        return {"documents": len(lengths), "longest": max(lengths)}, {"cu_seqlens": cu_seqlens_of(config, device)}
+        return {"per_sequence": len(lengths), "longest": max(lengths)}, {"cu_seqlens": cu_seqlens_of(config, device)}
     documents = document_of_positions(config, device)
     if documents is None:
         return {}, {}

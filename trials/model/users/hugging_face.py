@@ -65,7 +65,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
 
 
 def layers_of_configuration(config: TrialConfig) -> Layers | None:
-    """Return the layers of the causal language model of a configuration, built without storage: those that
+    """Return the layers of a configuration's causal language model, which is built without storage; only those that
     `with_layers` kept. Raises as `from_hugging_face` does."""
     changes = arguments_of(config.model_args)
     kept = cast(list[int] | None, changes.pop(LAYERS_ARGUMENT, None))

@@ -60,7 +60,7 @@ def weights_of(model: nn.Module) -> tuple[int, int]:
 def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], None]]:
     """A context in which a model of these layers builds those at the places `kept` and leaves the others empty. What it
     yields removes the empty ones from the model. Layers are built in their order."""
-    places, running = count(), list[nn.Module]()
+    places, running = count(), list[nn.Module]()  # running: the layers that are being built, at most one
     wanted = frozenset(kept)
 
     def counted(make: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +77,7 @@ def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], 
 
         return init
 
-    own = {one: vars(one).get(INIT) for one in layers.classes}
+    own = {one: vars(one).get(INIT) for one in layers.classes}  # None where a class inherits it
     makes = {one: one.__init__ for one in layers.classes}
     for one, make in makes.items():
         setattr(one, INIT, counted(make))
