@@ -30,7 +30,7 @@ class Series(Generic[Taken]):
     flags: tuple[Flag, ...]
     """Those of unsteady, not_converged, recompiled and busy_host that apply."""
     warmup_from: float
-    """time.monotonic() at the start of the warm-up, and below of the measured iterations and at their end."""
+    """By time.monotonic(): when the warm-up began; below, when the measured iterations began and ended."""
     since: float
     until: float
 

@@ -12,7 +12,7 @@ from torch.library import Library
 from lmsweep.trials.machine.torch_private import FakeTensor, storage_key_of
 
 _OPERATORS = Library("lmsweep", "FRAGMENT")
-for _name in ("copy_to_host", "copy_to_device", "update_on_host"):  # HOST_OPERATORS, which have costs
+for _name in ("copy_to_host", "copy_to_device", "update_on_host"):  # HOST_OPERATORS of predictions, with their costs
     _OPERATORS.define(f"{_name}(Tensor x) -> ()")
     _OPERATORS.impl(_name, lambda x: None, "CompositeExplicitAutograd")
 

@@ -27,7 +27,7 @@ class FullyShard(Synchronizer):
         super().__init__(model)
         groups = [_elements(block) for block in blocks]
         whole = _elements(model)
-        group_size = int(config.reshard) if config.reshard.isdecimal() else None
+        group_size = int(config.reshard) if config.reshard.isdecimal() else None  # else it is true or false
         reshards = config.reshard == "true" and config.ddp != "zero2"
         options: dict[str, Any] = {"mesh": mesh, "mp_policy": _policy(config)}
         for block in blocks:

@@ -38,7 +38,8 @@ BY_ROWS = ("attention.output", "feed_forward.w2")
 
 
 def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
-    """Leave this rank its part of the model's weights and of the loss."""
+    """Leave this rank its part of the model's weights, which all ranks have alike (so `src_data_rank` is None: nothing
+    is sent), and of the loss."""
     model = training.model
     assert isinstance(model, Transformer), "the model is lmsweep's own"
     warnings.filterwarnings("ignore", ".*returned a view tensor")  # the logits: the loss does not change them in place

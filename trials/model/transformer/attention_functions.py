@@ -170,7 +170,7 @@ def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
         return {"kernel": varlen_kernel(config)}  # which knows whether it is causal
     options: dict[str, Any] = {"causal": config.causal}
     if masked_by == "block_mask":
-        # None: torch.compile finds out which sizes vary. False would compile anew for each.
+        # None: torch.compile finds out which sizes vary. False would compile again for each.
         options |= {"backend": backend, **({"dynamic": None} if config.varies else {})}
     elif masked_by == "positions" and config.window is not None:
         options["window"] = config.window

@@ -36,7 +36,7 @@ def varlen(
         attend = partial(varlen, kernel=kernel, cu_seqlens=cu_seqlens, per_sequence=per_sequence, longest=longest)
         return attend(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
     batch, tokens = q.shape[0], q.shape[-2]
-    # cu_seqlens is of batch_size sequences, of which a micro-batch has a part.
+    # A micro-batch has only some of the batch_size sequences that cu_seqlens is made for.
     used = cu_seqlens if per_sequence is None else cu_seqlens[: batch * per_sequence + 1]
     longest = longest or tokens
     groups = {"enable_gqa": True} if grouped else {}

@@ -98,8 +98,7 @@ def call_model(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor
         return model(tokens, **given) if inputs.tokens is None else model(**{inputs.tokens: tokens}, **given)
     except IndexError as error:
         words = _too_small_tables(error, model, tokens)
-        place = user_line(error, code_in_use()) if words else None
-        if place:
+        if words and (place := user_line(error, code_in_use())):
             raise CodeError(f"{place}; {words}") from error
         raise
 
