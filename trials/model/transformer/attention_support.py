@@ -42,7 +42,8 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
     elif name == "varlen":
         varlen_kernel(config)
     elif device == "cuda" and name in ATTENTIONS and ATTENTIONS[name].kernel in _ASK_CUDA:
-        if reason := reason_not(_ASK_CUDA[ATTENTIONS[name].kernel], config, dtype, gradients):
+        reason = reason_not(_ASK_CUDA[ATTENTIONS[name].kernel], config, dtype, gradients)
+        if reason:
             raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
 
 

@@ -158,8 +158,7 @@ def _build(described: "PretrainedConfig", **options: Any) -> nn.Module:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     if type(described) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        model: nn.Module = AutoModelForCausalLM.from_config(described, **options)
-        return model
+        return cast(nn.Module, AutoModelForCausalLM.from_config(described, **options))
     return TextModel(AutoModel.from_config(described, **options), described, options["dtype"])
 
 
