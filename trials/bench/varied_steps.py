@@ -68,4 +68,4 @@ def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> Itera
     """Yield seconds a real token, of each part of the steps."""
     part = [at % PARTS if at // PARTS % 2 == 0 else PARTS - 1 - at % PARTS for at in range(len(seconds))]
     taken = np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens))
-    yield from taken[~np.isnan(taken)].tolist()
+    yield from taken.tolist()

@@ -65,7 +65,7 @@ def missing_packages(files: Iterable[Path], code: Code) -> dict[str, str]:
             top = name.partition(".")[0]
             if (
                 not level
-                and not (file.parent / f"{top}.py").exists()
+                and not (file.parent / f"{top}.py").exists()  # as a script imports its neighbour
                 and not is_users_module(top, code)
                 and not _is_installed(top)
             ):

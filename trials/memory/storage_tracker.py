@@ -89,7 +89,8 @@ class StorageTracker(TorchDispatchMode):
         tensor = with_storage(tensor)
         # The device of a fake tensor is an operator, which would go through every mode.
         fake: torch.device | None = getattr(tensor, "fake_device", None)
-        if fake is None if self.device_type == FAKE else (fake or tensor.device).type != self.device_type:
+        is_there = fake is not None if self.device_type == FAKE else (fake or tensor.device).type == self.device_type
+        if not is_there:
             return
         storage = tensor.untyped_storage()
         key = storage_key_of(storage)

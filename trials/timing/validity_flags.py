@@ -33,8 +33,7 @@ def exceeds_peak(
     if config.has_counted_flops or config.step is not None:
         least = (flops or 0) / 2  # half of them are certain: a causal mask may spare half of attention
     elif passes:
-        recomputed = least_recomputed_flops(config) if passes > 1 else 0.0  # in backward
-        least = passes * least_forward_flops(config) + recomputed
+        least = passes * least_forward_flops(config) + (least_recomputed_flops(config) if passes > 1 else 0)
     else:
         return False
     return above_peak(least, seconds, device, config)

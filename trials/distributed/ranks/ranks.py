@@ -114,7 +114,8 @@ def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -
     """Run the ranks of this host; return the rows of rank 0, or those of the first rank that fails. Without rank 0 on
     this host and without a failure there are no rows. Each rank gets an equal share of `cores`; with fewer cores than
     ranks, ranks share them. No rank outlives this call or this process. Raises RankDiedError if a rank dies."""
-    context: ForkContext | SpawnContext = multiprocessing.get_context(start)
+    context: ForkContext | SpawnContext
+    context = multiprocessing.get_context("fork") if start == "fork" else multiprocessing.get_context("spawn")
     ranks: list[RankProcess] = []
     with nullcontext() if part.port else scratch_folder() as folder:
         try:
@@ -143,7 +144,7 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
     rows: list[Row] = []
     while running:
         ready = wait(list(running), FAREWELL_SECONDS if rows else None)
-        if not ready:
+        if not ready:  # the caller kills ranks that do not exit
             return rows
         for connection in ready:
             assert isinstance(connection, Connection), "only connections are waited for"
