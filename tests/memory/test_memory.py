@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lmsweep.analysis import load, render
 from lmsweep.analysis.data.results import Results
@@ -30,8 +31,9 @@ from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.store.store import Store
-from lmsweep.trials.workloads.memory import measure
+from lmsweep.trials.workloads.memory import REPETITIONS, measure
 from tests.support.command import lmsweep_here
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
@@ -203,6 +205,15 @@ def test_an_earlier_workload_of_the_same_trial_changes_nothing():
     after = Found(list(measure(bench)))
     for name in ("baseline.tensors", "init.tensors", "step.peak_tensors", "step_end.tensors"):
         assert after[name] == measured(CONFIG)[name]
+
+
+def test_an_optimizer_without_state_does_not_prolong_the_warm_up(monkeypatch):
+    monkeypatch.setitem(cast(dict[str, Any], OPTIMIZERS["sgd"].arguments), "momentum", 0.0)
+    stepped: list[object] = []
+    hook = register_optimizer_step_post_hook(lambda optimizer, *_: stepped.append(optimizer))
+    assert list(measure(Workbench(replace(CONFIG, optimizer="sgd"), requested_at=time.monotonic())))
+    hook.remove()
+    assert len(stepped) == 1 + REPETITIONS
 
 
 def test_a_process_has_more_memory_than_its_tensors():

@@ -129,7 +129,7 @@ def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> tuple[
 
 def _errors(found: Sequence[Tensor], exact: Sequence[Tensor]) -> list[float]:
     """Return the error of the output and, if there are gradients, the largest of theirs."""
-    output, *gradients = (error_of(one, other) for one, other in zip(found, exact, strict=False))
+    output, *gradients = (error_of(one, other) for one, other in zip(found, exact, strict=False))  # it may lack some
     if not gradients:
         return [output]
     return [output, math.nan if any(map(math.isnan, gradients)) else max(gradients)]

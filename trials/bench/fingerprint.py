@@ -33,7 +33,7 @@ from lmsweep.trials.spec.words import GPU_DEVICES
 
 MATRIX_WIDTH = 512
 """Width of the square matrices that are multiplied."""
-COPIED_BYTES = 2**25
+COPIED_BYTES = 2**25  # with the copy more than most caches hold, so that memory is measured
 LEAST_RUNS = 2
 MOST_RATE_SECONDS = 0.03
 """Time limit for one rate, unless LEAST_RUNS take longer."""
@@ -80,6 +80,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
 def accelerator_type(device_name: str) -> str:
     """Return Ray's name for the type of a GPU: A100 for `NVIDIA A100-SXM4-80GB`."""
     product = device_name.removeprefix("NVIDIA ").strip()
+    # Words of capitals alone, such as RTX, and the first one with a digit.
     model = re.match(r"(?:[A-Z]+ )*[A-Z0-9]*\d[A-Z0-9]*", product.removeprefix("Tesla "))
     return (model.group(0) if model else product).replace(" ", "-")
 
@@ -168,7 +169,7 @@ def _shortest(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    if sys.argv[1:]:
+    if sys.argv[1:]:  # the number of the process that started this one
         die_with_parent(int(sys.argv[1]))
     devices = {device: asdict(fingerprint(device)) for device in present_devices()}
     modules = [device_module(device) for device in devices if device in GPU_DEVICES]

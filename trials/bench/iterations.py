@@ -30,7 +30,7 @@ class Series(Generic[Taken]):
     flags: tuple[Flag, ...]
     """Those of unsteady, not_converged, recompiled and busy_host that apply."""
     warmup_from: float
-    """time.monotonic() at the start of the warm-up, and below of the measured iterations and at their end."""
+    """By time.monotonic(): when the warm-up began; below, when the measured iterations began and ended."""
     since: float
     until: float
 
@@ -54,7 +54,7 @@ def take_series(
     def steady(taken: list[tuple[Taken, int]]) -> bool:
         return is_steady([seconds(one) for one, _ in taken], [before, *(count for _, count in taken)])
 
-    def narrow(taken: list[Taken]) -> bool:
+    def narrow(taken: list[Taken]) -> bool:  # asked once `since` is known
         return is_narrow([seconds(one) for one in taken], device_type, elapsed=time.monotonic() - since)
 
     warmup_from = time.monotonic()

@@ -137,6 +137,7 @@ def _plain(value: object, hint: Any, name: str) -> object:
     if not isinstance(value, allowed) or (isinstance(value, bool) and hint is not bool):
         raise ValueError(f"{name} is {_shown(value)}; it must be {WORDS[hint]}")
     try:
+        # A class of the user's that extends str may define __str__, which str() would call.
         plain: Any = str.__str__(value) if isinstance(value, str) and hint is str else hint(value)
         if hint is int and not -(2**63) <= plain < 2**63:
             raise OverflowError

@@ -129,7 +129,7 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint
             emit(rows)
 
     run_trial(attempt, fallback, pass_on, requested_at=requested_at, rank=rank)
-    if ended_well:
+    if ended_well:  # else its connections stay open, as `_main` of ranks.py says
         leave()
     return ended_well
 

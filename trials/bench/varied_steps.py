@@ -45,8 +45,9 @@ class BatchesTaken:
 
 
 PARTS = 10
-"""Of all steps, each with a mean time of a token: single steps have few tokens, and their times vary with these. Each
-ten steps give one to each part, to the first and to the last in turn: `grouped` batches are sorted by length."""
+"""Samples of `token_time`. Each is of a part of the steps, since a single step has few tokens, and its time varies with
+their number. Every ten steps give one to each part, from the first to the last part and then back, because `grouped`
+batches are sorted by length."""
 
 
 def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Measurement]:
@@ -67,4 +68,4 @@ def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> Itera
     """Yield seconds a real token, of each part of the steps."""
     part = [at % PARTS if at // PARTS % 2 == 0 else PARTS - 1 - at % PARTS for at in range(len(seconds))]
     taken = np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens))
-    yield from taken[~np.isnan(taken)].tolist()
+    yield from taken.tolist()

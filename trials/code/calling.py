@@ -21,10 +21,11 @@ def arguments_of(text: str | None) -> dict[str, object]:
 def call(
     function: Callable[..., object], offered: Mapping[str, object], users: Mapping[str, object], text: str
 ) -> object:
-    """Call a function with the user's arguments and the `offered` ones that it names. Raises RequestError."""
+    """Call a function, which reference `text` names, with the arguments that the user gives and the `offered` ones that
+    it has parameters for. Raises RequestError if it lacks an argument or a parameter."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # a class of an extension module has none
+    except ValueError:  # a class of an extension module has none, so nobody knows what it could be offered
         return function(**users)
     parameters = signature.parameters
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -39,8 +40,7 @@ def call(
     ]
     if missing:
         raise RequestError(
-            f"{place}: {text}{signature} needs "
-            f"{', '.join(missing)}; give {'it' if len(missing) == 1 else 'them'} under "
-            f"args, or as a field that is offered ({', '.join(offered)})"
+            f"{place}: {text}{signature} needs {', '.join(missing)}; give {'it' if len(missing) == 1 else 'them'} "
+            f"under args, or as a field that is offered ({', '.join(offered)})"
         )
     return function(**given)

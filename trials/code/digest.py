@@ -60,21 +60,22 @@ def _state_of(text: str, code: Code) -> list[str]:
     content = [_line(file, code) for file in source_files(text, code)]
     if text.startswith(HUGGING_FACE):
         return [f"transformers {_version('transformers')}", *content]
-    if is_reference(text) and not content:
+    if is_reference(text) and not content:  # it leads to an installed package
         top = parse_reference(text).where.partition(".")[0]
         return [f"{top} {_version(top)}"]
     return content
 
 
 def _files(path: Path, code: Code) -> set[Path]:
+    """The source files of the top-level package of a file, of the user's packages that these import, and so on."""
     top = path  # the folder of the top-level package, if it belongs to one
     while (top.parent / "__init__.py").exists() and top.parent not in roots(code):
         top = top.parent
     found: set[Path] = set()
     waiting = [top]
     while waiting:
-        top = waiting.pop()
-        files = {file for file in top.rglob("*") if file.suffix in SUFFIXES} if top.is_dir() else {top}
+        one = waiting.pop()
+        files = {file for file in one.rglob("*") if file.suffix in SUFFIXES} if one.is_dir() else {one}
         for file in files - found:
             tree = parse(file) if file.suffix == ".py" else None
             for name in sorted({*imported_names(tree)}) if tree else ():
@@ -83,9 +84,9 @@ def _files(path: Path, code: Code) -> set[Path]:
                         place
                         for root in (*roots(code), file.parent)
                         for place in (root / name, root / f"{name}.py")
-                        if place.exists() and place not in found and place != top
+                        if place.exists() and place not in found and place != one
                     ]
-        found |= files | {top}
+        found |= files | {one}  # a folder too, so that it is read once
     return {file for file in found if file.is_file()}
 
 
@@ -162,4 +163,5 @@ def _kept_by_git(folder: Path) -> list[Path]:
 
 
 def _is_made(path: Path, folder: Path) -> bool:
+    """Whether a tool made the file: Python its bytecode, venv an environment."""
     return "__pycache__" in path.parts or any((folder / parent / "pyvenv.cfg").exists() for parent in path.parents)

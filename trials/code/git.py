@@ -15,6 +15,7 @@ _SAFE = {
     "protocol.allow": "never",  # else a partial clone fetches what it lacks, through a program that its remote names
 }
 _FILTERS = r"^filter\..*\.(clean|process|smudge|required)$"
+"""Settings that name a program which changes each file on its way into or out of git."""
 
 
 def ask_git(folder: Path, *arguments: str, settings: Mapping[str, str] = _SAFE) -> str | None:
@@ -40,6 +41,6 @@ def has_changes(folder: Path) -> bool | None:
     filters = ask_git(folder, "config", "--name-only", "-z", "--get-regexp", _FILTERS) or ""
     off = {name: "false" if name.endswith(".required") else "" for name in filters.split("\0") if name}
     if any("=" in name for name in off):
-        return None  # git offers no way to turn such a filter off
+        return None  # such a filter cannot be turned off: `-c` takes what is after the first = for the value
     changes = ask_git(folder, "status", "--porcelain", "--ignore-submodules=dirty", "--", ".", settings=_SAFE | off)
     return None if changes is None else bool(changes)

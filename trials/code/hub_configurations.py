@@ -40,7 +40,7 @@ MOST_BYTES = 10_000_000
 """Maximum size of a configuration. Those on the hub take up to a few hundred kB."""
 LARGEST_VALUES = {**dict.fromkeys(NAMES["num_layers"], 10_000), "num_labels": 1_000_000}
 """Key -> its largest value. With more, reading or building its model on the meta device takes hours or all memory."""
-LARGEST_OTHER_VALUE = 2**31
+LARGEST_OTHER_VALUE = 2**31  # of any other count; those of models are far smaller
 
 
 def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 The code folder comes before installed packages, as with `python script.py`. But lmsweep and torch import some modules
 late, so a file of the folder with the name of one of those, or of a module of Python, is never imported.
-
 """
 
 import functools
@@ -41,9 +40,8 @@ class CodeFinder(MetaPathFinder):
         if "." in fullname or is_reserved(fullname):
             return None
         found = PathFinder.find_spec(fullname, self.folders)
-        if (
-            found is not None and found.origin is None and fullname not in _IN_CHECKOUT
-        ):  # a folder without __init__.py gives way to an installed package, as in Python
+        is_bare_folder = found is not None and found.origin is None  # one without __init__.py
+        if is_bare_folder and fullname not in _IN_CHECKOUT:  # it gives way to an installed package, as in Python
             installed = PathFinder.find_spec(fullname)
             return found if installed is None or installed.origin is None else None
         return found

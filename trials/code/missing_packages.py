@@ -20,6 +20,7 @@ from lmsweep.trials.code.source import is_users_module, parse, roots
 from lmsweep.trials.spec.installing import install_command
 from lmsweep.trials.spec.reference import Code
 
+# Packages that have a module of the same name.
 _SAME = """
     accelerate bitsandbytes datasets deepspeed einops fire huggingface_hub jaxtyping jsonargparse lightning loguru
     matplotlib numba numpy omegaconf opt_einsum packaging pandas peft psutil pyarrow pydantic pytest pytorch_lightning
@@ -64,7 +65,7 @@ def missing_packages(files: Iterable[Path], code: Code) -> dict[str, str]:
             top = name.partition(".")[0]
             if (
                 not level
-                and not (file.parent / f"{top}.py").exists()
+                and not (file.parent / f"{top}.py").exists()  # as a script imports its neighbour
                 and not is_users_module(top, code)
                 and not _is_installed(top)
             ):
@@ -160,7 +161,8 @@ def _is_installed(name: str) -> bool:
 
 
 def _elsewhere(name: str, importer: str, code: Code) -> Path | None:
-    """Return where the folder has the module; a part of a package is imported as such, so it is another one."""
+    """Return where the folder has the module, up to two folders deep. Not in a package, whose modules are imported by
+    its name, nor the file that imports it."""
     folder = Path(code.folder)
     patterns = (f"*/{name}.py", f"*/*/{name}.py", f"*/{name}/__init__.py")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):

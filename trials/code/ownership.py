@@ -52,7 +52,7 @@ def folder_within(folder: Path, written: str) -> Path:
         raise ValueError(f"{path} leads out of the folder of this file; other folders are named by --code")
     if not resolved.is_dir():
         raise ValueError(f"there is no folder {path}")
-    for one in (resolved, *_between(resolved, own)):
+    for one in (resolved, *_between(resolved, own)):  # `resolved` may be `own`, which is not between
         if why := _of_python(one) or _has_packages(one):
             raise ValueError(f"{one} {why}; name the folder of your own code")
     return resolved

@@ -88,6 +88,7 @@ def projects(code: Code) -> list[Project]:
         poetry = _table(written, "tool", "poetry")
         said = _table(written, "project") or poetry
         groups = _table(poetry, "group")
+        # Their names alone: Poetry writes versions in a syntax of its own.
         by_poetry = [[*_table(one, "dependencies")] for one in (poetry, *(_table(groups, name) for name in groups))]
         others = [said.get("optional-dependencies"), written.get("dependency-groups"), by_poetry]
         if isinstance(said.get("name"), str):
@@ -199,7 +200,7 @@ class ProjectFinder(DistributionFinder):
         """Find no module."""
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
-        """Yield the project of the name that is asked for; a list of everything installed has none of these."""
+        """Yield the project of the name that is asked for; none without a name, which asks for everything installed."""
         wanted = canonicalize_name((context and context.name) or "")
         return (_StandIn(one) for one in projects(self.code) if canonicalize_name(one.name) == wanted)
 

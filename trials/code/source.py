@@ -2,7 +2,6 @@
 
 A sweep file may come from a stranger. What it names is called only if it is defined in the code folder, is registered
 by an installed package's entry point, or is in a package that the user trusts by name.
-
 """
 
 import ast
@@ -111,7 +110,7 @@ def parameters_of(text: str, code: Code) -> frozenset[str]:
             named[node.name] = node
         elif isinstance(node, ast.Assign):
             named |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
-    found = named.pop(reference.attribute, None)
+    found = named.pop(reference.attribute, None)  # popped, so that names in a circle end
     while isinstance(found, ast.Name | ast.Call):  # make = other, make = partial(other, ...)
         inner = found if isinstance(found, ast.Name) else next(iter(found.args), None)
         found = named.pop(inner.id, None) if isinstance(inner, ast.Name) else None
@@ -234,12 +233,12 @@ def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object])
         return None
     if level == 0 and (is_reserved(names[0]) or not is_users_module(names[0], code)):
         return names[0]
-    for place in roots(code) if level == 0 else file.parents[level - 1 : level]:
+    for place in roots(code) if level == 0 else file.parents[level - 1 : level]:  # the folder that the dots lead to
         for end in range(len(names), 0, -1):
             path = place.joinpath(*names[:end])
             for module in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                 if module.is_file() and is_users_file(module, code):
-                    return _outsider(names[end:], module, code, seen) if names[end:] else None
+                    return _outsider(names[end:], module, code, seen) if names[end:] else None  # else a whole module
     return None
 
 

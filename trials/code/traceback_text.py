@@ -28,7 +28,7 @@ class CodeError(Exception):
 def user_line(error: BaseException, code: Code) -> str | None:
     """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's, if any."""
     if isinstance(error, SyntaxError) and error.filename and is_users_file(error.filename, code):
-        users = [(error.filename, error.lineno or 1, "")]
+        users = [(error.filename, error.lineno or 1, "")]  # which the traceback does not have: it never ran
     else:
         frames = traceback.extract_tb(error.__traceback__)
         users = [(one.filename, one.lineno or 1, one.name) for one in frames if is_users_file(one.filename, code)]
@@ -40,7 +40,7 @@ def user_line(error: BaseException, code: Code) -> str | None:
     if isinstance(error, SyntaxError):
         words += other_python(code)
     if isinstance(error, SystemExit):
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)  # as Python exits
         where = "while it was imported" if function == "<module>" else f"in {function}"
         words = f"exited with code {status} {where}" + (f": {said}" if isinstance(error.code, str) and said else "")
     top = (getattr(error, "name", None) or "").partition(".")[0]
@@ -76,7 +76,7 @@ def said_by(error: BaseException) -> str:
     lines = what_it_says(error).splitlines() or [""]
     if isinstance(error, AssertionError) and not lines[0]:  # its line says what it asserts
         return next((one.line or "" for one in traceback.extract_tb(error.__traceback__)[-1:]), "")
-    if not _IN_SOURCE.match(lines[0]):
+    if not _IN_SOURCE.match(lines[0]):  # a line that ends with a colon announces the next
         return short_line(" ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1]))
     cause = error.__cause__
     if cause and cause is not error and _IN_SOURCE.match(what_it_says(cause)):  # in a function that the kernel calls

@@ -68,7 +68,7 @@ class TrackedHistory:
         if node is None and frame:
             # Autograd numbers its nodes. The node of this operator exists already and has the latest number.
             self._lines.setdefault(latest_number(), frame)
-        elif node is not None and (frame is None or frame.is_step):
+        elif node is not None and (frame is None or frame.is_step):  # no code of a layer is running: it is backward
             frame = self._lines.get(number_of(node))
         self.log.allocate(
             storage_key_of(storage),
@@ -145,12 +145,12 @@ class TracedHistory:
         return read_trace(self._live, entries, self._parts, self._sources)
 
     def pickled(self) -> bytes:
-        """The snapshot, for pytorch.org/memory_viz. This project never unpickles it."""
+        """The snapshot, for pytorch.org/memory_viz, which reads protocols up to 4. This project never unpickles it."""
         return pickle.dumps(self.snapshot, protocol=4)
 
 
 def _counted() -> int:
-    """Return how often the allocator has allocated and freed."""
+    """Return how often the allocator has allocated and freed; each adds an entry to the trace."""
     found = torch.cuda.memory_stats()
     return int(found["allocation.all.allocated"] + found["allocation.all.freed"])
 

@@ -27,7 +27,7 @@ _VIEWS = {
 def lasting_tensors(step: TrainingStep) -> dict[str, list[Tensor]]:
     """Weights, optimizer state, batch and rotary tables, and the gradients that exist now, by category."""
     weights: list[Tensor] = list(step.model.parameters())
-    held = [] if step.optimizer is None else vars(step.optimizer).values()
+    held = [] if step.optimizer is None else vars(step.optimizer).values()  # a wrapper holds the one that has the state
     optimizers = [step.optimizer, *(one for one in held if isinstance(one, torch.optim.Optimizer))]
     states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)
     return {
@@ -72,7 +72,7 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
         for part in plain_tensors(tensor):
             name = key(part)
             if part.device == device and name not in resident and name not in kept:
-                block = running[-1] if running else None
+                block = running[-1] if running else None  # the innermost
                 size = part.untyped_storage().nbytes()
                 kept[name] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph

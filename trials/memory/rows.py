@@ -30,8 +30,8 @@ def value_rows(series: Sequence[Readings], *, alike: bool = True) -> Iterator[Me
     """One sample for each repetition; `unsteady` if they should be `alike` and the requested bytes differ. Allocated
     bytes depend on the cache of CUDA's allocator, so they are not compared."""
     for phase, metric in series[0]:
-        asked = (phase, re.sub("allocated|reserved", "requested", metric))
-        judged = asked if asked in series[0] else (phase, metric)
+        requested = (phase, re.sub("allocated|reserved", "requested", metric))
+        judged = requested if requested in series[0] else (phase, metric)
         flags = (Flag.UNSTEADY,) if alike and len({readings[judged] for readings in series}) > 1 else ()
         samples = tuple(readings[phase, metric] for readings in series)
         yield Measurement(phase=phase, metric=metric, unit="B", samples=samples, flags=flags)
@@ -94,7 +94,7 @@ def breakdown_rows(
     else:
         named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
         for category in CATEGORIES:
-            known = bool(labels) and category not in ("workspace", "other")
+            known = bool(labels) and category not in ("workspace", "other")  # memory that no tensor of the step has
             yield _row("before_backward", category, named[category] if known else None, why)
         for category in CATEGORIES:
             yield _row("peak", category, None, why)
@@ -111,18 +111,17 @@ def _why_unlabelled(config: TrialConfig) -> str:
 
 
 def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int]) -> Iterator[Measurement]:
-    """Divide the reading `prefix` + metric of the phase `read_at` into categories."""
+    """Divide the reading `prefix` + metric of `read_at` into categories; those of a peak are of the phase `peak`."""
     phase = "peak" if prefix else read_at
     on_cuda = (read_at, f"{prefix}requested") in readings
     whole = readings[read_at, prefix + ("requested" if on_cuda else "tensors")]
     total = sum(held.values())
-    why = (
-        None if total == whole else f"the recorded allocations add up to {total} bytes, not the {whole} that were read"
-    )
+    is_whole = total == whole
+    why = f"the recorded allocations add up to {total} bytes, not the {whole} that were read"
     for category in CATEGORIES:
-        yield _row(phase, category, None if why else held[category], why)
+        yield _row(phase, category, held[category] if is_whole else None, why)
     if on_cuda:
-        yield _row(phase, "rounding", None if why else readings[read_at, f"{prefix}allocated"] - whole, why)
+        yield _row(phase, "rounding", readings[read_at, f"{prefix}allocated"] - whole if is_whole else None, why)
 
 
 def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:

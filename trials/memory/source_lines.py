@@ -53,16 +53,15 @@ class Sources:
         """The innermost frame whose line is named; frames come innermost first."""
         return next((frame for frame in frames if self._is_named(frame.file)), None)
 
-    def place(self, frame: Frame) -> str:
-        """Path, relative to the project, the code folder or the installed packages, and line: trials/loss.py:4."""
+    def location(self, frame: Frame | None) -> dict[str, Any]:
+        """The fields `line` and `function` of a row. A line is trials/loss.py:4, relative to the project, the code
+        folder or the installed packages."""
+        if frame is None:
+            return {"line": None, "function": None}
         path = Path(frame.file)
         roots = [*([Path(self.code.folder)] if self.code else []), ROOT, *(Path(one).parent for one in self.packages)]
         shown = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), path)
-        return f"{shown.as_posix()}:{frame.line}"
-
-    def location(self, frame: Frame | None) -> dict[str, Any]:
-        """The fields `line` and `function` of a row."""
-        return {"line": self.place(frame) if frame else None, "function": frame.function if frame else None}
+        return {"line": f"{shown.as_posix()}:{frame.line}", "function": frame.function}
 
     def _is_named(self, file: str) -> bool:
         if file.startswith(PROJECT):

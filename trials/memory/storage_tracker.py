@@ -89,7 +89,8 @@ class StorageTracker(TorchDispatchMode):
         tensor = with_storage(tensor)
         # The device of a fake tensor is an operator, which would go through every mode.
         fake: torch.device | None = getattr(tensor, "fake_device", None)
-        if fake is None if self.device_type == FAKE else (fake or tensor.device).type != self.device_type:
+        is_there = fake is not None if self.device_type == FAKE else (fake or tensor.device).type == self.device_type
+        if not is_there:
             return
         storage = tensor.untyped_storage()
         key = storage_key_of(storage)
@@ -110,9 +111,7 @@ class StorageTracker(TorchDispatchMode):
 
 def with_storage(tensor: Tensor) -> Tensor:
     """Return the tensor that has the storage: this rank's part of a DTensor, or the tensor in a collective's result."""
-    inner = getattr(tensor, "_local_tensor", None)
-    if inner is None:
-        inner = getattr(tensor, "elem", None)
+    inner = getattr(tensor, "_local_tensor", getattr(tensor, "elem", None))
     return tensor if inner is None else with_storage(inner)
 
 
@@ -127,11 +126,9 @@ def _is_accumulation(args: Sequence[object]) -> bool:
     """Whether autograd adds two gradients of one tensor. Without a dispatch mode it adds in place, unless the first
     gradient is a view or not dense."""
     held, more = args[:2]
-    if (
-        backward_node() is None
-        or torch.is_grad_enabled()
-        or not (isinstance(held, Tensor) and isinstance(more, Tensor))
-    ):
+    # Where gradients are enabled in backward, a checkpoint computes forward again.
+    is_backward = backward_node() is not None and not torch.is_grad_enabled()
+    if not (is_backward and isinstance(held, Tensor) and isinstance(more, Tensor)):
         return False
     return (held.shape, held.dtype) == (more.shape, more.dtype) and is_dense(held)
 

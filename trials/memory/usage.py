@@ -12,10 +12,10 @@ from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Piec
 from lmsweep.trials.results.measurement import Allocation, Timeline
 
 MOST_POINTS = 300
-"""Points of one iteration's timeline."""
+"""Points of one iteration's timeline: a wide chart has a few pixels for each."""
 
 MOST_ALLOCATIONS = 60
-"""Rows of the table of the largest allocations."""
+"""Rows of the table of the largest allocations, which are few kinds: layers allocate alike."""
 
 Bytes = npt.NDArray[np.int64]
 
@@ -26,7 +26,7 @@ class Usage:
 
     log: AllocationLog
     phases: list[str]
-    """The phase of the start and of each event."""
+    """The phase of the start, which is forward, and of each event."""
     levels: Bytes
     """(events + 1, categories), bytes."""
 

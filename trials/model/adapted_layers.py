@@ -29,7 +29,7 @@ CODE = 16
 
 @torch.library.custom_op("lmsweep::dequantize_4bit", mutates_args=())
 def _dequantize(stored: Tensor, absmax: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """(weights / 8, 1) to `shape`."""
+    """Eight weights in each element of `stored`, (weights / 8, 1), to `shape`."""
     raise NotImplementedError("only its allocations and bytes are known; bitsandbytes computes it")
 
 
@@ -57,7 +57,7 @@ class FourBitLinear(nn.Linear):
     """A linear layer that allocates what bitsandbytes' does beside PEFT's adapter. It computes no values."""
 
     def __init__(self, layer: nn.Linear, compute: torch.dtype) -> None:
-        nn.Module.__init__(self)
+        nn.Module.__init__(self)  # not that of nn.Linear, which would allocate the whole weight
         self.in_features, self.out_features, self.bias = layer.in_features, layer.out_features, layer.bias
         weight, self.compute = layer.weight, compute
         self.dtype = weight.dtype
@@ -134,7 +134,7 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     asked = config.adapter_arguments
     layers = _chosen(model, blocks, config)
     weight = next(iter(layers.values())).weight
-    by_peft = way.magnitudes or not isinstance(weight, FakeTensor)
+    by_peft = way.magnitudes or not isinstance(weight, FakeTensor)  # LoraLinear knows no magnitudes (DoRA)
     if by_peft and find_spec("peft") is None:
         raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
     for name, layer in layers.items():
@@ -164,7 +164,7 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
         torch.set_default_dtype(usual)
     if way.stored_bits and formats.autocast_dtype:
         for module in model.modules():
-            if hasattr(module, "lora_A"):  # so PEFT decides for bitsandbytes' layers, but not for fake ones
+            if hasattr(module, "lora_A"):  # PEFT sees to that for layers of bitsandbytes, but not for fake ones
                 cast(Any, module).cast_input_dtype_enabled = False
 
 
@@ -185,7 +185,7 @@ def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) 
 
 
 def scales_of_stored(model: nn.Module) -> list[Tensor]:
-    """Return what weights in 4 bits are multiplied by, which bitsandbytes keeps beside them."""
+    """Return the scales of weights in 4 bits, which bitsandbytes keeps beside them and not among the buffers."""
     states = (getattr(layer, "quant_state", None) for layer in model.modules())
     return [state.absmax for state in states if state is not None]
 

@@ -22,12 +22,12 @@ CXX = "clang++" if sys.platform == "darwin" else "g++"
 
 @dataclass(frozen=True, kw_only=True)
 class CompileCounts:
-    """Counters of dynamo and Inductor in this process since the last reset; `seconds` since the process began."""
+    """Counters of dynamo and Inductor in this process since the last reset; but `seconds`, which compilation took, is
+    never reset."""
 
     graphs: int
     """Captured by dynamo."""
     seconds: float
-    """That compilation has taken; a reset does not clear them."""
     graph_breaks: int
     cache_hits: int
     """Graphs that Inductor found in its cache. A hit of AOTAutograd's cache loads its graphs from there, too."""
@@ -60,7 +60,7 @@ def compile_model(
 def ready_compiler(config: TrialConfig) -> None:
     """Set this process's options of torch.compile. Raises UnsupportedError without a C++ compiler. Afterwards graphs
     that fail to compile raise, and so does exceeding dynamo's limit of recompilations; but where batches differ in
-    length, such a batch runs eagerly, as in training."""
+    length, those beyond the limit run eagerly, as in training."""
     if config.device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
         raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
     dynamo().config.suppress_errors = False

@@ -29,7 +29,7 @@ def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, 
         for name, layer in block.named_modules():
             if isinstance(layer, nn.Linear):
                 _check_dimensions(name, layer, tokens)
-                converted += layer is not block
+                converted += layer is not block  # torchao replaces what is in a block, not the block itself
         float8.convert_to_float8_training(block, config=settings)
     if not converted:
         raise UnsupportedError("float8 is for linear layers in repeated blocks, and the model has none")
@@ -46,10 +46,11 @@ def _check_dimensions(name: str, layer: nn.Linear, tokens: int) -> None:
 
 def float8_product(one: Tensor, other: Tensor, recipe: str, *, exact: bool = False) -> Callable[[], Tensor]:
     """Return a function that multiplies one (rows, inner) by other (inner, columns) in float8, to bfloat16. Both are
-    rounded now, not in the function. exact: as in backward, a gradient of more exponent bits, summed in float32."""
+    rounded now, not in the function. exact: as in backward, `one` is a gradient, which gets more exponent bits, and
+    sums are in float32. Any recipe but `rowwise` gets one scale a tensor."""
     left, of_left = _rounded(one, -1 if recipe == "rowwise" else None, torch.float8_e5m2 if exact else _NARROW)
     right, of_right = _rounded(other, 0 if recipe == "rowwise" else None, _NARROW)
-    right = right.t().contiguous().t()  # the kernels read the second operand by columns
+    right = right.t().contiguous().t()  # the kernels need the second operand stored by columns
     return lambda: scaled_mm(
         left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=not exact
     )

@@ -12,7 +12,7 @@ from torch.library import Library
 from lmsweep.trials.machine.torch_private import FakeTensor, storage_key_of
 
 _OPERATORS = Library("lmsweep", "FRAGMENT")
-for _name in ("copy_to_host", "copy_to_device", "update_on_host"):  # HOST_OPERATORS, which have costs
+for _name in ("copy_to_host", "copy_to_device", "update_on_host"):  # HOST_OPERATORS of predictions, with their costs
     _OPERATORS.define(f"{_name}(Tensor x) -> ()")
     _OPERATORS.impl(_name, lambda x: None, "CompositeExplicitAutograd")
 
@@ -27,16 +27,12 @@ def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
         if storage_key_of(tensor.untyped_storage()) in staying:
             return tensor
         if isinstance(tensor, FakeTensor):  # it has no storage, and the host's memory does not count
-            # PyTorch copies others to the host by way of a contiguous copy on the device.
+            # PyTorch first makes a contiguous copy on the device of a tensor that is not contiguous.
             torch.ops.lmsweep.copy_to_host(tensor.contiguous())
             return partial(_copied_back, tensor.size(), dtype=tensor.dtype, device=tensor.device)
         return partial(host.unpack_hook, host.pack_hook(tensor))
 
-    def unpack(saved: Any) -> Tensor:
-        found: Tensor = saved if isinstance(saved, Tensor) else saved()
-        return found
-
-    return saved_tensors_hooks(pack, unpack)
+    return saved_tensors_hooks(pack, lambda saved: saved if isinstance(saved, Tensor) else saved())
 
 
 def move_inputs(checkpoints: Sequence[nn.Module], method: str) -> None:
@@ -47,7 +43,7 @@ def move_inputs(checkpoints: Sequence[nn.Module], method: str) -> None:
 
 
 def _with_inputs_on_host(module: nn.Module, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    with saved_on_host(module):  # of its weights now: `fully_shard` frees others, whose memory an input may take
+    with saved_on_host(module):  # in each call: an input may be where weights were that `fully_shard` has freed
         return call(*given, **named)
 
 

@@ -43,7 +43,7 @@ def chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def liger(make: Callable[[], Callable[..., Tensor]], hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The fused linear cross-entropy of the package liger-kernel (Hsu et al. 2024)."""
+    """The fused linear cross-entropy of the package liger-kernel (Hsu et al. 2024); `make` is its class."""
     hidden, weight, targets = _flat(hidden, weight, targets)
     return make()(weight, hidden, targets)
 
@@ -101,7 +101,7 @@ def _users_loss(text: str) -> LossFunction:
 
 
 def _flat(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One row a token. Operands are cast as autocast casts those of a product; it does not know these functions."""
+    """One row a token. Operands are cast as autocast casts those of a product, since it skips these functions."""
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         hidden, weight = (one.to(torch.get_autocast_dtype(device)) for one in (hidden, weight))

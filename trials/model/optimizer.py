@@ -40,23 +40,23 @@ class MatricesAndOthers(torch.optim.Optimizer):
     def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
         for part in self.parts:
             part.step()
-            self.state.update(part.state)
+            self.state.update(part.state)  # where memory is read
 
 
 class OptimizerOfCopies(torch.optim.Optimizer):
     """Updates copies of the weights, or of a rank's parts of them, in pinned memory of the host or in float32 on the
     device, and copies these back. On the device a fused optimizer divides gradients by GradScaler's scale, and skips a
-    step that overflowed."""
+    step that overflowed. `state` has what is on the device."""
 
     def __init__(self, weights: Sequence[nn.Parameter], make: Make, *, on_host: bool) -> None:
         super().__init__(weights, {"lr": LEARNING_RATE})
         self._weights, self._on_host = weights, on_host
-        self._step_supports_amp_scaling = not on_host
+        self._step_supports_amp_scaling = not on_host  # GradScaler reads it, and then sets grad_scale and found_inf
         own = [part_of(weight.detach()) for weight in weights]
         is_fake = on_host and isinstance(own[0], FakeTensor)
         self._copies = [nn.Parameter(self._empty(one).copy_(one)) for one in own if not is_fake]
         self.parts = [make(self._copies)] if self._copies else []
-        """None for fakes, which have no values, and the host's memory does not count."""
+        """The optimizer of the copies; none for fakes on the host: without values, and its memory does not count."""
         self.state.update({} if on_host else {weight: {"copy": self._copies[i]} for i, weight in enumerate(weights)})
 
     def _empty(self, weight: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class OptimizerOfCopies(torch.optim.Optimizer):
             copy.grad = self._empty(gradient) if copy.grad is None else copy.grad
         foreach_copy([cast(Tensor, copy.grad) for _, copy in used], gradients, True)
         if self._on_host and self._weights[0].is_cuda:
-            torch.cuda.current_stream().synchronize()
+            torch.cuda.current_stream().synchronize()  # the host must not read gradients that are still on their way
         for name in () if self._on_host else ("grad_scale", "found_inf"):
             setattr(self.parts[0], name, getattr(self, name, None))
         self.parts[0].step()
@@ -89,7 +89,11 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
     weight has no such optimizer or the user's class shards its state over ranks, and TypeError if what the user's class
     returns cannot step."""
     if is_reference(config.optimizer):
-        return _users_optimizer(model, config)
+        weights = trainable(model)
+        try:
+            return _users_optimizer(config, weights)
+        except Exception as error:  # noqa: BLE001 - it may refuse its weights in any way
+            raise_explained(error, config, weights)
     optimizer = OPTIMIZERS[config.optimizer]
     if optimizer.only_matrices:
         matrices: list[nn.Parameter] = []
@@ -119,15 +123,7 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     return cast(type[torch.optim.Optimizer], getattr(import_module(module), attribute))
 
 
-def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    weights = trainable(model)
-    try:
-        return _users(config, weights)
-    except Exception as error:  # noqa: BLE001 - it may refuse its weights in any way
-        raise_explained(error, config, weights)
-
-
-def _users(config: TrialConfig, weights: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+def _users_optimizer(config: TrialConfig, weights: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
     users = cast(Callable[..., object], load(config.optimizer))
     if shards_state(config):
         raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
@@ -153,7 +149,7 @@ def raise_explained(error: Exception, config: TrialConfig, weights: Sequence[nn.
         raise error
     code = code_in_use()
     defined = defined_at(load(config.optimizer), code)
-    where = config.optimizer if defined == code.folder else defined  # of an installed package
+    where = config.optimizer if defined == code.folder else defined  # the folder: it is of an installed package
     place = user_line(error, code) or f"{where}: {type(error).__name__}: {said_by(error)}"
     raise CodeError(f"{place.rstrip('.')}; {words}") from error
 
@@ -164,7 +160,7 @@ def _what_to_write(error: Exception, config: TrialConfig, weights: Sequence[nn.P
         return "it communicates between ranks, and this is one process: measure it by workloads: [ddp]"
     if "closure" in said:
         return "lmsweep gives no closure: name a training step of your own by step:, whose optimize() calls it with one"
-    others = [one for one in weights if one.dim() != 2]
+    others = [one for one in weights if one.dim() != 2]  # it takes only matrices if it takes a small one but no other
     if not others or not _takes(config, (8, 8)) or _takes(config, tuple(others[0].shape)):
         return ""
     return (
@@ -179,7 +175,7 @@ def _takes(config: TrialConfig, shape: tuple[int, ...]) -> bool:
     weight = nn.Parameter(torch.ones(shape))
     weight.grad = torch.ones(shape)
     try:
-        _users(config, [weight]).step()
+        _users_optimizer(config, [weight]).step()
     except Exception:  # noqa: BLE001 - whatever it raises, it does not
         return False
     return True

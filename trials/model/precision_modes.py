@@ -14,7 +14,7 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 @dataclass(frozen=True, kw_only=True)
 class MathMode(NumberFormats):
-    """Number formats of a training step, with their types in PyTorch."""
+    """Number formats of a training step, with their types in PyTorch. All defaults together are plain float32."""
 
     rate: str = "fp32"
 

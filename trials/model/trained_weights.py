@@ -36,13 +36,13 @@ def flags_of_training(step: TrainingStep) -> tuple[Flag, ...]:
 
 
 def _must_change(weight: nn.Parameter) -> bool:
-    """Whether an update changes the weight: not without a gradient, and 16 bits may be too few to add what is small."""
+    """Whether an update must change the weight: it has a gradient, and more than 16 bits, which may round it away."""
     return weight.dtype.itemsize >= 4 and weight.grad is not None and bool(weight.grad.any())
 
 
 def _states(weights: Iterable[nn.Parameter]) -> list[tuple[int, float]]:
-    """For each weight: how often it was written, and, for writes to `weight.data`, the sum of its sizes."""
-    wide = torch.float64
+    """For each weight: how often it was written, and the sum of its sizes: writes to `weight.data` are not counted."""
+    types = {"mps": torch.float32}  # which has no float64
     with torch.no_grad():
-        sums = [one.abs().sum(dtype=torch.float32 if one.device.type == "mps" else wide) for one in weights]
+        sums = [one.abs().sum(dtype=types.get(one.device.type, torch.float64)) for one in weights]
     return [(times_written(one), float(total)) for one, total in zip(weights, sums, strict=True)]

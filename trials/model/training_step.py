@@ -64,8 +64,8 @@ class TrainingStep:
         if config.adapter != "none":
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
-        self._layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
-        self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
+        self._layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None  # for masks
+        self._users_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         self.loss_function = loss_for(config)
         self._head: torch.Tensor | None = None
         if self.loss_function.takes_hidden and isinstance(self.model, Transformer):
@@ -77,15 +77,15 @@ class TrainingStep:
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
         if OFFLOADS[config.offload].saved == "block_inputs":
-            own = config.model_code is None
-            move_inputs([self.model] if own else self.blocks, "run_blocks" if own else "forward")
+            is_ours = config.model_code is None
+            move_inputs([self.model] if is_ours else self.blocks, "run_blocks" if is_ours else "forward")
         self._is_unchecked = config.model_code is not None  # for parts of the user's model on other devices
         self.uses_cuda_graphs = config.records_cuda_graphs
         if math_mode.has_copies:
             visits_again()
         self.optimizer = make_optimizer(self.model, config) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
-        # (batch, tokens); of varied batches `forward` takes each
+        # (batch, tokens); where batches vary, `forward` replaces these by each batch's
         shape = (0, 0) if config.varies else (config.batch_size, config.context_length)
         vocabulary = vocabulary_of(self.model, config)
         self._micro_batches: list[VariedBatch] = []
@@ -104,10 +104,10 @@ class TrainingStep:
         # Frozen weights are stored in the type of operands: autocast would cast them at each use, to the same values.
         stored = formats.parameter_dtype if config.adapter == "none" else formats.operand_dtype
         if config.model_code is not None:
-            own = build_users_model(config, device=device, dtype=stored)
-            found = repeated_layers(own, config.blocks)
+            users = build_users_model(config, device=device, dtype=stored)
+            found = repeated_layers(users, config.blocks)
             self.repeated_layers = str(found) if found else None
-            return own, found.layers if found else []
+            return users, found.layers if found else []
         attend = attention_for(config, device=device, dtype=formats.operand_dtype, backend=backend)
         model = Transformer(
             config.size,
@@ -122,10 +122,6 @@ class TrainingStep:
             positions=positions_in_documents(config, device),
         )
         return model, list(model.blocks)
-
-    def _call(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
-        own = self.config.model_code is not None
-        return call_model(self.model, self._own_inputs, inputs, targets) if own else self.model(inputs)
 
     def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:
         logits = logits_of(output, (inputs.shape[0], inputs.shape[1]), str(self.config.model_code))
@@ -174,17 +170,18 @@ class TrainingStep:
             saved_on_host(self.model) if OFFLOADS[self.config.offload].saved == "all" else nullcontext(),
         ):
             inputs, targets = self.micro_batch(self.inputs, index), self.micro_batch(self.targets, index)
+            is_ours = self.config.model_code is None
             with Range("forward"):
-                output = self._call(inputs, targets)
-            made = output if self.config.model_code is None else self._logits_in(output, inputs)
+                output = self.model(inputs) if is_ours else call_model(self.model, self._users_inputs, inputs, targets)
+            made: Any = output if is_ours else self._logits_in(output, inputs)
             if self._head is not None:
                 with Range("loss"):
                     self.loss = self.loss_function.function(made, self._head, targets)
                 return
             self.logits = made
             with Range("loss"):
-                own = users_loss(self._own_inputs, output)
-                self.loss = self.loss_function.function(self.logits, targets) if own is None else own
+                users = users_loss(self._users_inputs, output)
+                self.loss = self.loss_function.function(self.logits, targets) if users is None else users
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
         """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""
@@ -220,12 +217,12 @@ class TrainingStep:
     def drop(self) -> None:
         """Release the iteration's graph and gradients, so that every iteration starts alike. Not timed."""
         self.logits = self.loss = None
-        if self.optimizer is None and self.config.zero_grad == "after_step":
+        if self.optimizer is None and self.config.zero_grad == "after_step":  # else `optimize` or `backward` does
             self.model.zero_grad(set_to_none=True)
 
 
 WARMUP_ITERATIONS = 3
-"""Iterations before the capture, on its stream: libraries choose kernels, and the optimizer creates its state."""
+"""Iterations before the capture, on its stream, as in PyTorch's examples: kernels are chosen, state is created."""
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:

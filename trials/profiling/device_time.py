@@ -25,7 +25,7 @@ from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import EventClock
 
 LEAST_STEPS, MOST_STEPS = 2, 10
-"""Number of traced steps. A 95 % interval of the median needs six; device time varies little even with fewer."""
+"""Number of traced steps. A 95 % interval of the median needs six; with fewer, device time still varies little."""
 TRACED_SHARE = 0.15
 """Share of a trial's seconds that tracing may take, in addition to the first LEAST_STEPS steps."""
 READING_FACTOR = 2.0
@@ -103,11 +103,10 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
     of_host: list[KinetoEvent] = []
     ran: list[DeviceEvent] = []
     for event in events:
-        if event.device_type() != DeviceType.CPU:
-            if not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
-                ran.append(device_event(event))
-        else:
+        if event.device_type() == DeviceType.CPU:
             of_host.append(event)
+        elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
+            ran.append(device_event(event))
     if not ran:
         return []
     launched = _launched(of_host, {one.call for one in ran})
@@ -149,18 +148,14 @@ def _launched(events: Iterable[KinetoEvent], calls: Set[int]) -> dict[int, int]:
 def _device_time(phases: Sequence[Sequence[DeviceEvent]], marks: Sequence[int]) -> DeviceTime:
     """phases: the kernels and copies of each."""
     work = list(chain(*phases))
-    worked = _busy(work)
+    worked = union_length((one.start, one.end) for one in work)
     end = max([marks[-1], *(one.end for one in work)])
     return DeviceTime(
-        phases=tuple(_busy(phase) / 1e9 for phase in phases),
+        phases=tuple(union_length((one.start, one.end) for one in phase) / 1e9 for phase in phases),
         step=worked / 1e9,
         gap=(end - marks[0] - worked) / 1e9,
         work=work,
     )
-
-
-def _busy(work: Iterable[DeviceEvent]) -> int:
-    return union_length((one.start, one.end) for one in work)
 
 
 def device_rows(phases: Sequence[str], times: Sequence[DeviceTime]) -> Iterator[Measurement]:

@@ -5,15 +5,13 @@ from typing import NamedTuple
 
 
 class HostEvent(NamedTuple):
-    """An interval in a host thread: a range, an operator or a call to the driver."""
+    """An interval in a host thread, in nanoseconds: a range, an operator or a call to the driver."""
 
     name: str
     thread: int
     """The operating system's number."""
     start: int
-    """Nanoseconds."""
     end: int
-    """Nanoseconds."""
     is_annotation: bool = False
     """Whether it is a range named by Python code."""
     number: int = 0
@@ -27,13 +25,11 @@ class HostEvent(NamedTuple):
 
 
 class DeviceEvent(NamedTuple):
-    """A kernel, copy or fill on the device."""
+    """A kernel, copy or fill on the device, in nanoseconds."""
 
     name: str
     start: int
-    """Nanoseconds."""
     end: int
-    """Nanoseconds."""
     operator: int = 0
     """Number of the operator that launched it; 0 if unknown."""
     call: int = 0

@@ -18,9 +18,10 @@ from lmsweep.trials.spec.words import Auto
 from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
 
 MAX_QUEUED = 20
-"""Iterations. In the pause between two groups a GPU at its power limit cools, and its clocks rise."""
+"""Iterations of a group. Fewer make more pauses between groups, in which a GPU at its power limit cools and its clocks
+rise; more take the host longer to launch than the GPU can sleep."""
 MAX_QUEUED_SECONDS = 0.2
-"""Longest time that the iterations of a group may take together."""
+"""Longest time that the iterations of a group may take together. Of longer ones a launch is a small part."""
 FIRST_SLEEP, LONGEST_SLEEP = 1_000_000, 512_000_000
 """Clock cycles that the GPU sleeps: 0.5 ms and 0.3 s at 2 GHz."""
 

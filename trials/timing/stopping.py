@@ -26,7 +26,8 @@ SLOW = 10.0
 EVERY = 10
 """Iterations between two checks of the interval. Checking after each would find it narrow by chance."""
 NARROW = {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
-"""Relative half-width of the median's confidence interval at which `auto` stops, per kind of device."""
+"""Relative half-width of the median's confidence interval at which `auto` stops, per kind of device. Times by the
+host's clock vary more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,9 @@ class Limit:
 
 
 WARMUP_LIMIT = Limit(iterations=50, seconds=60.0)
+"""Five times the fewest, two windows. A step that is not steady by then is flagged `unsteady`."""
 MEASURE_LIMIT = Limit(iterations=200, seconds=120.0)
+"""Twice FEWEST. A median that is not known by then is flagged `not_converged`."""
 
 
 def repeat(

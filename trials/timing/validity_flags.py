@@ -29,10 +29,11 @@ def exceeds_peak(
     config: TrialConfig, phase: str, seconds: float, device: Device | None, flops: int | None = None
 ) -> bool:
     """Return whether the phase's minimum FLOPs in this time exceed the device's peak; False if either is unknown."""
+    passes = PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase)
     if config.has_counted_flops or config.step is not None:
         least = (flops or 0) / 2  # half of them are certain: a causal mask may spare half of attention
-    elif passes := PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase):
-        least = passes * least_forward_flops(config) + (passes > 1) * least_recomputed_flops(config)
+    elif passes:
+        least = passes * least_forward_flops(config) + (least_recomputed_flops(config) if passes > 1 else 0)
     else:
         return False
     return above_peak(least, seconds, device, config)

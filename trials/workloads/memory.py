@@ -36,7 +36,7 @@ REPETITIONS = 3
 """Iterations that read memory; different readings set `unsteady`. The last also records every allocation."""
 
 MOST_LEFT_OUT = 20
-"""Maximum number of steps that a gradient scaler may skip before the first update."""
+"""Maximum number of steps that a gradient scaler may skip before the first update: each halves its scale of 2^16."""
 
 History = TrackedHistory | TracedHistory  # of the storages that a mode of PyTorch sees, or of CUDA's allocator
 Around = Callable[[str], AbstractContextManager[None]]
@@ -65,7 +65,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
             series = _users_steps(bench, step, meter)
         elif config.varies:
             series = _varied_steps(bench, step, meter)
-        else:
+        else:  # is_recorded
             last = Recording(step, history, sources)
             series = _recorded_steps(bench, step, meter, last)
     yield from value_rows([once])
@@ -113,10 +113,11 @@ def _recorded_steps(bench: Workbench, step: TrainingStep, meter: Meter, last: "R
 
 
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
+    # The first makes the optimizer's state; the second fills an allocator's cache beside it.
     for _ in range(2 if counts_memory(step.config.device_type) else 1):
         iterate(step, meter, history)
-    for _ in range(MOST_LEFT_OUT):  # until gradients are finite and the optimizer makes its state
-        if step.optimizer is None or step.optimizer.state:
+    for _ in range(MOST_LEFT_OUT):  # until gradients are finite and the optimizer makes its state, if it has one
+        if step.optimizer is None or step.optimizer.state or not step.scaler.is_enabled():
             return
         iterate(step, meter, history)
 
@@ -175,8 +176,7 @@ class Recording:
         if phase == "forward" and not self._step.uses_cuda_graphs:
             with activations_noted(self._step, self._key, self._sources) as self.kept:
                 yield
-            self.before_backward = self.kept | lasting_labels(self._step, self._key)
-            labels = self.before_backward
+            labels = self.before_backward = self.kept | lasting_labels(self._step, self._key)
         else:
             yield
             labels = lasting_labels(self._step, self._key)

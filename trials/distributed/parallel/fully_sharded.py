@@ -27,7 +27,7 @@ class FullyShard(Synchronizer):
         super().__init__(model)
         groups = [_elements(block) for block in blocks]
         whole = _elements(model)
-        group_size = int(config.reshard) if config.reshard.isdecimal() else None
+        group_size = int(config.reshard) if config.reshard.isdecimal() else None  # else it is true or false
         reshards = config.reshard == "true" and config.ddp != "zero2"
         options: dict[str, Any] = {"mesh": mesh, "mp_policy": _policy(config)}
         for block in blocks:
@@ -65,7 +65,7 @@ class FullyShard(Synchronizer):
             self._root.set_requires_gradient_sync(True)
             self._root.set_reshard_after_backward(True)
             for module, after_forward in zip(self._sharded, usual, strict=True):
-                # PyTorch can only set it, and only to true or false.
+                # PyTorch's own method sets only true or false, which forgets a number of ranks.
                 for group, mesh_info in zip(weight_groups(module), after_forward, strict=True):
                     group.post_forward_mesh_info = mesh_info
             for parameter in [*self.model.parameters(), *self.shards]:

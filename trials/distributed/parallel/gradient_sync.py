@@ -22,7 +22,6 @@ from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """The default of DistributedDataParallel."""
 
-
 MakeSynchronizer = Callable[[nn.Module, int | None], Synchronizer]
 """Attaches a variant to a model; takes the size of a bucket in bytes, None for the default."""
 

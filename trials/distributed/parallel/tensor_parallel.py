@@ -38,7 +38,8 @@ BY_ROWS = ("attention.output", "feed_forward.w2")
 
 
 def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
-    """Leave this rank its part of the model's weights and of the loss."""
+    """Leave this rank its part of the model's weights, which all ranks have alike (so `src_data_rank` is None: nothing
+    is sent), and of the loss."""
     model = training.model
     assert isinstance(model, Transformer), "the model is lmsweep's own"
     warnings.filterwarnings("ignore", ".*returned a view tensor")  # the logits: the loss does not change them in place
@@ -76,7 +77,8 @@ def _styles(layers: dict[str, nn.Module]) -> dict[str, ParallelStyle]:
 
 def _divide_adapted(layer: Any, mesh: DeviceMesh, *, by_columns: bool) -> None:
     """Leave this rank its part of a layer with LoRA. Of a layer that is divided by columns, each rank has all of A and
-    its rows of B; of one that is divided by rows, its columns of A and all of B, and a term of the sum of both."""
+    its rows of B. Of one that is divided by rows, each has its columns of A and all of B, and the ranks add up what the
+    layer and its adapter return."""
     narrow, wide = layer.lora_A, layer.lora_B
     whole, part = Replicate(), Shard(0 if by_columns else 1)
     layer.base_layer = DividedLinear(layer.base_layer.weight, mesh, part)
@@ -168,8 +170,8 @@ def _reduced(part: Tensor, mesh: DeviceMesh, place: Placement | None = None, ope
 
 
 class DividedNaive(Naive):
-    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of what each has whole,
-    such as norms: a rank has those of its tokens."""
+    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of the weights that each
+    has whole, such as norms: a rank's own gradient is that of its tokens alone."""
 
     def __init__(self, model: nn.Module, data: DeviceMesh, tensor: DeviceMesh) -> None:
         super().__init__(model, group=data.get_group())
@@ -177,9 +179,9 @@ class DividedNaive(Naive):
         self.synchronizes = data.size() > 1
 
     def finish(self) -> None:
-        divided = [one for one in self.parameters if gradient_of(one).placements == (Partial(),)]  # type: ignore[attr-defined]
-        vector = torch.cat([gradient_of(one).to_local().flatten() for one in divided])  # type: ignore[attr-defined]
+        shared = [one for one in self.parameters if gradient_of(one).placements == (Partial(),)]  # type: ignore[attr-defined]
+        vector = torch.cat([gradient_of(one).to_local().flatten() for one in shared])  # type: ignore[attr-defined]
         dist.all_reduce(vector, group=self._tensor.get_group())
-        for one, whole in zip(divided, split_like(vector, divided), strict=True):
+        for one, whole in zip(shared, split_like(vector, shared), strict=True):
             one.grad = DTensor.from_local(whole, self._tensor, [Replicate()], run_check=False)
         super().finish()

@@ -53,7 +53,7 @@ def join(rank: Rank, config: TrialConfig) -> None:
         timeout=timeout,
         device_id=own,
     )
-    if rank.folder:
+    if rank.folder:  # all ranks are on this host, so that any other process is none of them
         refuse_others()
 
 

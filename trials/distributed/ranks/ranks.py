@@ -98,7 +98,6 @@ class RankProcess:
 
     def __init__(self, context: ForkContext | SpawnContext, body: Body, rank: Rank) -> None:
         self.rank = rank
-        self.connection: Connection
         self.connection, theirs = context.Pipe(duplex=False)
         self.process = context.Process(target=_main, args=(body, rank, theirs, os.getpid()))
         self.process.start()
@@ -145,7 +144,7 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
     rows: list[Row] = []
     while running:
         ready = wait(list(running), FAREWELL_SECONDS if rows else None)
-        if not ready:
+        if not ready:  # the caller kills ranks that do not exit
             return rows
         for connection in ready:
             assert isinstance(connection, Connection), "only connections are waited for"

@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from lmsweep.trials.lengths.batches import Batch
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.transformer.document_mask import (
+    Device,
     additive_mask,
     document_of_positions,
     documents_of,
@@ -33,7 +34,6 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Maps queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
 
 
 def naive(
@@ -60,7 +60,7 @@ def scaled_scores(
     """q kᵀ / sqrt(d_head), with -inf where a position must not attend: (..., tokens, tokens)."""
     with Range("scores"):
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        if not causal and documents is None:
+        if not causal and documents is None:  # then there is no window either: it needs `causal`
             return scores
         attended = may_attend(q.shape[-2], q.device, causal=causal, window=window, documents=documents)
         return torch.where(attended, scores, -torch.inf)
@@ -142,37 +142,18 @@ def _with_shared_heads(function: Callable[..., Tensor], config: TrialConfig) -> 
 
 
 def attention_for(
-    config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype, backend: str | Backend = "inductor"
+    config: TrialConfig, *, device: Device, dtype: torch.dtype, backend: str | Backend = "inductor"
 ) -> AttentionFunction:
     """The configuration's attention, with all that it needs besides q, k and v built once on the device. `dtype` is
     that of q, k and v; `backend` is that of torch.compile, for FlexAttention."""
     if is_reference(config.attention):
         return _with_shared_heads(users_attention(config, device=device, dtype=dtype), config)
     function = _with_shared_heads(ATTENTION[config.attention], config)
-    masked_by = ATTENTIONS[config.attention].masked_by
-    tensors: dict[str, Tensor] = {}
-    options: dict[str, Any] = {"causal": config.causal}
-    if masked_by == "cu_seqlens":
-        options = {"kernel": varlen_kernel(config)}
-    elif masked_by == "block_mask":
-        options["backend"] = backend
-    elif masked_by == "positions" and config.window is not None:
-        options["window"] = config.window
-    if config.varies:  # `masks_of` has what differs by batch
-        options |= {"dynamic": None} if masked_by == "block_mask" else {}  # torch.compile sees what varies
-        return Masked(partial(function, **options), tensors)
-    if masked_by == "block_mask":
-        options["block_mask"] = block_mask_of(config, device)
-    elif masked_by == "cu_seqlens":
-        lengths = lengths_of(config)
-        options |= {"documents": len(lengths), "longest": max(lengths)}
-        tensors["cu_seqlens"] = cu_seqlens_of(config, device)
-    elif config.document_length is not None:
-        documents = document_of_positions(config, device)
-        if masked_by == "mask":
-            tensors["mask"] = additive_mask(config, documents, device, dtype)
-        elif documents is not None:
-            tensors["documents"] = documents
+    options = _options(config, backend)
+    if config.varies:
+        return Masked(partial(function, **options), {})  # which takes the masks of each batch
+    more, tensors = _masks_of_all(config, device, dtype)
+    options |= more
     if tensors:
         return Masked(partial(function, **options), tensors)
 
@@ -182,7 +163,37 @@ def attention_for(
     return attend
 
 
-def masks_of(config: TrialConfig, batch: Batch, device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
+def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
+    """What the configuration's attention is called with, whatever the batch."""
+    masked_by = ATTENTIONS[config.attention].masked_by
+    if masked_by == "cu_seqlens":
+        return {"kernel": varlen_kernel(config)}  # which knows whether it is causal
+    options: dict[str, Any] = {"causal": config.causal}
+    if masked_by == "block_mask":
+        # None: torch.compile finds out which sizes vary. False would compile again for each.
+        options |= {"backend": backend, **({"dynamic": None} if config.varies else {})}
+    elif masked_by == "positions" and config.window is not None:
+        options["window"] = config.window
+    return options
+
+
+def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The masks where all batches are alike, by parameter of the attention; those that are tensors apart."""
+    masked_by = ATTENTIONS[config.attention].masked_by
+    if masked_by == "block_mask":
+        return {"block_mask": block_mask_of(config, device)}, {}
+    if masked_by == "cu_seqlens":
+        lengths = lengths_of(config)
+        return {"per_sequence": len(lengths), "longest": max(lengths)}, {"cu_seqlens": cu_seqlens_of(config, device)}
+    documents = document_of_positions(config, device)
+    if documents is None:
+        return {}, {}
+    if masked_by == "positions":
+        return {}, {"documents": documents}
+    return {}, {"mask": additive_mask(config, documents, device, dtype)}
+
+
+def masks_of(config: TrialConfig, batch: Batch, device: Device, dtype: torch.dtype) -> dict[str, Any]:
     """What the configuration's attention is called with for a batch whose lengths are its own. Rows that are padded
     need no mask where attention is causal: padding comes last."""
     masked_by, width = ATTENTIONS[config.attention].masked_by, batch.shape[1]

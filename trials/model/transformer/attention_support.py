@@ -34,7 +34,8 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
     """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention. `dtype`
     is that of queries, keys and values; `gradients`: whether backward follows."""
     name, device = config.attention, config.device_type
-    if gradients and PASSES[config.mode] > 1 and is_reference(name) and config.model_code is None:
+    has_backward = gradients and PASSES[config.mode] > 1
+    if has_backward and is_reference(name) and config.model_code is None:
         probe = probe_attention(config, device=device, dtype=dtype)
         if probe.no_backward:
             raise UnsupportedError(f"{probe.no_backward}; use mode: forward")
@@ -56,8 +57,9 @@ def reason_not(
     mask = None
     if config.document_length is not None:
         mask = torch.empty((1, config.context_length), dtype=dtype, device=config.device_type)
-        mask = mask.expand(config.context_length, -1)
+        mask = mask.expand(config.context_length, -1)  # its shape, with the memory of one row
     with _warnings_of_pytorch() as words:
+        # Without dropout, keys with as many heads as queries. The last True: it warns of what it lacks.
         if usable(SDPAParams(q, q, q, mask, 0.0, config.causal and mask is None, False), True):
             return None
     return " ".join(words) or "PyTorch would not use this kernel and gives no reason"
@@ -83,6 +85,7 @@ def _warnings_of_pytorch() -> Iterator[list[str]]:
             words += [re.sub(r" ?\(Triggered internally.*", "", str(one.message)).strip() for one in given]
             logged.seek(0)
             for line in logged.read().decode(errors="replace").splitlines():
+                # Such as: [W1128 12:00:00.000000000 sdp_utils.cpp:1] Warning: what it says (function name)
                 if said := re.match(r"\[W\S* .*?\] (?:Warning: )?(.*?)(?: \(function \w*\))?$", line):
                     words.append(said[1])
                 else:

@@ -1,6 +1,6 @@
 """Packed documents as tensors: where they begin, and which positions attend to which.
 
-Every sequence of a batch holds the same documents (`lmsweep.trials.lengths.drawing`).
+`document_length` gives all sequences of all batches the same documents (`lmsweep.trials.lengths.drawing`).
 """
 
 import numpy as np
@@ -45,7 +45,7 @@ def may_attend(
     """Whether the position of each row attends to that of each column, booleans (..., tokens, tokens). documents: the
     index of each position's document, (..., tokens); None if there is one."""
     position = torch.arange(tokens, device=device)
-    attended = position[:, None] >= position if causal else position[:, None] >= 0
+    attended = position[:, None] >= position if causal else position[:, None] >= 0  # all are, as (tokens, 1)
     if window is not None:
         attended &= position[:, None] < position + window
     if documents is not None:
@@ -53,7 +53,7 @@ def may_attend(
     return attended
 
 
-def additive_mask(config: TrialConfig, documents: Tensor | None, device: Device, dtype: torch.dtype) -> Tensor:
+def additive_mask(config: TrialConfig, documents: Tensor, device: Device, dtype: torch.dtype) -> Tensor:
     """What is added to the scores, (..., tokens, tokens): 0, or the least number of the type where nothing is attended
     to. Not -inf, with which some kernels give NaN where a whole block is masked."""
     attended = may_attend(

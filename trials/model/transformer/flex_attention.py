@@ -32,8 +32,8 @@ def flex(
 ) -> Tensor:
     """FlexAttention of q, k and v, (batch, [heads,] tokens, d_head), to the same shape. Inside a compiled model it is
     compiled with the model, otherwise by itself with `backend`. `block_mask` comes from `block_mask_of`; without one,
-    each call builds its own."""
-    if q.dim() == 3:
+    each causal call builds its own. grouped: keys have fewer heads."""
+    if q.dim() == 3:  # one head, so no group shares keys
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
         return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend, dynamic=dynamic).squeeze(1)
     if causal and block_mask is None:
@@ -72,19 +72,20 @@ def banded_block_mask(
     distance = row[:, None] - row  # (query blocks, key blocks): how many blocks the keys lie before the queries
     # Per pair of blocks: whether any query attends to any key, and whether every query attends to every key.
     some = torch.ones_like(distance, dtype=torch.bool)
-    full = ((row + 1) * FLEX_BLOCK <= context_length).expand_as(distance)
+    full = ((row + 1) * FLEX_BLOCK <= context_length).expand_as(distance)  # a block of keys that the end cuts is not
     if causal:
         some, full = distance >= 0, distance > 0
-    if window is not None:
+    if window is not None:  # the nearest and the farthest positions of two blocks are so far apart
         some = some & ((distance - 1) * FLEX_BLOCK + 1 < window)
         full = full & ((distance + 1) * FLEX_BLOCK - 1 < window)
-    if documents is not None:
+    if documents is not None:  # those of two blocks overlap; all are the same one
         first = documents[..., row * FLEX_BLOCK]
         last = documents[..., ((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
         some = some & (first[..., :, None] <= last[..., None, :]) & (first[..., None, :] <= last[..., :, None])
         full = full & (first[..., :, None] == last[..., None, :]) & (first[..., None, :] == last[..., :, None])
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row of blocks: how many are chosen, and all indices, theirs first."""
         indices = torch.argsort(chosen.to(torch.int32), dim=-1, descending=True, stable=True).to(torch.int32)
         shape = (-1, 1, *chosen.shape[-2:])  # (batch, heads, query blocks, key blocks)
         return chosen.sum(dim=-1, dtype=torch.int32).view(shape[:-1]), indices.view(shape).contiguous()

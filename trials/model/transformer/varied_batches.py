@@ -26,8 +26,8 @@ class VariedBatch:
     """What lmsweep's own attention is called with."""
 
     def enter(self, layer: CausalSelfAttention) -> None:
-        """Have the layers of lmsweep's own model, which share the attention of one, attend within the documents of this
-        batch. Positions run on from one to the next: rotary embeddings depend on distances alone."""
+        """Have lmsweep's own model, whose layers share the attention of this `layer`, attend within the documents of
+        this batch. Positions run on from one document to the next: rotary embeddings depend on distances alone."""
         assert isinstance(layer.attention, Masked)
         layer.attention.take(self.masks)
 
@@ -38,7 +38,7 @@ def varied_batches(
     """Yield batches as tensors. dtype: that of queries, keys and values."""
     device, is_own = config.device_type, config.model_code is None
     for batch in source:
-        inputs, targets = (torch.randint(vocabulary, batch.shape, device=device) for _ in "xy")
+        inputs, targets = (torch.randint(vocabulary, batch.shape, device=device) for _ in range(2))
         yield VariedBatch(
             batch=batch, inputs=inputs, targets=targets, masks=masks_of(config, batch, device, dtype) if is_own else {}
         )

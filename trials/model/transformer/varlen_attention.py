@@ -25,18 +25,19 @@ def varlen(
     *,
     kernel: Kernel,
     cu_seqlens: Tensor,
-    documents: int | None = None,
+    per_sequence: int | None = None,
     longest: int | None = None,
     grouped: bool = False,
 ) -> Tensor:
     """Attention within documents: q, k and v, (batch, [heads,] tokens, d_head), to the same shape. Each call copies q,
-    k and v unless they lie in memory as (batch · tokens, heads, d_head). documents: their number in each sequence;
-    None: every entry of cu_seqlens. longest: FlashAttention's `max_seqlen`; None: the length of a row."""
+    k and v unless they lie in memory as (batch · tokens, heads, d_head). per_sequence: documents of each sequence, if
+    all have as many; None: cu_seqlens is of this batch. longest: FlashAttention's `max_seqlen`; None: a whole row's."""
     if q.dim() == 3:  # one head, so no group shares keys
-        attend = partial(varlen, kernel=kernel, cu_seqlens=cu_seqlens, documents=documents, longest=longest)
+        attend = partial(varlen, kernel=kernel, cu_seqlens=cu_seqlens, per_sequence=per_sequence, longest=longest)
         return attend(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
     batch, tokens = q.shape[0], q.shape[-2]
-    used = cu_seqlens if documents is None else cu_seqlens[: batch * documents + 1]
+    # A micro-batch has only some of the batch_size sequences that cu_seqlens is made for.
+    used = cu_seqlens if per_sequence is None else cu_seqlens[: batch * per_sequence + 1]
     longest = longest or tokens
     groups = {"enable_gqa": True} if grouped else {}
     with Range("fused_attention"):

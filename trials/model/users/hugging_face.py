@@ -65,7 +65,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
 
 
 def layers_of_configuration(config: TrialConfig) -> Layers | None:
-    """Return the layers of the causal language model of a configuration, built without storage: those that
+    """Return the layers of a configuration's causal language model, which is built without storage; only those that
     `with_layers` kept. Raises as `from_hugging_face` does."""
     changes = arguments_of(config.model_args)
     kept = cast(list[int] | None, changes.pop(LAYERS_ARGUMENT, None))
@@ -83,7 +83,7 @@ def _layers(code: Code, model_code: str, model_args: str, attention: str) -> Lay
 def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
     """Return the configuration of a model of Hugging Face that has only the layers at these places of its own."""
     arguments = arguments_of(config.model_args)
-    places = cast(list[int], arguments.get(LAYERS_ARGUMENT, range(max(kept) + 1)))
+    places = cast(list[int], arguments.get(LAYERS_ARGUMENT, range(max(kept) + 1)))  # of layers that it kept before
     arguments[LAYERS_ARGUMENT] = [places[one] for one in kept]
     return replace(config, num_layers=len(kept), model_args=json.dumps(arguments, sort_keys=True))
 
@@ -94,21 +94,19 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)
     path = Path(code_in_use().folder, name)
-    place = str(path) if path.exists() else name
     if not path.exists() and (name.startswith((".", "/")) or name.endswith(".json")):
         raise RequestError(f"hf:{name}: there is no file {path}")
     try:
-        if not path.exists():
-            place = _found_on_hub(name)
+        place = str(path) if path.exists() else _found_on_hub(name)
         found = AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=True)
-        stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)
+        stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)  # without what transformers derives
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"hf:{name}: {str(error).strip().splitlines()[0]}") from error
     text = _text_of(found)
     if text is None:
         raise RequestError(f"hf:{name}: transformers has no causal language model of the type {found.model_type}")
     tied = getattr(text, "tie_word_embeddings", getattr(found, "tie_word_embeddings", False))
-    if text is not found:
+    if text is not found:  # of a model of images and text, whose configuration states the text's under some key
         stated = next((stated[key] for key, value in vars(found).items() if value is text and key in stated), {})
         found = text
     for one in (vars(found), stated):
@@ -124,7 +122,7 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
         stated = _with_first_layers(stated, found.num_hidden_layers, cast(int, layers))
     # Constructed again, because transformers derives some fields from others.
     changed = type(found).from_dict(stated | changes)
-    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)
+    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)  # which may be stated beside the text's part
     if layers is not None and changed.num_hidden_layers != layers:
         raise RequestError(
             f"{config.model_code}: its num_hidden_layers stays {changed.num_hidden_layers}, because it follows from "
@@ -160,8 +158,7 @@ def _build(described: "PretrainedConfig", **options: Any) -> nn.Module:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     if type(described) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        model: nn.Module = AutoModelForCausalLM.from_config(described, **options)
-        return model
+        return cast(nn.Module, AutoModelForCausalLM.from_config(described, **options))
     return TextModel(AutoModel.from_config(described, **options), described, options["dtype"])
 
 

@@ -60,7 +60,7 @@ def weights_of(model: nn.Module) -> tuple[int, int]:
 def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], None]]:
     """A context in which a model of these layers builds those at the places `kept` and leaves the others empty. What it
     yields removes the empty ones from the model. Layers are built in their order."""
-    places, running = count(), list[nn.Module]()
+    places, running = count(), list[nn.Module]()  # running: the layers that are being built, at most one
     wanted = frozenset(kept)
 
     def counted(make: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +77,7 @@ def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], 
 
         return init
 
-    own = {one: vars(one).get(INIT) for one in layers.classes}
+    own = {one: vars(one).get(INIT) for one in layers.classes}  # None where a class inherits it
     makes = {one: one.__init__ for one in layers.classes}
     for one, make in makes.items():
         setattr(one, INIT, counted(make))
@@ -93,7 +93,7 @@ def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], 
 
 def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None:
     found = list(model.get_submodule(layers.path).children())
-    built = [place for place, one in enumerate(found) if any(True for _ in one.children())]
+    built = [place for place, one in enumerate(found) if any(True for _ in one.children())]  # empty ones have none
     if len(found) != len(layers.kinds) or built != list(kept):
         raise UnalikeError("its layers are not built in their order")
     parent, _, name = layers.path.rpartition(".")
@@ -142,7 +142,8 @@ def _is_number(key: tuple[str, str], settings: Sequence[dict[tuple[str, str], Ha
 
 
 def _plain(value: object) -> Hashable:
-    """What of a setting may decide what a layer computes; None if nothing. A number that scales does by being zero."""
+    """What of a setting may decide which operators a layer runs; None if nothing. Of a float it is whether it is 0: a
+    scale or a dropout of 0 may leave an operator out."""
     if isinstance(value, float):
         return ("scale", value != 0)
     if isinstance(value, bool | int | str | torch.dtype):

@@ -84,7 +84,7 @@ def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
         raise _wrong_attention(found, "is an autograd.Function, whose apply takes no arguments by name")
     function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
     parameters = list(inspect.signature(found.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
-    takes = len(parameters) - is_autograd
+    takes = len(parameters) - is_autograd  # the first of `forward` is ctx
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if takes < 3 and not takes_any:
         raise _wrong_attention(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
@@ -135,10 +135,7 @@ def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def with_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if q.dim() == 3:
             return attend(q, k, v)
-        flat = (x.flatten(0, 1) for x in (q, k, v))
-        output: Tensor = attend(*flat)
-        with_them: Tensor = output.unflatten(0, tuple(q.shape[:2]))
-        return with_them
+        return attend(*(x.flatten(0, 1) for x in (q, k, v))).reshape(q.shape)
 
     return with_heads
 

@@ -41,6 +41,7 @@ def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
     parameters = dict(inspect.signature(model.forward).parameters)
     inputs = _required_inputs(parameters, str(config.model_code))
     setattr(model, _MARK, inputs)
+    # `target` is optional here: `_required_inputs` refuses a model that requires it, as one that translates does.
     targets = next((name for name in (*TARGETS, "target") if name in parameters), None)
     if targets is None:
         return
@@ -53,7 +54,7 @@ def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
         return
     shapes = [None if (logits := _logits(output)) is None else tuple(logits.shape[:2]) for output in (alone, together)]
-    if not inputs.targets and shapes != [(1, 1), (1, 2)]:
+    if not inputs.targets and shapes != [(1, 1), (1, 2)]:  # of the last token alone, and of both
         return
     setattr(model, _MARK, with_targets)
     if config.loss != "eager" and users_loss(with_targets, together) is not None:
@@ -97,8 +98,7 @@ def call_model(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor
         return model(tokens, **given) if inputs.tokens is None else model(**{inputs.tokens: tokens}, **given)
     except IndexError as error:
         words = _too_small_tables(error, model, tokens)
-        place = user_line(error, code_in_use()) if words else None
-        if place:
+        if words and (place := user_line(error, code_in_use())):
             raise CodeError(f"{place}; {words}") from error
         raise
 
@@ -106,7 +106,7 @@ def call_model(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor
 def _too_small_tables(error: IndexError, model: nn.Module, tokens: Tensor) -> str:
     """Return which embeddings have too few rows and what to write; '' if no embedding raised the error."""
     for frame, _ in walk_tb(error.__traceback__):
-        table, given = frame.f_locals.get("self"), frame.f_locals.get("input")
+        table, given = frame.f_locals.get("self"), frame.f_locals.get("input")  # of nn.Embedding.forward
         if isinstance(table, nn.Embedding) and isinstance(given, Tensor):
             break
     else:

@@ -21,6 +21,7 @@ FUNCTION_PHASE = "step"
 """The only phase of a step that is a plain function."""
 
 _REFERENCES = {"model_code", "step", "blocks", *ARGUMENTS.values()}
+"""Fields that say which code is called, and with what; they are not offered to it."""
 _LMSWEEPS = ("compile", "compile_mode", "dynamic_shapes", "capture", *fields_read_by(Reader.RANKS))
 """Fields that apply to lmsweep's own step alone."""
 
@@ -71,8 +72,9 @@ def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
 def _check_effect(config: TrialConfig, taken: set[str]) -> None:
     changed = [name for name in COMBINATION_FIELDS if not config.is_default(name)]
     unused = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
-    if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:
+    if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:  # it need not take all of a model's sizes
         unused.append("model")
+    # These two need not be taken: PyTorch's option for float32 products is set for the process.
     if config.precision not in ("fp32", "tf32") and not {"precision", "dtype"} & taken:
         unused.append("precision")
     if unused:
