@@ -312,7 +312,7 @@ class _Attention:
         share = (1 + 1 / keys) / 2 if causal else 1.0  # of n x n scores, n (n + 1) / 2
         is_packed = config.attention in ("flex", "varlen") and (config.window or config.document_length)
         if is_packed:
-            share = least_share_of_scores(config, causal=config.causal)
+            share = least_share_of_scores(config)
         if is_packed or is_varlen:
             share /= keys / config.context_length  # varlen's scores are those of one long sequence of all documents
         return share
