@@ -91,8 +91,8 @@ def with_lengths(config: TrialConfig) -> TrialConfig:
     if longest > config.context_length:
         raise RequestError(
             f"lengths: the longest document of {config.lengths} has {longest} tokens, above the "
-            f"{config.context_length} positions of the model; set "
-            f"context_length={longest}, or cut the documents as your trainer does"
+            f"{config.context_length} positions of the model; set context_length={longest}, or cut the documents as "
+            "your trainer does"
         )
     if config.batching == "token_budget" and longest > (config.batch_tokens or 0):
         raise RequestError(

@@ -110,9 +110,9 @@ def step_family(config: TrialConfig) -> StepFamily:
             step = StepFamily(config=config, first=first, known=known)
             if operators_grown(small.operators, larger.operators, 0):  # not if a width equals the number of tokens
                 return step
-            found = found or step  # its memory follows; kept in case no pair's operators do as well
+            found = found or step  # its memory follows from two batches; the operators of a later pair may, too
         else:
-            run(1)  # known, not extrapolated: a batch of 1 splits attention differently
+            run(1)  # what 2 and 3 do alone, a larger pair does not tell, so a batch of 1 is run as well
     if found is None:
         raise UnpredictableError("what its step allocates does not simply grow with the batch")
     return found
@@ -179,14 +179,14 @@ def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
     fitting, low = 1, peak(1)
     if low > budget:
         return 0
-    too_many = 8
+    too_many = 8  # and its powers: the chord finds its way in a wide interval
     while (high := peak(too_many)) <= budget:
         fitting, low = too_many, high
         too_many *= 8
     # Memory is convex in both dimensions, so what the chord between two points allows does fit. Where it bends, bisect.
     while too_many - fitting > 1:
         chord = fitting + (budget - low) * (too_many - fitting) // (high - low)
-        for guess in (chord, chord + 1, (fitting + too_many) // 2):
+        for guess in (chord, chord + 1, (fitting + too_many) // 2):  # an exact chord ends the search in two guesses
             if fitting < guess < too_many:
                 found = peak(guess)
                 if found <= budget:

@@ -35,12 +35,8 @@ def has_known_work(config: TrialConfig) -> bool:
 
 def model_parts(config: TrialConfig) -> list[Part]:
     """Return the parts of an iteration of a whole model of lmsweep's."""
-    layers, micro, vocab_size, precision = (
-        config.num_layers or 1,
-        config.accumulate,
-        config.vocab_size,
-        config.precision,
-    )
+    layers, micro = config.num_layers or 1, config.accumulate
+    vocab_size, precision = config.vocab_size, config.precision
     tokens, (block, weights) = config.micro_batch_size * config.context_length, _sizes(config.size, vocab_size)
     whole, compiled = config.compilation.whole, config.compile != "none"
     found: list[Part] = []

@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_o
 from lmsweep.trials.analytic.rates.surface import Curve
 
 SHARE_OF_CACHE = 0.5
-"""An operator's operands are taken to be in the L2 cache still if they take at most this share of it."""
+"""An operator's operands are taken to be in the L2 cache still if they take at most this share: an assumption."""
 
 FAMILIES = {
     "_fused_rms_norm": "native_layer_norm",

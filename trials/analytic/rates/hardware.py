@@ -124,6 +124,7 @@ def hardware_of(device: Device) -> Hardware:
             share *= SHARE_OF_PEAK[dtype] / SHARE_OF_PEAK["bfloat16"] if dtype != "tf32" else 1.0
         if peak:
             rates[dtype] = published.get(dtype) or share * peak
+    # A device without bf16 has the rate of fp16.
     rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)
     rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
     wide = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
@@ -176,7 +177,7 @@ def _published(name: str) -> dict[str, tuple[float, str]]:
     is the median; the fastest source counts, as others had less power or lower clocks."""
     rates: dict[tuple[str, str], list[float]] = {}
     for row in public_products():
-        if _is(name, row.device_name) and row.m >= 4096:
+        if _is(name, row.device_name) and row.m >= 4096:  # smaller products do not fill the GPU with such tiles
             rate = TILES_OVER_PRODUCTS * 2 * row.m * row.n * row.k / row.seconds
             rates.setdefault((row.dtype, "AIConfigurator"), []).append(rate)
     for one in fastest_products():

@@ -17,6 +17,7 @@ Name = tuple[int, int]
 """Names a piece: the part of the trace that allocates it, and its index among that part's allocations."""
 
 NO_PIECE = -1
+"""Stands for a piece whose parts differ in the two models, and which `_frees_what_is_there` refuses to free."""
 
 
 @dataclass(kw_only=True)

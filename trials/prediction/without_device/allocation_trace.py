@@ -69,7 +69,7 @@ def without_lasting(iteration: Trace) -> Trace:
     ]
 
 
-def allocations(iteration: Trace) -> int:
+def count_pieces(iteration: Trace) -> int:
     """Return how many pieces the iteration allocates."""
     return sum(change > 0 for stretch in iteration for _, change in stretch.events)
 

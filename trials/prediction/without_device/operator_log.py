@@ -45,7 +45,8 @@ _PHASES: dict[str, Phase] = {
 
 _FREE = re.compile(
     r"detach|alias|is_same_size|empty|new_empty|empty_like|empty_strided|new_empty_strided|_unsafe_view|lift_fresh|item"
-    r"|_local_scalar_dense|promote_types|result_type|resize_|set_|record_stream|wait_tensor|barrier|sym_\w+|_version|device"
+    r"|_local_scalar_dense|promote_types|result_type|resize_|set_|record_stream|wait_tensor|barrier|sym_\w+|_version"
+    r"|device"
 )
 """Operators that launch no kernel."""
 

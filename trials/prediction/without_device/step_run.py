@@ -26,7 +26,7 @@ from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_
 from lmsweep.trials.prediction.without_device.allocation_trace import (
     Recorder,
     Trace,
-    allocations,
+    count_pieces,
     leaves_only,
     repeated,
     with_ordered_frees,
@@ -96,7 +96,7 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                 if repeats and index == 1 and _creates_only_state(config, last):
                     second = without_lasting(last)
                     recorder.trace += repeated(second, recorder.pieces)
-                    recorder.trace += repeated(second, recorder.pieces + allocations(second))
+                    recorder.trace += repeated(second, recorder.pieces + count_pieces(second))
                     break
                 if repeats and index > 1 and leaves_only(None, last):
                     recorder.trace += repeated(last, recorder.pieces)
