@@ -59,9 +59,8 @@ class Batch:
     def document_lengths(self) -> tuple[int, ...]:
         """The documents of all rows, in order; the padding of a row is a document at its end."""
         width = self.shape[1]
-        return tuple(
-            length for row in self.rows for length in (*row, *([width - sum(row)] if sum(row) < width else []))
-        )
+        padded = chain.from_iterable((*row, width - sum(row)) for row in self.rows)
+        return tuple(length for length in padded if length)
 
 
 def batches(config: TrialConfig, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:

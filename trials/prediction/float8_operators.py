@@ -63,6 +63,8 @@ class _Operand(NamedTuple):
 
 @dataclass
 class _Layers:
+    """Yields the operators of a step, and remembers what compiled code has scaled and rounded already."""
+
     recipe: str
     tokens: int
     is_compiled: bool

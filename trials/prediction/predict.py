@@ -37,7 +37,7 @@ from lmsweep.trials.prediction.peak_memory import allocations, eager_bounds, fit
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, together
 from lmsweep.trials.prediction.shared_runs import one_run_for
 from lmsweep.trials.prediction.step_family import largest_of_trial, prepare, step_family
-from lmsweep.trials.prediction.step_operators import step_operators, structure_of
+from lmsweep.trials.prediction.step_operators import step_operators, structure_of, why_untimed
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
@@ -204,8 +204,8 @@ def _largest(asked: Question) -> Found:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, limit) for limit in asked.limits)}
     step = step_family(asked.config)
     found = [step.largest(limit) for limit in asked.limits]
-    if step.why_not:
-        return {"largest": tuple(found), "untimed": step.why_not}
+    if why := why_untimed(asked.config):
+        return {"largest": tuple(found), "untimed": why}
     rows = {one.sure: list(map(row_of, step.operators(one.sure))) for one in found if one.sure}
     return {"largest": tuple(one._replace(operators=rows.get(one.sure, ())) for one in found)}
 

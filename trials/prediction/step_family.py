@@ -16,7 +16,7 @@ from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grow
 from lmsweep.trials.prediction.depth.operator_growth import operators_grown
 from lmsweep.trials.prediction.depth.shallow_models import pairs_of
 from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict, summary
-from lmsweep.trials.prediction.step_operators import operators_of_batch, why_untimed
+from lmsweep.trials.prediction.step_operators import operators_of_batch
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
@@ -46,11 +46,6 @@ class StepFamily:
     """The smaller of the two batches that it follows from; the other has one sequence more."""
     known: Mapping[int, RunStep]
     """Steps of the batches that were run."""
-
-    @property
-    def why_not(self) -> str | None:
-        """Say why the operators do not give the time of a step; None if they do."""
-        return why_untimed(self.config)
 
     def allocations(self, batch: int) -> Trace:
         """Return what a step of `batch` sequences allocates and frees."""

@@ -144,8 +144,8 @@ def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Itera
         Row("mul", 1, 8, "strided"),
         Row("add_", 1, 12),
     )
-    known: tuple[Row, ...] = (Row("new_zeros", 1, 4), Row("_log_softmax_backward_data", 1, 12))
-    yield from form.rows(logits, *(eager if loss != "cross_entropy" else known), Row("_to_copy", copy, 6))
+    cross_entropy: tuple[Row, ...] = (Row("new_zeros", 1, 4), Row("_log_softmax_backward_data", 1, 12))
+    yield from form.rows(logits, *(eager if loss != "cross_entropy" else cross_entropy), Row("_to_copy", copy, 6))
 
 
 def sum_operators(form: Form, count: int, tensors: int) -> Iterator[Operator]:
@@ -159,7 +159,7 @@ def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operato
         if formats.has_copies:
             yield from form.rows(count, Row("_foreach_copy_", 2, 6), Row("_fused_adamw_", 1, 28))
             return
-        yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)
+        yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)  # as UPDATE_PASSES
         return
     rows: tuple[Row, ...] = (Row("_foreach_mul_", 2, 2), Row("_foreach_lerp_", 2, 3), Row("_foreach_sqrt", 3, 2))
     for row in (*rows, Row("_foreach_addcdiv_", 1, 4)):

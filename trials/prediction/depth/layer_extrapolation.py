@@ -72,8 +72,7 @@ class _DeepModel:
         """Number of the first piece that each part allocates."""
 
     def divided(self) -> Iterator[Part]:
-        """The parts; those that only free, in irrelevant order, are divided by the origin of their pieces and
-        sorted."""
+        """The parts; those that only free, in any order, are divided by the origin of their pieces, and sorted."""
         for part in self._parts:
             if _allocations(part.larger):
                 yield part

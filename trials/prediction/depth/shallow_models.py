@@ -81,8 +81,7 @@ def pairs_of(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
 
 
 def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
-    """Yield pairs of shallow models of lmsweep's own: they differ by one layer, or one group that shares a
-    checkpoint."""
+    """Yield pairs of shallow models of lmsweep's own. They differ by a layer, or a group that shares a checkpoint."""
     layers = config.num_layers or 0
     way = config.recomputation
     size = 1 if way.grows_with_layers else way.group_size(layers)

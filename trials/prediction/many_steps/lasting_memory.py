@@ -26,7 +26,7 @@ from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 STEPS = 1000
 RUNS = 100
-"""Runs that are simulated, each with another order of documents. A batch is safe if memory lasts in all of them."""
+"""Runs of STEPS to simulate, each with another order of documents. A batch is safe if memory lasts in all of them."""
 SOME_RUNS = 20
 AMPLE = 10
 """Where none of SOME_RUNS ran out, and their peaks leave so many standard deviations of room, at most 1 % of all runs

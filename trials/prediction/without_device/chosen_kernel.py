@@ -68,8 +68,7 @@ class Call(NamedTuple):
 
 
 def chosen_kernel(call: Call) -> Kernel:
-    """Return the kernel that PyTorch chooses among those that are enabled. Raises UnsupportedError if none
-    of them takes these tensors."""
+    """Return the kernel that PyTorch chooses of those enabled. Raises UnsupportedError if none takes these tensors."""
     enabled = torch.backends.cuda
     usable = {
         Kernel.CUDNN: enabled.cudnn_sdp_enabled() and _cudnn_takes(call),

@@ -54,7 +54,7 @@ _FREE = re.compile(
 SECTOR = 32
 """Minimum number of bytes that a GPU reads at once. Elements that are nearer to each other share a sector."""
 FEW_COLUMNS = 256
-"""A sum over rows of at most this many columns occupies few multiprocessors: of norms of heads, not of rows."""
+"""A sum over rows of at most this many columns occupies few multiprocessors: heads have so few, whole rows more."""
 
 
 class OperatorLog:

@@ -75,7 +75,7 @@ def step_run(config: TrialConfig) -> StepRun:
 
 
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
-    """Run a step; unless it `repeats` an iteration that leaves nothing, each is run."""
+    """Run a step. repeats: an iteration that leaves nothing is not run again but copied."""
     memory = None
     if config.adapter != "none" and ADAPTERS[config.adapter].magnitudes and find_spec("peft"):
         import_module("peft")  # its import would count as part of the step
