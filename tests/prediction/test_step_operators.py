@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.analytic.formulas import forward_flops
-from lmsweep.trials.analytic.rates.operators import Operator, Operators, class_of
+from lmsweep.trials.analytic.rates.operators import Operators, class_of
 from lmsweep.trials.analytic.rates.rate_set import launched
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.step_operators import step_operators
-from lmsweep.trials.prediction.without_device.fused_kernels import Seen, fused
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import five_layers as small
 from tests.support.whole_steps import named
@@ -128,16 +127,6 @@ def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less(
         sum(one.calls * one.count for one in step_operators(small(compile=way))) for way in ("none", "block", "model")
     ]
     assert calls == [0, 2 * 5, 2], "forward and backward of each block, or of the model"
-
-
-def test_a_compiler_casts_a_value_once_and_takes_no_other_operator_for_a_cast() -> None:
-    value, first, second = (((number, 0), 4) for number in range(3))
-    cast = Operator(name="_to_copy", shapes=((2,),), dtype="bfloat16", bytes=12, flops=0, phase="forward", module="")
-    to_cast, again = Seen(cast, "", (value,), (first,)), Seen(cast, "", (value,), (second,))
-    halves = Seen(replace(cast, name="split_copy"), "", (value,), (first, ((3, 0), 4)))
-    use = Seen(replace(cast, name="exp"), "", (second,), ())
-    once, apart = (fused((one, again, use), lambda _: True, across_layers=True)[0].bytes for one in (to_cast, halves))
-    assert (once, apart) == (4, 12), "bytes read, and those of both halves, which are written"
 
 
 def test_compiled_code_of_a_micro_batch_neither_fuses_with_the_next_nor_is_called_with_it() -> None:

@@ -67,7 +67,8 @@ def capture(
         joint_passes(joint)
         options["static_lifetime_input_indices"] = list(range(weights))
         found.append(Captured(module=joint, partitioning=options, lasting=lasting))
-        return partitioned(joint, arguments, compiler="inductor", **options)
+        forward, backward = partitioned(joint, arguments, compiler="inductor", **options)
+        return forward, backward
 
     def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
         if not gradients:
