@@ -98,7 +98,7 @@ class _Layers:
                 yield from self._product(one, wide)
 
     def _of_weight(self, one: Seen) -> bool:
-        """Whether a product is the gradient of a weight: the only one whose inner dimension is the tokens."""
+        """Whether a product is the gradient of a weight: its inner dimension is the tokens, as no width is."""
         operator = one.operator
         return operator.phase == "backward" and not operator.is_again and operator.shapes[0][1] == self.tokens
 

@@ -16,7 +16,7 @@ from lmsweep.trials.spec.words import Mode
 def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
 
-    An iteration that leaves nothing to the next is there once; else all that the run has are. run: a mode to run
+    Iterations that leave nothing to the next are there once, others as often as in the run. run: a mode to run
     instead, from whose trace this mode's part is taken, so that modes share a run. Raises what `step_run` raises.
     """
     if leaves_something(config):

@@ -107,7 +107,7 @@ def step_family(config: TrialConfig) -> StepFamily:
                 return step
             found = found or step  # its memory follows from two batches; the operators of a later pair may, too
         else:
-            run(1)  # what 2 and 3 do alone, a larger pair does not tell, so a batch of 1 is run as well
+            run(1)  # from a larger pair the smallest batches do not follow: 2 and 3 have been run, now 1
     if found is None:
         raise UnpredictableError("what its step allocates does not simply grow with the batch")
     return found

@@ -104,7 +104,7 @@ def _at_full_depth(config: TrialConfig) -> Operators:
         return log.operators(config, seen)
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
-    few = not config.is_hugging_face and layers <= fewest + 2  # two shallow models would have as many
+    few = not config.is_hugging_face and layers <= fewest + 2  # two shallow models have as many layers
     # Buckets end within layers, so layers are not alike.
     if few or config.has_own_code or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
         return of(config)

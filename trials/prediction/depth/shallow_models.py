@@ -136,7 +136,7 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
             if times >= 3:
                 after = len(kinds) - begin - times * period
                 found.append(Periods(before=begin, period=period, times=times, after=after))
-            begin = max(begin + 1, end - period + 1)  # where this repetition does not begin again
+            begin = max(begin + 1, end - period + 1)  # between, the same repetition would begin later
     return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
 
 

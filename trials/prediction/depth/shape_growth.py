@@ -115,7 +115,8 @@ def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[i
 
 
 def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
-    """Return `partial_sums` with the number of outputs that gives all sizes. It divides the float32 numbers of each."""
+    """Return `partial_sums` with the number of outputs that gives all sizes. It divides the number of float32 in each
+    size, so it is looked for among the divisors of the last, which is the smallest."""
     float32_count = sizes[-1] // 4
     for divisor in range(1, isqrt(float32_count) + 1):
         for outputs in () if float32_count % divisor else (divisor, float32_count // divisor):

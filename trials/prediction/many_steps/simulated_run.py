@@ -148,7 +148,7 @@ class _Run:
         if allocator.retries > retries:
             for one in self._steps.values():
                 one.finds_room[:] = False
-        # The first two steps make what persists. Where later ones take pieces in turns, two more differ.
+        # Nothing is learned of the first steps, which make what persists: two, or four if pieces are taken in turns.
         if self._done > (2 if program.leaves_nothing else 4):
             steps.learn(index)
 
