@@ -293,6 +293,15 @@ def test_an_operator_whose_operands_do_not_all_lie_alike_takes_as_long_as_its_ad
     assert 1.6 < seconds("A100 SXM 80GB", layout="transposed") / transposed < 1.8
 
 
+@pytest.mark.parametrize(
+    ("name", "like"), [("index_add_", "index_add"), ("_fused_rms_norm_backward", "native_layer_norm_backward")]
+)
+def test_an_operator_is_like_the_one_with_the_longest_name_that_its_own_begins_with(name: str, like: str) -> None:
+    rates = rates_of(device("H200 SXM"))
+    found = product(1, 1, 1, name=name, flops=0, bytes=2**28)
+    assert rates.of(found).seconds == rates.of(replace(found, name=like)).seconds
+
+
 def test_weights_in_4_bits_are_made_whole_at_half_the_bandwidth_and_adamw_moves_less_in_16_bits() -> None:
     h200 = rates_of(device("H200 SXM"))
     whole = product(1, 1, 1, name="lmsweep::dequantize_4bit", flops=0, bytes=172 * 2**20)

@@ -41,14 +41,14 @@ def files(folder: Path) -> list[str]:
 
 def test_a_file_in_any_form_has_the_same_lengths(tmp_path: Path) -> None:
     for name in files(tmp_path):
-        assert sorted(draw(name, seed=1, count=5)) == list(COUNTS), name
-        assert list(draw(name, seed=1, count=12)) == list(draw(str(tmp_path / "a.txt"), seed=1, count=12)), name
-    assert sorted(draw(f"{tmp_path}/a.parquet:other", seed=1, count=5)) == list(COUNTS * 2)
+        assert sorted(draw(name, seed=1, number=5)) == list(COUNTS), name
+        assert list(draw(name, seed=1, number=12)) == list(draw(str(tmp_path / "a.txt"), seed=1, number=12)), name
+    assert sorted(draw(f"{tmp_path}/a.parquet:other", seed=1, number=5)) == list(COUNTS * 2)
 
 
 def test_each_epoch_of_a_file_has_every_document_once_in_another_order(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(1, 101))
-    drawn = draw(str(tmp_path / "a.npy"), seed=3, count=200)
+    drawn = draw(str(tmp_path / "a.npy"), seed=3, number=200)
     assert sorted(drawn[:100]) == sorted(drawn[100:]) == list(range(1, 101))
     assert list(drawn[:100]) != list(drawn[100:])
 

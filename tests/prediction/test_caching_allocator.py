@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmsweep.trials.prediction.without_device.allocation_trace import Stretch, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator, OutOfMemoryError
 
 
@@ -31,6 +32,11 @@ def test_a_request_fails_if_what_is_free_lies_between_blocks_or_is_too_little() 
     assert (allocator.allocated, allocator.reserved) == (12 * MIB, 30 * MIB)
     allocator.free(small)
     assert allocator.bytes_at(allocator.allocate(40 * MIB)) == allocator.reserved == 40 * MIB
+
+
+def test_a_phase_that_ends_with_its_first_product_has_its_workspace_too() -> None:
+    trace = [Stretch(phase="forward", events=[(0, 2 * MIB)], first_product=1)]
+    assert runs_within(trace, 52 * MIB, workspace=32 * MIB) and not runs_within(trace, 51 * MIB, workspace=32 * MIB)
 
 
 sizes = st.one_of(st.integers(1, 4096), st.integers(1, 4 * MIB), st.integers(9 * MIB, 40 * MIB))

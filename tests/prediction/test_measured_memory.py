@@ -10,7 +10,8 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
-from lmsweep.trials.prediction.peak_memory import fits, predict
+from lmsweep.trials.analytic.prediction_question import MemoryLimit
+from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict
 from lmsweep.trials.results.stored_config import config_of
 from tests.support.whole_steps import named, small
 
@@ -186,6 +187,6 @@ def test_the_largest_batch_that_ran_on_an_h100_fits_and_the_one_that_was_out_of_
 ) -> None:
     how = {"precision": precision, "attention": attention, "compile": compile_}
     config = named(model, context_length=context_length, **how)
-    room = H100_MEMORY - CUDA_RESERVE
-    verdicts = [fits(replace(config, batch_size=largest + more), "model", room, "H100 SXM") for more in (0, 1)]
-    assert verdicts == [True, False]
+    room = MemoryLimit("H100 SXM", H100_MEMORY - CUDA_RESERVE)
+    around = [replace(config, batch_size=largest + more) for more in (0, 1)]
+    assert [fits_in(room, allocations(one), one) for one in around] == [True, False]

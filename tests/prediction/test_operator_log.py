@@ -1,11 +1,14 @@
 """How the operands of an operator lie in memory, and which of them are the same."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.machine.torch_private import storage_key_of
+from lmsweep.trials.prediction.without_device.fused_kernels import Seen, fused
 from lmsweep.trials.prediction.without_device.operator_log import OperatorLog, layout_of
 from tests.support.whole_steps import five_layers as small
 
@@ -57,3 +60,13 @@ def test_the_number_of_a_freed_storage_means_another_one_afterwards() -> None:
     log.operated(torch.ops.aten.relu.default, (operand,), result)
     before, same, after = (one.read for one in log.seen)
     assert before == same != after, "kernels would fuse over a value that is gone"
+
+
+def test_a_compiler_casts_a_value_once_and_takes_no_other_operator_for_a_cast() -> None:
+    value, first, second = (((number, 0), 4) for number in range(3))
+    cast = Operator(name="_to_copy", shapes=((2,),), dtype="bfloat16", bytes=12, flops=0, phase="forward", module="")
+    to_cast, again = Seen(cast, "", (value,), (first,)), Seen(cast, "", (value,), (second,))
+    halves = Seen(replace(cast, name="split_copy"), "", (value,), (first, ((3, 0), 4)))
+    use = Seen(replace(cast, name="exp"), "", (second,), ())
+    once, apart = (fused((one, again, use), lambda _: True, across_layers=True)[0].bytes for one in (to_cast, halves))
+    assert (once, apart) == (4, 12), "bytes read, and those of both halves, which are written"

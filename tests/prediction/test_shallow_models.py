@@ -9,7 +9,7 @@ import pytest
 
 from lmsweep.trials.analytic.prediction_question import MemoryLimit, Question
 from lmsweep.trials.analytic.rates.operators import Operators
-from lmsweep.trials.prediction.peak_memory import fits, predict
+from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import answer_to
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -104,7 +104,7 @@ def test_the_largest_batch_which_was_not_run_needs_and_computes_what_a_run_of_it
     step = step_family(config)
     found = step.largest(room)
     around = [replace(config, batch_size=batch) for batch in (found.sure, found.sure + 1)]
-    verdicts = [fits(one, "model", room.bytes, room.device_name) is True for one in around]
+    verdicts = [answer_to(Question(config=one, limits=(room,), wants=("verdict",))).fits is True for one in around]
     assert found.sure > 2 and verdicts == [True, False]
     assert found.peak == pytest.approx(predict(around[0]).on(room.device_name).peak, rel=1e-3)
     assert totals(step.operators(found.sure)) == totals(step_operators(around[0]))

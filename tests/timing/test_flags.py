@@ -184,6 +184,11 @@ def test_faster_than_the_datasheet_allows_is_a_violation_of_physics(phase: str, 
     assert exceeds_peak(BIG, phase, 0.99 * seconds, GPU) and not exceeds_peak(BIG, phase, 1.01 * seconds, GPU)
 
 
+def test_attention_to_all_positions_leaves_out_no_score():
+    both = replace(BIG, causal=False)
+    assert least_forward_flops(both) > 1.01 * least_forward_flops(BIG)
+
+
 def test_float8_may_be_twice_as_fast_as_bf16_and_no_faster():
     seconds = fastest("step", 3)
     narrow = replace(BIG, precision="fp8_tensorwise")

@@ -28,7 +28,7 @@ class Chip(NamedTuple):
     """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
     multiprocessors: int
     cache_mib: int
-    """MiB of its largest shared cache; 6 if unknown."""
+    """MiB of its largest shared cache; 6, those of a V100, if unknown."""
     pcie: int
     """Generation of its PCIe interface."""
 

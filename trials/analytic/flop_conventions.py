@@ -25,7 +25,8 @@ BACKWARD_OF_ATTENTION: dict[FlopConvention, float] = {"model": 2, "hardware": 2.
 
 
 def share_of_scores(convention: FlopConvention, *, causal: Number, window: Number = 1) -> Number:
-    """Return the share of all s² scores that is counted. causal: 0 or 1. window: as a share of all s; 1 without one."""
+    """Return the share of all s² scores that is counted. causal: 0 or 1. window: as a share of all s; 1 without one,
+    or without a causal mask, which a window needs."""
     return window if convention == "model" else 1 - causal * (1 - window + window**2 / 2)
 
 

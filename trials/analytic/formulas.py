@@ -125,7 +125,7 @@ def recomputed_flops(
 ) -> Number:
     """Return the FLOPs that backward computes again, which HFU counts and MFU does not (Chowdhery et al., "PaLM", 2022,
     appendix B). block: of a block's forward. router, compiled: 1 if blocks have experts, or are compiled one by one."""
-    last = 2 * tokens * d_ff * d_model * (1 - router) * (1 - compiled)
+    last = 2 * tokens * d_ff * d_model * (1 - router) * (1 - compiled)  # the block's last product, if it is left out
     return again.blocks * block - again.ended_early * last
 
 

@@ -94,6 +94,8 @@ def bounds_of(
 
 
 class _Guess:
+    """Rough peaks, which each predicted one corrects. A family has one for each trial, or none at all: nan."""
+
     def __init__(self, peaks: Sequence[int | None], limit: int) -> None:
         self._peaks = np.array([np.nan if one is None else one for one in peaks], dtype=float)
         self._limit = limit

@@ -83,7 +83,7 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     if subject == "attention" or config.num_layers is None:
         tensors, scores = config.context_length * config.d_model, (config.num_heads or 1) * config.context_length**2
-        return 4 * config.batch_size * (40 * tensors + 12 * scores)
+        return 4 * config.batch_size * (40 * tensors + 12 * scores)  # far more float32 copies than any attention makes
     parameters = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
     size = _widest(config)
     weights = 4 * parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})

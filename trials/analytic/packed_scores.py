@@ -16,12 +16,12 @@ def share_of_packed_scores(
     return float(counted / context_length**2)
 
 
-def least_share_of_scores(config: TrialConfig, *, causal: bool = True) -> float:
-    """Return the share of all scores that every implementation computes; with `causal`, a mask spares half or more."""
+def least_share_of_scores(config: TrialConfig) -> float:
+    """Return the share of all scores that every implementation must compute: those that the mask leaves."""
     return share_of_packed_scores(
         "hardware",
         context_length=config.context_length,
         document_length=config.document_length or config.context_length,
-        causal=causal,
+        causal=config.causal,
         window=config.window,
     )

@@ -134,7 +134,7 @@ def as_text(record: object) -> str:
     return json.dumps(record, default=_said)
 
 
-def _said(record: Question | Answer) -> dict[str, Any]:
+def _said(record: object) -> dict[str, Any]:
     omits = isinstance(record, Question | Answer)  # other records keep all fields, because `**` rebuilds them
     return {name: value for name, value in vars(record).items() if not omits or (value is not None and value != ())}
 

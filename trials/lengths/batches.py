@@ -5,7 +5,7 @@ padded         batch_size documents in the order drawn, each a row, as long as t
 grouped        the same among documents of about equal length: Hugging Face's `group_by_length`, which sorts each 50
                batches (`LengthGroupedSampler`, `transformers/trainer_pt_utils.py`)
 packed         batch_size rows of context_length tokens, each full of documents that do not attend to one another:
-               `packing` of TRL, `sample_packing` of axolotl; see `packing.py`
+               `packing` of TRL, `sample_packing` of axolotl; see `best_fit_decreasing`
 token_budget   as many documents as padded tokens fit into batch_tokens: fairseq's `--max-tokens`. verl's
                `use_dynamic_bsz` limits tokens, too, by `ppo_max_token_len_per_gpu`, and removes the padding
 
@@ -59,9 +59,8 @@ class Batch:
     def document_lengths(self) -> tuple[int, ...]:
         """The documents of all rows, in order; the padding of a row is a document at its end."""
         width = self.shape[1]
-        return tuple(
-            length for row in self.rows for length in (*row, *([width - sum(row)] if sum(row) < width else []))
-        )
+        padded = chain.from_iterable((*row, width - sum(row)) for row in self.rows)
+        return tuple(length for length in padded if length)
 
 
 def batches(config: TrialConfig, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:

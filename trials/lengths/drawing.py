@@ -13,19 +13,18 @@ from lmsweep.trials.lengths.length_forms import LengthFile, read_lengths
 from lmsweep.trials.spec.errors import RequestError
 
 DRAWN_AT_ONCE = 4096
+"""Lengths of each array that `stream` yields."""
 
 
-def draw(lengths: str, seed: int, count: int) -> Lengths:
-    """Return the tokens of the first `count` documents. More begin with the same ones."""
-    if lengths.isdigit():
-        return np.array(document_lengths(int(lengths) * count, int(lengths)), np.int64)
+def draw(lengths: str, seed: int, number: int) -> Lengths:
+    """Return the tokens of the first `number` documents of `stream`; a larger number begins with the same ones."""
     parts, drawn = [np.empty(0, np.int64)], 0
     for part in stream(lengths, seed):
-        if drawn >= count:
+        if drawn >= number:
             break
         parts.append(part)
         drawn += len(part)
-    return np.concatenate(parts)[:count]
+    return np.concatenate(parts)[:number]
 
 
 def stream(lengths: str, seed: int) -> Iterator[Lengths]:

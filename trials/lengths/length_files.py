@@ -37,7 +37,7 @@ def _counts_in(path: Path, column: str | None, changed: int, size: int) -> Lengt
         raise RequestError(f"lengths: {path} is empty; it needs the tokens of at least one document")
     try:
         counts = _READERS.get(path.suffix, _of_text)(path, column)
-    except RequestError:
+    except RequestError:  # a ValueError, too
         raise
     except (OSError, ValueError, EOFError) as error:  # Arrow's errors are ValueErrors
         raise RequestError(f"lengths: {path}: {_said(error)}; {HOW_TO_COUNT}") from None
@@ -68,7 +68,7 @@ def _of_text(path: Path, column: str | None) -> Lengths:
     table = csv.read_csv(
         path,
         read_options=csv.ReadOptions(column_names=["tokens"], use_threads=False),  # errors name the row
-        parse_options=csv.ParseOptions(delimiter="\x1f", quote_char=False),
+        parse_options=csv.ParseOptions(delimiter="\x1f", quote_char=False),  # which no line has: one column
         convert_options=csv.ConvertOptions(column_types={"tokens": pa.int64()}, null_values=[]),
     )
     return _as_counts(table["tokens"], path, None)
@@ -96,10 +96,8 @@ def _of_numpy(path: Path, column: str | None) -> Lengths:
         raise RequestError(f"lengths: {path} is one array, which has no column {column}")
     with path.open("rb") as file:
         found = np.lib.format.read_array(file, allow_pickle=False)
-    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu":
-        kind = (
-            f"an array of {found.dtype} with {found.ndim} dimensions" if isinstance(found, np.ndarray) else "no array"
-        )
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        kind = f"an array of {found.dtype} with {found.ndim} dimensions"
         raise RequestError(f"lengths: {path} holds {kind}; it needs one dimension of whole numbers")
     return found.astype(np.int64)
 

@@ -46,7 +46,7 @@ class LengthFile:
 
     @property
     def text(self) -> str:
-        """The file with the digest of its content, which another content changes."""
+        """The file with the digest of its present content, by which a change of the file is noticed."""
         return f"{self.path}{f':{self.column}' if self.column else ''}@{digest_of(self.path)}"
 
 
@@ -71,7 +71,7 @@ def read_lengths(text: str) -> Distribution | LengthFile:
     names = PARAMETERS[call[1]]
     if len(numbers) != len(names):
         raise RequestError(f"lengths: {text!r} is not {call[1]}({', '.join(names)}) with numbers")
-    if len(numbers) == 3 and not 0 <= numbers[1] < math.inf:
+    if call[1] == "lognormal" and not 0 <= numbers[1] < math.inf:
         raise RequestError(f"lengths: {text!r} has the sigma {numbers[1]:g}: write a number from 0, such as 0.8")
     first, last = numbers[0], numbers[-1]
     if not 1 <= first <= last or first % 1 or last % 1:
@@ -91,8 +91,8 @@ def with_lengths(config: TrialConfig) -> TrialConfig:
     if longest > config.context_length:
         raise RequestError(
             f"lengths: the longest document of {config.lengths} has {longest} tokens, above the "
-            f"{config.context_length} positions of the model; set "
-            f"context_length={longest}, or cut the documents as your trainer does"
+            f"{config.context_length} positions of the model; set context_length={longest}, or cut the documents as "
+            "your trainer does"
         )
     if config.batching == "token_budget" and longest > (config.batch_tokens or 0):
         raise RequestError(

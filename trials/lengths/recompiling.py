@@ -40,7 +40,7 @@ def _of_graph(config: TrialConfig, batch: Batch) -> tuple[int, ...]:
 
 
 def _of_dynamic_graph(config: TrialConfig, batch: Batch) -> tuple[bool, ...]:
-    """What one with dynamic shapes does: dimensions of one, and on a GPU what Inductor asked of the sizes."""
+    """What a graph with dynamic shapes takes for constant: which dimensions are 1, on a GPU also what Inductor asks."""
     rows, width = batch.shape
     if config.device_type != "cuda":
         return rows == 1, width == 1

@@ -43,7 +43,8 @@ def share_within(config: TrialConfig) -> float:
                 f"a step that saves the inputs of each block alone needs {gib(peak(0))}, more than memory_budget "
                 f"{gib(config.memory_budget)} allows; raise it, or lower batch_size"
             )
-        return (bisect_left(range(SHARES_TRIED), True, key=lambda step: peak(step + 1) > budget)) / SHARES_TRIED
+        # The peak grows with the share: the steps that stay within the budget come first.
+        return bisect_left(range(SHARES_TRIED), True, key=lambda step: peak(step + 1) > budget) / SHARES_TRIED
     except UnpredictableError as error:
         raise UnsupportedError(f"memory_budget needs a prediction of memory: {error}") from error
 

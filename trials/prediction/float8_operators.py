@@ -19,7 +19,7 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 FLOAT8 = "float8_e4m3fn"
 SCALING = (("_to_copy", 12), ("clamp", 16), ("reciprocal", 16), ("mul", 16), ("_to_copy", 12))
-"""What turns the largest element into a scale, in float64 (`amax_to_scale`), and bytes moved per scale."""
+"""What turns the largest element into a scale, in float64 (`amax_to_scale`), and bytes read and written per scale."""
 ROUNDING = (("log2", 8), ("floor", 8), ("exp2", 8))
 """What then rounds a scale of a row or column down to a power of two, and the bytes per scale."""
 
@@ -63,6 +63,8 @@ class _Operand(NamedTuple):
 
 @dataclass
 class _Layers:
+    """Yields the operators of a step, and remembers what compiled code has scaled and rounded already."""
+
     recipe: str
     tokens: int
     is_compiled: bool
@@ -96,7 +98,7 @@ class _Layers:
                 yield from self._product(one, wide)
 
     def _of_weight(self, one: Seen) -> bool:
-        """Whether a product is the gradient of a weight."""
+        """Whether a product is the gradient of a weight: its inner dimension is the tokens, as no width is."""
         operator = one.operator
         return operator.phase == "backward" and not operator.is_again and operator.shapes[0][1] == self.tokens
 
@@ -122,11 +124,12 @@ class _Layers:
         if not self.is_compiled:
             for _ in narrow:
                 yield Seen(_element_wise(operator, "reciprocal", "float64", 1, 8), block, (), ())
+        # How products are summed: backward in float32, forward faster. Only forward's kernel takes scales of rows.
         kind = ("rows" if by_rows else "fast") if forward else "exact"
         moved = operator.bytes - sum(map(prod, operator.shapes[:2]))  # an element has one byte instead of two
         product = replace(operator, name="_scaled_mm", dtype=FLOAT8, bytes=moved, layout=kind)
         yield Seen(product, block, tuple(narrow), result)
-        if by_rows and not forward:  # this kernel knows no scales of rows
+        if by_rows and not forward:
             yield from self._rescaled(operator, block, result)
 
     def _eager(self, like: Operator, block: str, operand: _Operand) -> Generator[Seen, None, Item]:
@@ -148,7 +151,7 @@ class _Layers:
         return self._new(elements)
 
     def _compiled(self, like: Operator, block: str, operand: _Operand) -> Generator[Seen, None, Item]:
-        """Yield what finds the scales of an operand and rounds it, unless it did before; return the result."""
+        """Yield what finds the scales of an operand and rounds it, unless an earlier call has; return the result."""
         item, elements, axis, dtype = operand.item, operand.elements, operand.axis, operand.dtype
         value = self.same.get(item[0], item[0])
         key = (value, axis, like.phase, like.is_again, block)
@@ -176,7 +179,7 @@ class _Layers:
         return self.rounded[key, "turned"]
 
     def _rescaled(self, like: Operator, block: str, result: tuple[Item, ...]) -> Iterator[Seen]:
-        """Multiply a product by the scales of its rows and columns."""
+        """Yield what multiplies a product by the scales of its rows and columns."""
         size = sum(moved for _, moved in result)
         if self.is_compiled:
             more = self._new((RESCALING - 1) * 2 * size)  # a read that takes RESCALING times the bytes of the product

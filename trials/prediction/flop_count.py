@@ -17,7 +17,7 @@ from lmsweep.trials.spec.config import RequestError, StepFlops, TrialConfig, Uns
 def count_flops(config: TrialConfig) -> StepFlops:
     """Count the FLOPs of the configuration's model. They are unknown if that needs values or custom kernels."""
     has_backward = config.mode in ("forward_backward", "train_step")
-    # What an optimizer or ranks add is not the model's.
+    # What an optimizer or ranks add is not the model's. adamw_fused may stay: memory was predicted from the same run.
     mode: Any = config.mode if config.optimizer == "adamw_fused" or not has_backward else "forward_backward"
     try:
         operators = step_operators(replace(config, mode=mode, ddp="none", world_size=1, tp=1))
@@ -40,6 +40,7 @@ def count_flops(config: TrialConfig) -> StepFlops:
 
 
 def _flops(operator: Operator) -> int:
+    """Return the FLOPs; of attention over all pairs of positions, though `operator.flops` leaves out those masked."""
     if class_of(operator) != "attention":
         return operator.flops
     query, key, value = operator.shapes[-3:]

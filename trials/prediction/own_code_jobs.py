@@ -22,7 +22,7 @@ from lmsweep.trials.prediction.process_pool import Batch
 from lmsweep.trials.spec.reference import Code
 
 LIMIT_SECONDS = 90.0
-"""Time that one batch may take, imports included."""
+"""Time that one batch may take, imports included; an assumption."""
 
 Found = TypeVar("Found")
 
@@ -88,7 +88,7 @@ def _collect(
 
 def _answer(answer: Callable[[Batch], list[Found]], batch: Batch, code: Code, answers: Connection, parent: int) -> None:
     die_with_parent(parent)
-    silent = os.open(os.devnull, os.O_WRONLY)  # standard output is the protocol's, and the plan's page the user's
+    silent = os.open(os.devnull, os.O_WRONLY)  # what the code prints would be read as answers, or cover the plan
     os.dup2(silent, sys.stdout.fileno())
     os.dup2(silent, sys.stderr.fileno())
     torch.set_num_threads(1)

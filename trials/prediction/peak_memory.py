@@ -71,9 +71,9 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
 
 
 def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | None:
-    """Return bounds from the step that is not compiled; None if more than the memory of compiled code is not predicted.
-    Compiled code saves and writes fewer tensors; weights, gradients and the optimizer's
-    state are the same. Raises what `predict` raises."""
+    """Return bounds on the peak of a compiled trial from the same step uncompiled; None without a compiler, and in
+    its modes that keep more, such as CUDA graphs. Compiled code saves and writes fewer tensors; weights, gradients and
+    the optimizer's state are the same. Raises what `predict` raises."""
     if not config.compiles or config.compile_mode != "default" or config.capture != "none":
         return None
     eager = predict(replace(config, **EAGER), subject)
@@ -84,17 +84,12 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
     )
 
 
-def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> bool | None:
-    """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it. None if the answer
-    depends on less than the uncertainty of the prediction. Raises what `predict` raises."""
-    return fits_in(MemoryLimit(device_name, budget), allocations(config, subject), config)
-
-
 def fits_in(limit: MemoryLimit, trace: Trace, config: TrialConfig) -> bool | None:
-    """As `fits`, from a trace of what the trial allocates."""
+    """Whether the trial with these allocations runs on a CUDA device within the limit. None if the answer depends on
+    less than the uncertainty of the prediction."""
     workspace = cublas_workspace(limit.device_name)
     unsure = UNSURE_COMPILED_BYTES if config.compiles else UNSURE_BYTES
-    gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0
+    gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0  # they only take more than simulated
     if runs_within(trace, limit.bytes - unsure - gaps, workspace):
         return True
     return None if runs_within(trace, limit.bytes + unsure, workspace) else False
@@ -105,7 +100,10 @@ def allocations(
 ) -> Trace:
     """What the trial allocates and frees in all its iterations, at the model's full depth; among ranks, that of the
     rank which needs most. Unless `is_trial`, the process never holds the whole model. Raises what `predict` raises."""
-    _check_predictable(config, subject)
+    if reason := _unpredictable(config):
+        raise UnpredictableError(reason)
+    if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):  # no machine runs it
+        raise UnsupportedError(reason)
     if subject == "model" and not config.builds_a_model:
         raise UnpredictableError("the configuration has no whole model")
 
@@ -120,7 +118,7 @@ def allocations(
         trace = of(config)
     else:
         trace = at_full_depth(config, of, deepen, fewest=1 if config.ddp == "none" else 2)
-    if is_alone or not leaves_something(config):
+    if is_alone or not leaves_something(config):  # one iteration was run, as all are alike
         init = [one for one in trace if one.phase == "init"]
         trace = init + trace[len(init) :] * ITERATIONS
     return trace
@@ -128,7 +126,7 @@ def allocations(
 
 def loaded_in_parts(trace: Trace) -> Trace:
     """The trace of a process that never holds the whole model, as training tools load it; a trial builds it and then
-    divides it over ranks, stores it in fewer bits or measures its norms."""
+    divides it over ranks, stores it in fewer bits or measures its norms. So init has no product, nor what it frees."""
     freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
     return [
         replace(one, events=[event for event in one.events if event[0] not in freed], first_product=None)
@@ -138,15 +136,8 @@ def loaded_in_parts(trace: Trace) -> Trace:
     ]
 
 
-def _check_predictable(config: TrialConfig, subject: Subject) -> None:
-    """Raise UnpredictableError if its memory is not modelled, UnsupportedError if no machine runs it."""
-    if reason := _unpredictable(config):
-        raise UnpredictableError(reason)
-    if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):
-        raise UnsupportedError(reason)
-
-
 def _unpredictable(config: TrialConfig) -> str | None:
+    """Why the memory is not modelled; None if it is."""
     alone = config.ddp == "none"
     if alone and config.world_size > 1:
         return "how the ranks share the model is not known; ddp says it"

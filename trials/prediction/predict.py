@@ -33,11 +33,11 @@ from lmsweep.trials.prediction.many_steps.lasting_memory import (
     with_size,
 )
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
-from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
+from lmsweep.trials.prediction.peak_memory import allocations, eager_bounds, fits_in, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, together
 from lmsweep.trials.prediction.shared_runs import one_run_for
 from lmsweep.trials.prediction.step_family import largest_of_trial, prepare, step_family
-from lmsweep.trials.prediction.step_operators import step_operators, structure_of
+from lmsweep.trials.prediction.step_operators import step_operators, structure_of, why_untimed
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
@@ -84,6 +84,7 @@ def _answers(questions: list[Question], code: Code | None, most: int | None) -> 
         asked = [one for one in questions if one.wants == wants]
         answer, limit = _one_by_one, LIMIT_SECONDS
         if "bounds" in wants:
+            # Of each family at least two: one that fits and one that does not bound the others.
             answer = partial(_bounds, most=max(2, most // len(batches)) if most else len(asked))
         elif "largest" in wants:
             prepare([one.config for one in asked if not one.is_trial], code)
@@ -109,7 +110,7 @@ def _answered(
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
     users = [batch for batch in batches if batch[0].config.references]
     if not any(batch[0].config.has_own_code for batch in users):
-        limit = LARGEST_SECONDS  # transformers' code ends
+        limit = LARGEST_SECONDS  # models of transformers alone: their code neither hangs nor waits
     ours = [batch for batch in batches if not batch[0].config.references]
     yield from answer_batches(answer, ours, forks_later=forks_later or bool(users))
     if code:
@@ -120,7 +121,7 @@ def _answered(
 
 
 def _one_by_one(batch: Batch) -> list[Answer]:
-    """Answer questions that one run serves."""
+    """Answer questions by one run, of the mode with most phases; in inference and of compiled code each has its own."""
     first = batch[0].config
     widest = max((one.config.mode for one in batch), key=lambda mode: len(PHASES[mode]))
     run = widest if first.compile == "none" and first.mode != "forward" else None
@@ -140,7 +141,8 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
         found |= _known(lambda: _largest(asked), "reason")
     elif "operators" in asked.wants and asked.config.device_type == "cuda":
         rows = _known(lambda: _operators(asked))
-        found |= rows if {"operators", "shapes"} & rows.keys() else {"untimed": next(iter(rows.values()))}
+        is_known = {"operators", "shapes"} & rows.keys()
+        found |= rows if is_known else {"untimed": next(iter(rows.values()))}  # the only value says why
     return Answer(**found)
 
 
@@ -172,7 +174,7 @@ def _verdict(asked: Question) -> Found:
     limit = asked.limits[0]
     if asked.config.varies:
         return {"fits": run_fits(asked.config, limit), "many_steps": many_steps(asked.config, limit)}
-    return {"fits": fits(asked.config, asked.subject, limit.bytes, limit.device_name)}
+    return {"fits": fits_in(limit, allocations(asked.config, asked.subject), asked.config)}
 
 
 def _memory(asked: Question, run: Mode | None) -> Found:
@@ -196,13 +198,14 @@ def _largest(asked: Question) -> Found:
         if "operators" not in asked.wants:
             return lasting
         sizes = sorted({one.sure for one in largest if one.sure})
-        return lasting | _of_some_shapes([with_size(asked.config, size) for size in {*sizes[:1], *sizes[-1:]}])
+        ends = {*sizes[:1], *sizes[-1:]}  # of the smallest and the largest, from which the times of all follow
+        return lasting | _of_some_shapes([with_size(asked.config, size) for size in ends])
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, limit) for limit in asked.limits)}
     step = step_family(asked.config)
     found = [step.largest(limit) for limit in asked.limits]
-    if step.why_not:
-        return {"largest": tuple(found), "untimed": step.why_not}
+    if why := why_untimed(asked.config):
+        return {"largest": tuple(found), "untimed": why}
     rows = {one.sure: list(map(row_of, step.operators(one.sure))) for one in found if one.sure}
     return {"largest": tuple(one._replace(operators=rows.get(one.sure, ())) for one in found)}
 

@@ -19,7 +19,7 @@ from lmsweep.trials.prediction.shared_runs import one_run_for, one_trace_for
 from lmsweep.trials.spec.config import TrialConfig
 
 MOST_GRAPHS = 12
-"""Graphs of one trace that one job holds at most."""
+"""Graphs of one trace that one job holds at most, so that a trace of many graphs occupies several cores."""
 
 Found = TypeVar("Found")
 Batch = list[Question]

@@ -16,8 +16,8 @@ from lmsweep.trials.spec.words import Mode
 def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
 
-    One iteration, if it leaves nothing to the next; else every iteration of the run. run: a mode to run instead, from
-    whose trace this mode's part is taken, so that several modes share a run. Raises what `step_run` raises.
+    Iterations that leave nothing to the next are there once, others as often as in the run. run: a mode to run
+    instead, from whose trace this mode's part is taken, so that modes share a run. Raises what `step_run` raises.
     """
     if leaves_something(config):
         return step_run(as_run(config)).trace
@@ -59,5 +59,5 @@ def forget_runs() -> None:
 
 def as_run(config: TrialConfig) -> TrialConfig:
     """Return the configuration to run: without autocast and fused attention, MPS allocates as the CPU does."""
-    known = config.device_type == "cuda" or differs_by_device(config) or config.references
-    return config if known else replace(config, device="cpu")
+    needs_device = config.device_type == "cuda" or differs_by_device(config) or config.references
+    return config if needs_device else replace(config, device="cpu")

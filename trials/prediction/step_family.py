@@ -16,7 +16,7 @@ from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grow
 from lmsweep.trials.prediction.depth.operator_growth import operators_grown
 from lmsweep.trials.prediction.depth.shallow_models import pairs_of
 from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict, summary
-from lmsweep.trials.prediction.step_operators import operators_of_batch, why_untimed
+from lmsweep.trials.prediction.step_operators import operators_of_batch
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
@@ -46,11 +46,6 @@ class StepFamily:
     """The smaller of the two batches that it follows from; the other has one sequence more."""
     known: Mapping[int, RunStep]
     """Steps of the batches that were run."""
-
-    @property
-    def why_not(self) -> str | None:
-        """Say why the operators do not give the time of a step; None if they do."""
-        return why_untimed(self.config)
 
     def allocations(self, batch: int) -> Trace:
         """Return what a step of `batch` sequences allocates and frees."""
@@ -110,9 +105,9 @@ def step_family(config: TrialConfig) -> StepFamily:
             step = StepFamily(config=config, first=first, known=known)
             if operators_grown(small.operators, larger.operators, 0):  # not if a width equals the number of tokens
                 return step
-            found = found or step  # its memory follows; kept in case no pair's operators do as well
+            found = found or step  # its memory follows from two batches; the operators of a later pair may, too
         else:
-            run(1)  # known, not extrapolated: a batch of 1 splits attention differently
+            run(1)  # from a larger pair the smallest batches do not follow: 2 and 3 have been run, now 1
     if found is None:
         raise UnpredictableError("what its step allocates does not simply grow with the batch")
     return found
@@ -179,14 +174,14 @@ def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
     fitting, low = 1, peak(1)
     if low > budget:
         return 0
-    too_many = 8
+    too_many = 8  # and its powers: the chord finds its way in a wide interval
     while (high := peak(too_many)) <= budget:
         fitting, low = too_many, high
         too_many *= 8
     # Memory is convex in both dimensions, so what the chord between two points allows does fit. Where it bends, bisect.
     while too_many - fitting > 1:
         chord = fitting + (budget - low) * (too_many - fitting) // (high - low)
-        for guess in (chord, chord + 1, (fitting + too_many) // 2):
+        for guess in (chord, chord + 1, (fitting + too_many) // 2):  # an exact chord ends the search in two guesses
             if fitting < guess < too_many:
                 found = peak(guess)
                 if found <= budget:

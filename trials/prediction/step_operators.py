@@ -85,6 +85,7 @@ def _of_any_batch(config: TrialConfig) -> Operators:
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
+    # The update depends on the weights alone: of a small batch, and of one way to compute the rest.
     plain = {"attention": "naive", "checkpointing": "none", "window": None, "compile": "none", "loss": "eager"}
     plain |= {"lengths": None, "batching": "padded"}
     update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, **plain)  # type: ignore[arg-type]
@@ -103,7 +104,8 @@ def _at_full_depth(config: TrialConfig) -> Operators:
         return log.operators(config, seen)
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
-    few = not config.is_hugging_face and layers <= fewest + 2
+    few = not config.is_hugging_face and layers <= fewest + 2  # two shallow models have as many layers
+    # Buckets end within layers, so layers are not alike.
     if few or config.has_own_code or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
         return of(config)
     if not config.recomputation.grows_with_layers:

@@ -125,7 +125,7 @@ def flags_of_phase(
     # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.
     parts = phases_of(config) if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts)
-    least *= least_share_of_scores(config, causal=config.causal)
+    least *= least_share_of_scores(config)
     holds = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: above_peak(least, median(seconds), device, config),

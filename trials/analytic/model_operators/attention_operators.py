@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION
 from lmsweep.trials.analytic.formulas import attention_flops
 from lmsweep.trials.analytic.model_operators.forms import Form, Row
 from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
@@ -45,7 +46,7 @@ def attention_operators(
         shapes=(query, key, key) if forward else (query, query, key, key),
         dtype=form.dtype,
         bytes=moved if forward else 2 * moved,
-        flops=round(flops if forward else 2.5 * flops),
+        flops=round(flops if forward else BACKWARD_OF_ATTENTION["hardware"] * flops),
         phase=form.phase,
         module="",
         is_again=form.is_again,
@@ -64,7 +65,7 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
     if forward:
         yield form.product(*first, "nt", dtype=dtype)
         yield form.product(*second, "nn", dtype=dtype)
-    else:
+    else:  # gradients of values, of the scores' softmax, of keys, of queries
         yield form.product(heads, context, width, context, "tn", dtype=dtype)
         yield form.product(*first, "nt", dtype=dtype)
         yield form.product(heads, width, context, context, "tn", dtype=dtype)
@@ -74,7 +75,7 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
         yield from form.rows(scores, Row("", 1, (2 if forward else 3) * size + 2 * is_math * forward))
         return
     copy, size = int(form.casts), 4 if form.casts else narrow
-    yield from form.rows(context**2, Row("add", 3, 1))
+    yield from form.rows(context**2, Row("add", 3, 1))  # the mask, a byte each
     values = heads * context * width
     if is_math:
         yield from form.rows(values, Row("_to_copy", 4 * (narrow == 2), 6), Row("mul", 2, 8), Row("clone", 1, 8))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lmsweep.trials.analytic.model_operators.float8_linear import float8_linear
-from lmsweep.trials.analytic.model_operators.forms import Form, Row, times
+from lmsweep.trials.analytic.model_operators.forms import Form, Row, repeated
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
@@ -15,6 +15,7 @@ NORM: dict[str, tuple[Row, ...]] = {
         *(Row("div", 1, 4, "strided"), Row("pow", 2, 8)),
     ),
 }
+"""Phase -> the operators of an RMSNorm that is written out, in float32."""
 
 
 def block_operators(
@@ -33,12 +34,12 @@ def block_operators(
     """Yield the operators of a block, without attention between its projections."""
     hidden, inner, rotated = tokens * d_model, tokens * active * d_ff, tokens * (query_width + key_width)
     each, gates, wide, narrow = tokens * active // experts or 1, matrices - 1, form.wide, form.narrow
-    pure = wide == 2
+    pure = wide == 2  # all in 16 bits: norms cast their input, and their result back
     if form.is_compiled:
         yield from _fused_rows(form, hidden, inner, rotated, tokens * query_width, gates)
     elif form.is_forward:
-        yield from form.rows(hidden, *times(2, NORM["forward"]), Row("_to_copy", 4 * pure, 6))
-        yield from form.rows(rotated / 2, *(times(2, NORM["forward"]) if norm_width else ()))
+        yield from form.rows(hidden, *repeated(NORM["forward"], 2), Row("_to_copy", 4 * pure, 6))
+        yield from form.rows(rotated / 2, *(repeated(NORM["forward"], 2) if norm_width else ()))  # of queries, of keys
         yield from form.rows(tokens, Row("add", 4, 8))
         half = rotated / 4  # of queries or keys: one of each pair
         layout = "strided_cast" if narrow == 2 else "strided"
@@ -54,8 +55,8 @@ def block_operators(
         yield from form.rows(
             hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), Row("add_", 2 + gates - 1, 3 * wide)
         )
-        yield from form.rows(hidden, *times(2, NORM["backward"]))
-        yield from form.rows(rotated / 2, *(times(2, NORM["backward"]) if norm_width else ()))
+        yield from form.rows(hidden, *repeated(NORM["backward"], 2))
+        yield from form.rows(rotated / 2, *(repeated(NORM["backward"], 2) if norm_width else ()))
         yield from form.rows(tokens, Row("add", 6, 8))
         half = rotated / 4
         yield from form.rows(
@@ -72,12 +73,12 @@ def block_operators(
     linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
     recipe = PRECISIONS[form.precision].float8_recipe
     for place, (rows, inputs, outputs, copies) in enumerate(linears):
-        after_norm = place not in (3, len(linears) - 1)
+        after_norm = place not in (3, len(linears) - 1)  # all but those of attention's and of the feed-forward's output
         if recipe is None or copies > 1:
             yield from linear_operators(form, rows, inputs, outputs, after_norm, copies)
             continue
         yield from form.rows(rows * inputs, Row("_to_copy", after_norm and not form.is_compiled, 6))
-        is_first = place in (0, 3, 4, len(linears) - 1)
+        is_first = place in (0, 3, 4, len(linears) - 1)  # the others read what the one before has read
         yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
     if router:
         yield from linear_operators(form, tokens, d_model, experts, True)
@@ -98,7 +99,8 @@ def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
         rows += [Row("mul", 1, 2 * wide, "strided"), Row("_to_copy", int(casts), 6), Row("sum", 1, wide)]
         rows += [Row("add_", gates - 1, 3 * wide)]
     yield from form.rows(routed, *rows, dtype=dtype)
-    name, each = ("index_add", 1.25 * wide) if form.is_forward else ("index_put_", 3 * wide)
+    # As they were measured: with eight rows added to each sum, which is read and written; and as `moved_bytes` counts.
+    name, each = ("index_add", (1 + 2 / 8) * wide) if form.is_forward else ("index_put_", 3 * wide)
     for one in form.rows(routed, Row(name, 1, each), dtype=dtype):
         yield replace(one, name=name)
 

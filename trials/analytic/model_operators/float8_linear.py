@@ -9,7 +9,8 @@ from lmsweep.trials.analytic.rates.operators import Operator
 FLOAT8 = "float8_e4m3fn"
 COLUMNS = "amax_columns"
 RESCALED_WEIGHT, RESCALED_INPUT = 18, 20
-"""Bytes that stand for the time in which compiled code multiplies an element of a gradient by its scales."""
+"""Bytes that stand for the time in which compiled code multiplies an element of a gradient by its scales: several
+times those that it moves, as it finds the scales again (`RESCALING` of `float8_operators`)."""
 
 
 def float8_linear(

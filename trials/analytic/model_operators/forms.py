@@ -14,11 +14,13 @@ class Row(NamedTuple):
     times: float
     """How often it runs."""
     moved: float
-    """Bytes, of an element."""
+    """Bytes of an element, read and written: 8 where one float32 becomes another, 6 where it is cast to 16 bits."""
     layout: str = ""
 
 
 class Form(NamedTuple):
+    """How the operators of one part run."""
+
     phase: Phase
     precision: str
     is_compiled: bool = False
@@ -85,6 +87,6 @@ class Form(NamedTuple):
         )
 
 
-def times(times: int, rows: Iterable[Row]) -> Iterator[Row]:
+def repeated(rows: Iterable[Row], times: int) -> Iterator[Row]:
     for row in rows:
         yield row._replace(times=times * row.times)

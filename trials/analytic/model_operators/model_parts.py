@@ -35,12 +35,8 @@ def has_known_work(config: TrialConfig) -> bool:
 
 def model_parts(config: TrialConfig) -> list[Part]:
     """Return the parts of an iteration of a whole model of lmsweep's."""
-    layers, micro, vocab_size, precision = (
-        config.num_layers or 1,
-        config.accumulate,
-        config.vocab_size,
-        config.precision,
-    )
+    layers, micro = config.num_layers or 1, config.accumulate
+    vocab_size, precision = config.vocab_size, config.precision
     tokens, (block, weights) = config.micro_batch_size * config.context_length, _sizes(config.size, vocab_size)
     whole, compiled = config.compilation.whole, config.compile != "none"
     found: list[Part] = []
@@ -148,8 +144,8 @@ def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Itera
         Row("mul", 1, 8, "strided"),
         Row("add_", 1, 12),
     )
-    known: tuple[Row, ...] = (Row("new_zeros", 1, 4), Row("_log_softmax_backward_data", 1, 12))
-    yield from form.rows(logits, *(eager if loss != "cross_entropy" else known), Row("_to_copy", copy, 6))
+    cross_entropy: tuple[Row, ...] = (Row("new_zeros", 1, 4), Row("_log_softmax_backward_data", 1, 12))
+    yield from form.rows(logits, *(eager if loss != "cross_entropy" else cross_entropy), Row("_to_copy", copy, 6))
 
 
 def sum_operators(form: Form, count: int, tensors: int) -> Iterator[Operator]:
@@ -163,7 +159,7 @@ def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operato
         if formats.has_copies:
             yield from form.rows(count, Row("_foreach_copy_", 2, 6), Row("_fused_adamw_", 1, 28))
             return
-        yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)
+        yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)  # as UPDATE_PASSES
         return
     rows: tuple[Row, ...] = (Row("_foreach_mul_", 2, 2), Row("_foreach_lerp_", 2, 3), Row("_foreach_sqrt", 3, 2))
     for row in (*rows, Row("_foreach_addcdiv_", 1, 4)):

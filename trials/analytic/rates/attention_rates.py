@@ -49,6 +49,7 @@ KERNELS: dict[tuple[str, bool, bool], Kernel] = {
 # fmt: on
 """Kernel, whether it is backward, whether it computes in float32 -> its times."""
 LEAST_FILLED = 0.05
+"""Least share of the GPU's rate that a kernel of few blocks reaches: an assumption."""
 MASKED = (1.73, 1.9)
 """Time of cuDNN's kernel with a mask over that without one, heads of 64 and of 128: of 1024 to 16 384 positions, both
 forward and backward, on an H200 (docs/lab/2026-11-27-masked-attention.md)."""
@@ -77,11 +78,8 @@ def attention_of(operator: Operator | MeasuredOperator) -> Attention:
     is_backward = "backward" in operator.name
     kernel = next((one for one in (_EFFICIENT, _CUDNN) if one in operator.name), _FLASH)
     tensors = [shape for shape in operator.shapes if len(shape) >= 3]
-    query, key = (
-        (tensors[1], tensors[2])
-        if is_backward and len(tensors) > 3
-        else (tensors[0], tensors[min(1, len(tensors) - 1)])
-    )
+    first = 1 if is_backward and len(tensors) > 3 else 0
+    query, key = tensors[first], tensors[min(first + 1, len(tensors) - 1)]
     return Attention(
         kernel=kernel,
         is_backward=is_backward,
@@ -114,6 +112,7 @@ class AttentionRates:
         # within a quarter of each other (pytorch pull request 192799), and PyTorch prefers FlashAttention.
         is_flash = attention.kernel == _CUDNN and hardware.device.chip.compute[0] in (8, 12)
         name = _FLASH if is_flash else attention.kernel
+        # In float32 only the memory-efficient kernel runs.
         kernel = KERNELS.get((name, *attention[1:3])) or KERNELS[_EFFICIENT, *attention[1:3]]
         rate = 1e12 * hardware.attention * float(np.interp(attention.head, HEADS, kernel.rates))
         rate = min(rate, MOST_OF_PEAK * hardware.device.fp16)
@@ -121,7 +120,7 @@ class AttentionRates:
             rate *= attention.head / HEADS[0]
         blocks = attention.batch_heads * math.ceil(attention.queries / BLOCK_QUERIES)
         waves = blocks / hardware.multiprocessors / kernel.wave
-        filled = waves / max(1.0, math.ceil(waves) if waves < 4 else waves)
+        filled = waves / max(1.0, math.ceil(waves) if waves < 4 else waves)  # among many waves the last hardly counts
         short = BLOCK_QUERIES / attention.keys
         work = attention.flops * (1 + kernel.short * short)
         if attention.is_causal:

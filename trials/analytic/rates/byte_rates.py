@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_o
 from lmsweep.trials.analytic.rates.surface import Curve
 
 SHARE_OF_CACHE = 0.5
-"""An operator's operands are taken to be in the L2 cache still if they take at most this share of it."""
+"""An operator's operands are taken to be in the L2 cache still if they take at most this share: an assumption."""
 
 FAMILIES = {
     "_fused_rms_norm": "native_layer_norm",
@@ -111,9 +111,9 @@ class ByteRates:
 
     def _family(self, name: str) -> str:
         if name not in self._names:
-            known = ((start, family) for start, family in FAMILIES.items() if family in self._families)
-            like = (family for start, family in known if name.startswith(start))
-            self._names[name] = name if name in self._families else next(like, DEFAULT_FAMILY)
+            starts = [one for one, family in FAMILIES.items() if family in self._families and name.startswith(one)]
+            like = FAMILIES.get(max(starts, key=len, default=""), DEFAULT_FAMILY)  # `index_add_` also starts as `index`
+            self._names[name] = name if name in self._families else like
         return self._names[name]
 
 

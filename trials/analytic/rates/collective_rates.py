@@ -13,18 +13,18 @@ from lmsweep.trials.analytic.rates.surface import Curve
 from lmsweep.trials.spec.words import Collective
 
 LATENCY_SECONDS = 20e-6
-"""Latency of a collective without data between the GPUs of a node, if none was measured or published."""
+"""Assumed latency of a collective without data between the GPUs of a node, if none was measured or published."""
 SHARE_OF_LINK = 0.77
 """Share of a link's datasheet bandwidth that large collectives reach: 348 of 450 GB/s (`h200-x2-ddp`)."""
 HOP_SECONDS = 6e-6
-"""Latency of one step of a collective between nodes. The number of steps grows with the logarithm of the nodes."""
+"""Assumed latency of one step of a collective between nodes. Its steps grow with the logarithm of the nodes."""
 SHARES_OF_PCIE = {2: 0.62, 4: 0.48, 8: 0.38}
 """Ranks of one node -> share of PCIe's datasheet bandwidth that collectives reach between cards without links of their
 own: medians of L40S (0.64, 0.16, 0.045), RTX PRO 6000 Server (0.61, 0.41, 0.38), RTX 5090 (0.56 and 0.44, NVIDIA/nccl
 issue 1639) and A100 beyond their bridges (0.63 of three, nccl-tests issue 178). How the cards share switches and
 sockets decides for more than two: those of the L40S seem to exchange through the host."""
 SHARE_OF_NETWORK = 0.85
-"""Share of the adapters' bandwidth that large collectives between nodes reach."""
+"""Share of the adapters' bandwidth that large collectives between nodes reach: an assumption."""
 
 
 class Point(NamedTuple):

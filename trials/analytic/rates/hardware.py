@@ -116,15 +116,9 @@ def hardware_of(device: Device) -> Hardware:
     shares = dict.fromkeys(found, share_of_chip) | {"float32": in_float32}
     published = {dtype: shares[dtype] * rate for dtype, (rate, _) in found.items()}
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
-        peak = getattr(device, field)
-        share = SHARE_OF_PEAK[dtype] * (OVER_SHARE.get(device.name, 1.0) if dtype != "float32" else 1.0)
-        share = SHARE_OF_FEW_LANES if dtype == "float32" and device.chip.compute in _LANES else share
-        if "bfloat16" in published and device.bf16 and dtype in ("tf32", "float8_e4m3fn"):
-            share = published["bfloat16"] / device.bf16  # the same tensor cores at the same clocks
-            share *= SHARE_OF_PEAK[dtype] / SHARE_OF_PEAK["bfloat16"] if dtype != "tf32" else 1.0
-        if peak:
-            rates[dtype] = published.get(dtype) or share * peak
-    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)
+        if peak := getattr(device, field):
+            rates[dtype] = published.get(dtype) or _share_of_peak(device, dtype, published.get("bfloat16")) * peak
+    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)  # as fp16
     rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
     wide = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
     chips = {name: f"{one:.0%} of the " * (one < 1) + f"published products of {chip}" for name, one in shares.items()}
@@ -145,6 +139,16 @@ def hardware_of(device: Device) -> Hardware:
         attention=attention,
         sources={"products": source, "float32": wide, "attention": of_attention, "bytes": of_bytes},
     )
+
+
+def _share_of_peak(device: Device, dtype: str, in_bf16: float | None) -> float:
+    """Return the share of the datasheet's rate that products reach in a type. in_bf16: published rate in bfloat16."""
+    if dtype == "float32":
+        return SHARE_OF_FEW_LANES if device.chip.compute in _LANES else SHARE_OF_PEAK[dtype]
+    if in_bf16 and device.bf16:  # other types run on the same tensor cores at the same clocks
+        over_bf16 = 1.0 if dtype == "tf32" else SHARE_OF_PEAK[dtype] / SHARE_OF_PEAK["bfloat16"]
+        return in_bf16 / device.bf16 * over_bf16
+    return SHARE_OF_PEAK[dtype] * OVER_SHARE.get(device.name, 1.0)
 
 
 def _attention(device: Device, products: float, share_of_chip: float) -> tuple[float, str]:
@@ -176,7 +180,7 @@ def _published(name: str) -> dict[str, tuple[float, str]]:
     is the median; the fastest source counts, as others had less power or lower clocks."""
     rates: dict[tuple[str, str], list[float]] = {}
     for row in public_products():
-        if _is(name, row.device_name) and row.m >= 4096:
+        if _is(name, row.device_name) and row.m >= 4096:  # smaller products do not fill the GPU with such tiles
             rate = TILES_OVER_PRODUCTS * 2 * row.m * row.n * row.k / row.seconds
             rates.setdefault((row.dtype, "AIConfigurator"), []).append(rate)
     for one in fastest_products():

@@ -176,7 +176,7 @@ def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
             for group in (one.device, f"chip of {_chip(one.device)}"):
                 groups[group].append(distance / INTERVAL_DEVIATIONS)
     known = [groups[name] for name in (device, f"chip of {_chip(device)}") if name in groups]
-    return max(1.0, *map(_covering, known or groups.values()), 1.0)
+    return max([1.0, *map(_covering, known or groups.values())])
 
 
 def _covering(distances: Sequence[float], more: int = 0) -> float:

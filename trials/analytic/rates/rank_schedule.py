@@ -139,14 +139,14 @@ class _Sharded:
         exposed["scatters after backward"] += max(0.0, link - now)
 
     def _each(self, kind: str, phase: str) -> "_Message":
-        """Return the seconds for one block of all micro-batches, and for what is outside of the blocks."""
+        """Return the seconds for one block of all micro-batches, and for what is outside of the blocks, the root."""
         found = [one for one in self.sent if one.name == kind and one.phase == phase]
         largest = max((one.count for one in found), default=0)
         blocks = self.config.num_layers or max(1, largest // self.config.accumulate)
-        of_blocks = sum(
+        of_blocks = sum(  # all, if no layer is like another, so that nothing repeats
             self.seconds[one] for one in found if one.count > 1 or "*" in one.module or largest == 1 < blocks
         )
-        if phase == "backward" and kind == "all_gather":
+        if phase == "backward" and kind == "all_gather":  # the root's weights are still there
             of_blocks = sum(self.seconds[one] for one in found)
         return _Message(block=of_blocks / blocks, root=sum(self.seconds[one] for one in found) - of_blocks)
 
@@ -164,8 +164,8 @@ def _replicated(
     backward: float,
     exposed: dict[str, float],
 ) -> float:
-    """Add the communication that computation does not hide, by part, and return what follows backward."""
-    variant = DDP_VARIANTS.get(config.ddp, DDP_VARIANTS["bucketed"])
+    """Add the communication that computation does not hide, by part. Return the part of it that follows backward."""
+    variant = DDP_VARIANTS.get(config.ddp, DDP_VARIANTS["bucketed"])  # as which the user's own counts
     of_gradients = sum(seconds[one] for one in sent if one.phase != "optimizer")
     of_weights = sum(seconds[one] for one in sent if one.phase == "optimizer")
     exposed["weights that other ranks updated"] = of_weights

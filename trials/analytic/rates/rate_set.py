@@ -251,7 +251,7 @@ def _summed_seconds(operator: Operator) -> float:
 def _layouts(operator: Operator) -> tuple[str, ...]:
     """Return the layouts that a product's operands may have."""
     if operator.layout:
-        return (operator.layout if operator.layout != "tt" else "tn",)
+        return (operator.layout if operator.layout != "tt" else "tn",)  # both are rare; "tt" was not measured
     return ("nt",) if operator.phase == "forward" or operator.is_again else ("nn", "tn")
 
 

@@ -135,10 +135,10 @@ class StepTime(Timed):
             time[part.kind, part.source] += part.seconds
         assumed = {(one.kind, one.source) for one in self.parts if one.unsure != NO_ASSUMPTION}
         ordered = sorted(time, key=lambda key: (key not in assumed, time[key]))
-        first = dict(ordered)  # of each class its last source, which is measured if any is
-        found = dict(first)
+        main = dict(ordered)  # of each class the last source in this order, which is measured if any is
+        found = dict(main)
         for kind, source in ordered:
-            if (kind, source) in assumed and first[kind] != source:
+            if (kind, source) in assumed and main[kind] != source:
                 whole = sum(seconds for (other, _), seconds in time.items() if other == kind)
                 found[kind] += f" ({time[kind, source] / whole:.0%} of their time: {source})"
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 KERNEL_WIDTH = 0.7
-"""Width of the Gaussian that weighs a point by its distance, in natural logarithms of the dimensions."""
+"""Width of the Gaussian that weighs a point by its distance, in logarithms of dimensions: a factor of 2 in one."""
 FORMULA_WEIGHT = 1.0
 """Weight of the formula itself, in points."""
 

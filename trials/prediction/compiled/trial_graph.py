@@ -54,6 +54,7 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Capture
 
 @lru_cache(maxsize=8)
 def _captured_attention(config: TrialConfig, _: bool) -> Captured:
+    """As `_captured_model`; of attention alone, primes change nothing."""
     with FakeTensorMode():
         step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend

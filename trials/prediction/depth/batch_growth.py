@@ -58,7 +58,7 @@ def are_alike(small: Trace, larger: Trace) -> bool:
 
 
 def _size(small: int, larger: int, more: int) -> int:
-    """Return the change of an event with `more` sequences. A few bytes are rounded up to a block, so that they do not
-    grow with the batch, and remain allocated and freed in a smaller one."""
+    """Return the change of an event with `more` sequences. What a smaller batch would extrapolate to 0 bytes or less
+    keeps one byte, so that it stays an allocation, or a free: the allocator hands out a whole block for it."""
     found = grown(small, larger, more)
     return max(found, 1) if small > 0 else min(found, -1)

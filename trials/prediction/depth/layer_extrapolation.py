@@ -17,6 +17,7 @@ Name = tuple[int, int]
 """Names a piece: the part of the trace that allocates it, and its index among that part's allocations."""
 
 NO_PIECE = -1
+"""Stands for a piece whose parts differ in the two models, and which `_frees_what_is_there` refuses to free."""
 
 
 @dataclass(kw_only=True)
@@ -71,8 +72,7 @@ class _DeepModel:
         """Number of the first piece that each part allocates."""
 
     def divided(self) -> Iterator[Part]:
-        """The parts; those that only free, in irrelevant order, are divided by the origin of their pieces and
-        sorted."""
+        """The parts; those that only free, in any order, are divided by the origin of their pieces, and sorted."""
         for part in self._parts:
             if _allocations(part.larger):
                 yield part

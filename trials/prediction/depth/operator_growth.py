@@ -10,6 +10,7 @@ def deepened(small: Operators, larger: Operators, layers: int) -> Operators | No
     """Return the operators of a model with `layers` more layers than the small one; `larger` has one more. None if the
     additional layer changes more than how often operators run and how much those over all layers move."""
     few, more = ({replace(one, count=1): one.count for one in side} for side in (small, larger))
+    # Operators over all layers, such as updates of weights, change their sizes: each is paired with what it became.
     changed = [one for one in small if replace(one, count=1) not in more]
     # The layer may also bring operators that the small one has none of: those behind the first trained weights.
     kinds = sorted(map(_kind, changed))
@@ -20,13 +21,13 @@ def deepened(small: Operators, larger: Operators, layers: int) -> Operators | No
     found = []
     for one in larger:
         alone = replace(one, count=1)
-        if alone in few:
+        if alone in few:  # of the same size: each layer adds as many runs as the one did
             count = few[alone] + layers * (one.count - few[alone])
             if count > 0:
                 found.append(replace(one, count=count))
-        elif one in grown:
+        elif one in grown:  # it runs over all layers
             found.append(_grown(grown[one], one, layers))
-        else:
+        else:  # only the additional layer has it
             found.append(replace(one, count=layers * one.count))
     return tuple(found)
 

@@ -81,8 +81,7 @@ def pairs_of(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
 
 
 def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
-    """Yield pairs of shallow models of lmsweep's own: they differ by one layer, or one group that shares a
-    checkpoint."""
+    """Yield pairs of shallow models of lmsweep's own. They differ by a layer, or a group that shares a checkpoint."""
     layers = config.num_layers or 0
     way = config.recomputation
     size = 1 if way.grows_with_layers else way.group_size(layers)
@@ -91,8 +90,8 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
     if size > 1:
         config = replace(config, checkpointing=str(size))
     for first in (fewest, fewest + 1):
-        few = first + (layers - first) % size
-        if few + size >= layers or first + 2 >= layers:
+        few = first + (layers - first) % size  # from which whole groups lead to all layers
+        if few + size >= layers or first + 2 >= layers:  # the whole model costs no more
             return
         small, larger = (replace(config, num_layers=few + more) for more in (0, size))
         yield ShallowPair(small, larger, (layers - few) // size)
@@ -111,6 +110,8 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
         kept, more = found.kept(few), found.kept(few + 1)
         if len(kept) < 2:
             continue  # checkpointing and sharding need a list of layers
+        # Two models with as many layers as the whole save nothing, unless each can be extrapolated in turn: beside so
+        # long a repetition, the layers before or after it may repeat as well.
         if len(kept) + len(more) >= len(layers.kinds) and found.times < 6:
             return
         pair = ShallowPair(with_layers(config, kept), with_layers(config, more), found.times - few)
@@ -135,7 +136,7 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
             if times >= 3:
                 after = len(kinds) - begin - times * period
                 found.append(Periods(before=begin, period=period, times=times, after=after))
-            begin = max(begin + 1, end - period + 1)
+            begin = max(begin + 1, end - period + 1)  # between, the same repetition would begin later
     return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
 
 

@@ -72,7 +72,7 @@ PLAIN: tuple[Term, ...] = (
     lambda shape: shape.width**2,
     lambda shape: shape.tokens * shape.width,
 )
-"""An allocation may be a sum of two such terms."""
+"""An allocation may be a sum of two such terms, those that are usual first: the first sum that fits is taken."""
 
 
 @lru_cache(maxsize=4096)
@@ -84,7 +84,7 @@ def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -
     for one, other in combinations(PLAIN, 2):
         if (formula := _sum_of_two(one, other, shapes, sizes, block)) is not None:
             return formula
-    return _sums(shapes, sizes, block)
+    return _reduction(shapes, sizes, block)
 
 
 def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
@@ -99,7 +99,7 @@ def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: 
 
 
 def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
-    (a, b), (c, d) = ((one(shape), two(shape)) for shape in shapes[:2])
+    (a, b), (c, d) = ((one(shape), two(shape)) for shape in shapes[:2])  # solved by Cramer's rule
     determinant = a * d - b * c
     if not determinant:
         return None
@@ -114,8 +114,9 @@ def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[i
     return formula if _agrees(formula, shapes, sizes, block) else None
 
 
-def _sums(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
-    """Try each number of outputs that divides the float32 numbers of the last shape, until one gives all sizes."""
+def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
+    """Return `partial_sums` with the number of outputs that gives all sizes. It divides the number of float32 in each
+    size, so it is looked for among the divisors of the last, which is the smallest."""
     float32_count = sizes[-1] // 4
     for divisor in range(1, isqrt(float32_count) + 1):
         for outputs in () if float32_count % divisor else (divisor, float32_count // divisor):
@@ -192,6 +193,7 @@ def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | Non
     formulas = [fit_formula(shapes, sizes, block) for sizes in numbers]
     if None in formulas:
         return None
+    # A number without a piece has any formula.
     index = np.array([places.get(piece, 0) for piece in range(max(places) + 1)], dtype=np.int64)
     found = tuple(one for one in formulas if one)
     return ShapeGrowth(block=block, shapes=shapes, form=first, formulas=found, formula_index=index)

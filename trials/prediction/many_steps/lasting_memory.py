@@ -7,7 +7,7 @@ from itertools import islice
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace, with_value
 from lmsweep.trials.analytic.prediction_question import Largest, ManySteps, MemoryLimit, NextSizeUp
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.lengths.drawing import draw
@@ -26,15 +26,15 @@ from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 STEPS = 1000
 RUNS = 100
-"""Runs that are simulated, each with another order of documents. A batch is safe if memory lasts in all of them."""
+"""Runs of STEPS to simulate, each with another order of documents. A batch is safe if memory lasts in all of them."""
 SOME_RUNS = 20
 AMPLE = 10
-"""Where none of some runs ran out, and their peaks leave so many standard deviations of room, at most 1 % of all runs
+"""Where none of SOME_RUNS ran out, and their peaks leave so many standard deviations of room, at most 1 % of all runs
 do (Cantelli's inequality: 1 / (1 + 10^2), of any distribution), and no more of them are simulated."""
 TOKENS = 1024
 """Unit of `batch_tokens` in the search for the largest."""
 QUANTILES = (0.05, 0.5, 0.98)
-"""Of the tokens of a step: those whose operators are recorded."""
+"""Of the tokens of a step: those whose operators are recorded, from which the times of all steps follow."""
 MEAN_OF = 4096
 """Documents from which the mean length of packed ones is taken."""
 
@@ -100,6 +100,7 @@ def fixed(config: TrialConfig, *, keeps_lengths: bool = False) -> TrialConfig:
     lengths = config.lengths if keeps_lengths else None
     if config.batching == "packed" and not keeps_lengths:
         lengths = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
+    # No prediction of one shape depends on these, so they may have any value.
     batch = {"batch_size": 1, "batch_tokens": None, "seed": 1, "allocator": "default", "batches": 100}
     form = {"lengths": lengths, "batching": "packed" if lengths else "padded"}
     return replace(config, model=None, **batch | form)  # type: ignore[arg-type]
@@ -107,9 +108,7 @@ def fixed(config: TrialConfig, *, keeps_lengths: bool = False) -> TrialConfig:
 
 def with_size(config: TrialConfig, size: int) -> TrialConfig:
     """Return the configuration with another batch_tokens where that is given, else batch_size."""
-    if config.batching == "token_budget":
-        return replace(config, batch_tokens=size)
-    return replace(config, batch_size=size)
+    return with_value(config, "batch_tokens" if config.batching == "token_budget" else "batch_size", size)
 
 
 def some_shapes(config: TrialConfig) -> list[SomeShape]:
@@ -216,6 +215,7 @@ def many_steps(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs
 
 
 def _is_clear(found: Sequence[SimulatedRun], limit: MemoryLimit) -> bool:
+    """Whether these runs show enough: one ran out of memory, or none is near the limit and none released its cache."""
     if any(one.failed or one.retries for one in found):
         return any(one.failed for one in found)
     needed = [one.peak_needed for one in found]

@@ -16,7 +16,7 @@ from lmsweep.trials.prediction.without_device.caching_allocator import (
 )
 
 MOST_COUNTED = 20
-"""Steps that run out of memory which are counted one by one."""
+"""Steps that run out of memory which are counted one by one; the share of all steps is then known well enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,8 @@ class _Run:
         return None
 
     def _run_whole(self, index: int, its: _Steps, steps: _Steps) -> None:
-        """Run a step through the allocator by the operations of `its` program; `steps` are those that are like it."""
+        """Run a step through the allocator by the operations of `its` program: in the first two steps, which make what
+        persists, that of the model that was built. `steps` has learned from the steps that are like this one."""
         allocator, shape, program = self.allocator, self._shapes[index], its.sizes.program
         retries, units = allocator.retries, program.units(shape)
         tensors = [] if program.holds_batch else 2 * [TOKEN_BYTES * shape.tokens]  # inputs and targets
@@ -147,7 +148,8 @@ class _Run:
         if allocator.retries > retries:
             for one in self._steps.values():
                 one.finds_room[:] = False
-        if self._done > (2 if program.leaves_nothing else 4):  # which takes two pieces in turns
+        # Nothing is learned of the first steps, which make what persists: two, or four if pieces are taken in turns.
+        if self._done > (2 if program.leaves_nothing else 4):
             steps.learn(index)
 
     def _found_room_apart(self, index: int, steps: _Steps) -> bool:

@@ -16,6 +16,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Stretch
 from lmsweep.trials.prediction.without_device.caching_allocator import GRAIN
 
 TOKEN_BYTES = 8
+"""Of an index into the vocabulary, an int64."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,5 +129,5 @@ class StepProgram:
 
 
 def _alike(index: int) -> int:
-    """Return the first step with the same operations: from the third on, they may take two pieces in turns."""
+    """Return the first step with the same operations: from the third on, every other step may have the same."""
     return index if index < 2 else 2 + index % 2

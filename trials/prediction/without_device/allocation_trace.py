@@ -69,7 +69,7 @@ def without_lasting(iteration: Trace) -> Trace:
     ]
 
 
-def allocations(iteration: Trace) -> int:
+def count_pieces(iteration: Trace) -> int:
     """Return how many pieces the iteration allocates."""
     return sum(change > 0 for stretch in iteration for _, change in stretch.events)
 
@@ -150,7 +150,7 @@ class _Blocks:
         units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
         product = stretch.first_product if is_first else None
         most = self._replay(operations[:product], units)
-        if product is not None and operations[product:]:
+        if product is not None:
             if self._workspace:
                 self._workspaces += self._allocator.bytes_at(self._allocator.allocate(self._workspace))
             most = max(most, self._replay(operations[product:], units))

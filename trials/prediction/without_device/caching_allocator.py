@@ -35,6 +35,7 @@ SMALL = MIB // GRAIN
 PAGES = (20 * MIB // GRAIN, 2 * MIB // GRAIN)
 """Units of a segment of the large and of the small pool, or of a page of an expandable one."""
 ROUND = 2 * MIB // GRAIN
+"""A segment for one large request is a multiple of these units."""
 _ADDRESS = 44
 """Bits of an address in the key of a free block: size << 44 | address, so that keys sort by size, then by address."""
 _MASK = (1 << _ADDRESS) - 1
@@ -309,7 +310,9 @@ class CachingAllocator:
     def _mapped(self, wanted: int, small: bool) -> tuple[int, int] | None:
         """Map pages at the lowest address where free blocks and ranges without pages have room, and take that block."""
         free, page = self._free[small], PAGES[small]
-        start = next(one for one in map(self._begin, self._ranges(small)) if self._has_addresses(one, wanted))
+        holes = sorted(one for one in self._unmapped if (one >= 2 * _EVER) == small)
+        begins = (self._ends.get(hole, hole) for hole in holes)  # with the free block that reaches up to the hole
+        start = next(one for one in begins if self._has_addresses(one, wanted))
         while (size := self._starts.get(start, 0)) < wanted:
             hole = start + size
             unmapped = self._unmapped[hole]
@@ -327,13 +330,6 @@ class CachingAllocator:
             self._put_in(free, start, size + after)
         self._take_out(free, start, size)
         return start, size
-
-    def _ranges(self, small: bool) -> list[int]:
-        return sorted(one for one in self._unmapped if (one >= 2 * _EVER) == small)
-
-    def _begin(self, hole: int) -> int:
-        """Return where the free memory begins that reaches into a range without pages."""
-        return self._ends.get(hole, hole)
 
     def _has_addresses(self, start: int, wanted: int) -> bool:
         size = 0

@@ -68,8 +68,7 @@ class Call(NamedTuple):
 
 
 def chosen_kernel(call: Call) -> Kernel:
-    """Return the kernel that PyTorch chooses among those that are enabled. Raises UnsupportedError if none
-    of them takes these tensors."""
+    """Return the kernel that PyTorch chooses of those enabled. Raises UnsupportedError if none takes these tensors."""
     enabled = torch.backends.cuda
     usable = {
         Kernel.CUDNN: enabled.cudnn_sdp_enabled() and _cudnn_takes(call),
@@ -98,7 +97,7 @@ def _is_dense(call: Call, *, groups: bool) -> bool:
 
 
 def _lies_by_rows(call: Call, *, or_is_narrow: bool) -> bool:
-    """Whether elements of a row are next to each other; `or_is_narrow`: it need not be of a row of one."""
+    """Whether elements of a row are next to each other; `or_is_narrow`: rows of one element may lie in any way."""
     rows = all(one.stride(-1) == 1 for one in call.inputs) or (or_is_narrow and call.widths[0] == 1)
     return rows and (call.mask is None or call.mask.stride(-1) == 1)
 

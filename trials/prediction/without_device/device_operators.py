@@ -85,7 +85,7 @@ class FusedAttention:
         """The mask with rows that begin at multiples of 8, as the memory-efficient kernel needs it."""
         if self.any_width or (mask.stride(-1) == 1 and not any(step % 8 for step in mask.stride()[:-1])):
             return mask
-        length = mask.shape[-1]
+        length = mask.shape[-1]  # PyTorch, too, pads by 8 where it is a multiple of 8 already
         return pad(mask, (0, 8 - length % 8))[..., :length]
 
 

@@ -134,7 +134,7 @@ def _of_values(
         if mean == 1 and given.dim() == 1 and len(given) <= MOST_COUNTS:
             return _known(mode, torch.arange(len(given))[:, None])
         return given.new_empty(max(1, round(mean * given.numel())), given.dim(), dtype=torch.int64)
-    if name == "_local_scalar_dense" and mean is not None:
+    if name == "_local_scalar_dense" and mean is not None:  # of a mask, what is more likely
         return mean >= 0.5 if given.dtype == torch.bool else round(mean)
     return _known(mode, _evenly(given.numel(), choices, choices)) if name == "bincount" and choices else None
 
@@ -210,10 +210,7 @@ def make_state(step: TrainingStep, fake: Fakes) -> None:
             continue
         for parameter in part.param_groups[0]["params"]:
             if (has_copies or parameter.grad is not None) and parameter not in part.state:
-                if part.param_groups[0]["fused"]:
-                    with fake:
-                        count = torch.zeros((), dtype=torch.float32)
-                else:
+                with fake if part.param_groups[0]["fused"] else nullcontext():
                     count = torch.zeros((), dtype=torch.float32)
                 part.state[parameter] = {
                     "step": count,

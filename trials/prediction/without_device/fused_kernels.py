@@ -15,8 +15,7 @@ from lmsweep.trials.analytic.rates.operators import Operator, class_of
 
 SMALL_SHARE = 0.25
 """A value of forward smaller than this share of its kernel's largest value, such as the norm of a row, is saved for
-backward and not computed again."""
-
+backward and not computed again; a copy in 16 bits, with half of the bytes, is computed again."""
 
 UNFUSED = frozenset(("sort", "topk", "index_put_", "index_add", "index_add_", "scatter_add", "scatter_add_"))
 """What has a kernel of its own in compiled code, too: in 16 bits Inductor calls PyTorch's."""
@@ -77,7 +76,7 @@ class Kernel:
         return replace(self.first, name="fused", bytes=moved, flops=0, layout="")
 
     def merge(self, other: "Kernel") -> None:
-        """Make another kernel part of this one."""
+        """Make another kernel part of this one. `_order` counts `needs` again, which may have had the other's bits."""
         other.into = self
         self.bits, self.needs = self.bits | other.bits, 0
         self.inside |= other.inside
@@ -142,7 +141,7 @@ class _Fusion:
         self._bytes: dict[int, int] = {}
         """Of each value that an operator made."""
         self._casts: dict[tuple[object, ...], list[int]] = {}
-        """What was computed, by its operand and its size -> the values that it made."""
+        """Cast of a compiled graph, by its operand and bytes, which tell the type -> what it made."""
         self._phases = ("forward", 0)
         """The latest phase, and how many micro-batches ended before it."""
 
@@ -151,15 +150,16 @@ class _Fusion:
         operator, block, read, wrote = seen
         operator = replace(operator, is_compiled=self._is_compiled(operator))
         operands = {self._values.read(storage): size for storage, size in read}
-        same = (operator.phase, operator.is_again, block, operator.bytes, *operands)
-        is_repeated = operator.is_compiled and operator.name == "_to_copy" and same in self._casts
-        if is_repeated:  # a compiler casts a value once
-            for (storage, _), value in zip(wrote, self._casts[same], strict=True):
+        cast = (operator.phase, operator.is_again, block, operator.bytes, *operands)
+        is_cast = operator.is_compiled and operator.name == "_to_copy"
+        if is_cast and cast in self._casts:  # a compiler casts a value once
+            for (storage, _), value in zip(wrote, self._casts[cast], strict=True):
                 self._values.keep(storage, value)
             return
         results = {self._values.write(storage): size for storage, size in wrote}
         self._bytes |= results
-        self._casts[same] = list(results)
+        if is_cast:
+            self._casts[cast] = list(results)
         kernel = self._kernel_of(operator, "" if self._across_layers else block, operands)
         self._add_operands(kernel, operands)
         self._order(kernel)
@@ -191,8 +191,8 @@ class _Fusion:
         return joined[0]
 
     def _to_join(self, operands: Iterable[int], part: object) -> list[Kernel]:
-        """Return the kernels that an operator joins, which become one, the latest maker first. It joins all makers of
-        its operands that it can, or else one kernel that reads an operand, the latest."""
+        """Return the kernels that an operator joins: all makers of its operands that it can, or else one kernel that
+        reads an operand, the latest. They become one in the place of the first returned, which is the latest maker."""
         makers = list(dict.fromkeys(self._made_by[value].now for value in operands if value in self._made_by))
         readers = (one.now for value in operands for one in reversed(self._read_by.get(value, [])))
         joined: list[Kernel] = []
@@ -219,10 +219,10 @@ class _Fusion:
                 kernel.after.add(self._made_by[value].now)
 
     def _order(self, kernel: Kernel) -> None:
-        """Note what a kernel comes after, for itself and for those that come after it.
+        """Note which kernels this one comes after.
 
-        Usually it is the latest kernel, which none comes after. But an operator may have joined an earlier one, or two
-        into one: what this reads now, those that read its values need as well.
+        Usually it is the latest kernel, which none comes after. But an operator may have joined an earlier kernel, or
+        merged two: then the kernels that come after this one also come after all that it newly needs.
         """
         needed = kernel.needs
         for maker in {one.now for one in kernel.after} - {kernel}:

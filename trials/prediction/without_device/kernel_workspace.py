@@ -78,7 +78,7 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 def partial_sums(rows: int, outputs: int) -> int:
     """Bytes of the partial sums over so many rows; 0 if one block of threads takes all of them."""
-    if outputs < 128:
+    if outputs < 128:  # 4 times 32: blocks may be narrower than below, and the sums are small
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
     threads = 512 // vector  # MAX_NUM_THREADS

@@ -40,8 +40,7 @@ class Moved(NamedTuple):
 
 
 def moved_bytes(name: str, written: tuple[int, ...], args: Sequence[object], result: object) -> Moved | None:
-    """Return what an operator moves; None for a subclass of Tensor. `written`: places of
-    the arguments that it writes."""
+    """Return what an operator moves; None for a subclass of Tensor. `written`: places of the arguments it writes."""
     shapes: list[Shape] = []
     dtype: torch.dtype | None = None
     sizes: list[int] = []
@@ -69,27 +68,27 @@ def moved_bytes(name: str, written: tuple[int, ...], args: Sequence[object], res
         wrote.setdefault(storage_key(one), _bytes(one))
     if dtype is None:
         dtype = made[0].dtype if made else torch.float32
-    return Moved(
-        tuple(shapes), str(dtype)[6:], _total(name, sizes, read, wrote), tuple(read.items()), tuple(wrote.items())
-    )
+    total, type_name = _total(name, sizes, read, wrote), str(dtype).removeprefix("torch.")
+    return Moved(tuple(shapes), type_name, total, tuple(read.items()), tuple(wrote.items()))
 
 
 def _total(name: str, sizes: list[int], read: dict[int, int], wrote: dict[int, int]) -> int:
+    """The bytes read and written, where an operator does not read each argument whole and once."""
     written = sum(wrote.values())
     if name in _WRITES_ONLY or name == "nll_loss_backward":
         return written
     if name in _ROWS:
-        return 2 * written + sum(sizes[1:])
+        return 2 * written + sum(sizes[1:])  # what it returns is read as well; the others are indices
     if name in _INTO:
-        return 3 * max(sizes[1:], default=0)
+        return 3 * max(sizes[1:], default=0)  # the values are read; what they change is read and written
     if name in _ASSIGNS:
         return sizes[0] + sizes[1]
     if name == "embedding_dense_backward":
-        return written + 2 * sizes[0] + sum(sizes[1:])
+        return written + 2 * sizes[0] + sum(sizes[1:])  # zeros, to whose rows gradients are added
     if name in ("slice_backward", "select_backward"):
-        return written + 2 * sizes[0]
+        return written + 2 * sizes[0]  # zeros, to whose part the gradient is copied
     if name == "nll_loss_forward":
-        return 33 * sizes[1] // 8
+        return 33 * sizes[1] // 8  # for each target, of 8 bytes, about one sector of 32 bytes of its row
     if name.startswith("_fused_"):  # weights, gradients, states: all but the gradients are also written
         return sum(sizes) + sum(sizes) - sizes[1]
     return sum(read.values()) + written

@@ -45,7 +45,8 @@ _PHASES: dict[str, Phase] = {
 
 _FREE = re.compile(
     r"detach|alias|is_same_size|empty|new_empty|empty_like|empty_strided|new_empty_strided|_unsafe_view|lift_fresh|item"
-    r"|_local_scalar_dense|promote_types|result_type|resize_|set_|record_stream|wait_tensor|barrier|sym_\w+|_version|device"
+    r"|_local_scalar_dense|promote_types|result_type|resize_|set_|record_stream|wait_tensor|barrier|sym_\w+|_version"
+    r"|device"
 )
 """Operators that launch no kernel."""
 
@@ -53,7 +54,7 @@ _FREE = re.compile(
 SECTOR = 32
 """Minimum number of bytes that a GPU reads at once. Elements that are nearer to each other share a sector."""
 FEW_COLUMNS = 256
-"""A sum over rows of at most this many columns occupies few multiprocessors: of norms of heads, not of rows."""
+"""A sum over rows of at most this many columns occupies few multiprocessors: heads have so few, whole rows more."""
 
 
 class OperatorLog:
@@ -312,7 +313,7 @@ class _Attention:
         share = (1 + 1 / keys) / 2 if causal else 1.0  # of n x n scores, n (n + 1) / 2
         is_packed = config.attention in ("flex", "varlen") and (config.window or config.document_length)
         if is_packed:
-            share = least_share_of_scores(config, causal=config.causal)
+            share = least_share_of_scores(config)
         if is_packed or is_varlen:
             share /= keys / config.context_length  # varlen's scores are those of one long sequence of all documents
         return share

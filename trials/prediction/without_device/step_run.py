@@ -26,7 +26,7 @@ from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_
 from lmsweep.trials.prediction.without_device.allocation_trace import (
     Recorder,
     Trace,
-    allocations,
+    count_pieces,
     leaves_only,
     repeated,
     with_ordered_frees,
@@ -75,7 +75,7 @@ def step_run(config: TrialConfig) -> StepRun:
 
 
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
-    """Run a step; unless it `repeats` an iteration that leaves nothing, each is run."""
+    """Run a step. repeats: an iteration that leaves nothing is not run again but copied."""
     memory = None
     if config.adapter != "none" and ADAPTERS[config.adapter].magnitudes and find_spec("peft"):
         import_module("peft")  # its import would count as part of the step
@@ -96,7 +96,7 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                 if repeats and index == 1 and _creates_only_state(config, last):
                     second = without_lasting(last)
                     recorder.trace += repeated(second, recorder.pieces)
-                    recorder.trace += repeated(second, recorder.pieces + allocations(second))
+                    recorder.trace += repeated(second, recorder.pieces + count_pieces(second))
                     break
                 if repeats and index > 1 and leaves_only(None, last):
                     recorder.trace += repeated(last, recorder.pieces)
