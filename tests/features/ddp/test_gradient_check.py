@@ -8,7 +8,7 @@ import pytest
 
 from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
-from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
+from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError, verify
 from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
@@ -69,6 +69,20 @@ def test_ranks_that_share_a_weight_with_a_wrong_one_are_named():
     assert in_ranks(complaint, replace(FOUR, tp=2, ddp="naive")).startswith("gradients of ranks 2, 3 are off by 0.")
     of_norm = in_ranks(partial(complaint, of_last=WrongNorm), replace(FOUR, tp=2))
     assert of_norm.startswith("gradients of ranks 1, 3 are off by 0."), "each rank of a layer has the whole norm"
+
+
+def checked_error(bench: Workbench, config: TrialConfig) -> Any:
+    """The error of gradients that the check finds and lets pass."""
+    rank = TimedRank(config, bench.math_mode)
+    rank.build()
+    return led_by_rank_0(rank, bench.rank, lambda team: [one.samples for one in verify(team, config)])
+
+
+@pytest.mark.slow  # the depth from which the error exceeds what few layers may have
+def test_the_error_of_gathers_in_16_bits_grows_with_the_layers_and_passes() -> None:
+    narrow = replace(SMALL, ddp="zero2", gather="bf16", precision="bf16", num_heads=4, context_length=64)
+    ((error,),) = in_ranks(checked_error, replace(narrow, num_layers=32, d_model=64, d_ff=128, vocab_size=500))
+    assert 0.04 < error < 0.14
 
 
 def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:
