@@ -23,8 +23,8 @@ def verify(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measuremen
 
 
 def _rounds_in_each_layer(config: TrialConfig) -> bool:
-    """Whether ranks round what a single process does not: weights that they gather in bfloat16, or what layers of tensor
-    parallelism send in 16 bits, each rank's part of an output before the parts are added."""
+    """Whether ranks round what a single process does not: weights that they gather in bfloat16, or what layers of
+    tensor parallelism send in 16 bits, each rank's part of an output before the parts are added."""
     return config.gather == "bf16" or (config.tp > 1 and PRECISIONS[config.precision].is_narrow)
 
 
@@ -33,7 +33,7 @@ def _precision(config: TrialConfig) -> NumberFormats:
 
 
 def _allowed_error(config: TrialConfig) -> float:
-    """The largest relative error of a gradient that rounding explains. The errors of layers add like independent numbers,
+    """The largest relative error of a gradient that rounding explains. Errors of layers add like independent numbers,
     and up to four stay within the tolerance: with gathers in bfloat16, 0.022 of 4 layers, 0.036 of 16, 0.05 of 32."""
     growth = math.sqrt(max(1.0, (config.num_layers or 1) / 4)) if _rounds_in_each_layer(config) else 1.0
     return _precision(config).gradient_error * growth
