@@ -198,7 +198,7 @@ def test_the_repeated_layers_are_the_outermost_list_not_the_experts_of_one(width
 
 def test_what_only_the_users_model_knows_is_null_in_its_rows(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "store"))
-    store.append([row for row in measured("timing", config("NanoGPT")) if isinstance(row, Record)])
+    store.keep([row for row in measured("timing", config("NanoGPT")) if isinstance(row, Record)])
     unknown = ("d_model", "feed_forward", "tied_head", "qk_norm", "attention")
     table = store.read()[0]
     assert {name: set(table[name].to_pylist()) for name in unknown[:-1]} == {name: {None} for name in unknown[:-1]}
@@ -256,7 +256,7 @@ def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_
         one = trial_of("model: 'hf:some/model'", tmp_path)
     attempt = Attempt.begin(Trial(config=one, workloads=("timing",), sweep="s"))
     store = Store(str(tmp_path / "store"))
-    store.append([attempt.failure("timing", Status.ERROR, "", fingerprint("cpu"))])
+    store.keep([attempt.failure("timing", Status.ERROR, "", fingerprint("cpu"))])
     assert store.read()[0]["vocab_size"].to_pylist() == [None] and load(store)["vocab_size"].isna().all()
 
 

@@ -137,7 +137,7 @@ def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_sh
     assert set(given[0].unknown) == unknown
     assert set(not_given[0].unknown) == unknown | {"context_length", "batch_size"}
     store = Store("results")
-    store.append(not_given)
+    store.keep(not_given)
     assert {name: set(store.read()[0][name].to_pylist()) for name in unknown} == {name: {None} for name in unknown}
     results = load(store)
     assert results["tokens_per_second"].isna().all()

@@ -138,7 +138,7 @@ def contexts(store: Store) -> list[int]:
 def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_store):
     store = Store(object_store.uri)
     before = object_store.requests("PUT", 200)
-    store.append(rows(16))
+    store.keep(rows(16))
     assert object_store.requests("PUT", 200) == before + 1
     assert object_store.requests("POST", 200) == 0, "an upload in several steps"
     large = bytes(range(256)) * 25_000
@@ -151,7 +151,7 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
 def test_an_object_that_is_listed_and_not_there_is_passed_over_as_a_local_file_is(object_store, methods):
     store = Store(object_store.uri)
     for length in (16, 32, 64):
-        store.append(rows(length))
+        store.keep(rows(length))
     (gone,) = {row["trial_id"] for row in store.read()[0].to_pylist() if row["context_length"] == 32}
     with without(object_store, gone, methods) as uri:
         seen = Store(uri)

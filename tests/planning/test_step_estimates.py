@@ -127,10 +127,10 @@ def test_launches_and_collectives_that_a_store_has_are_known_by_their_gpu(tmp_pa
         rows = [Measurement(phase=name, metric="time", unit="s", samples=(slowness * seconds,))
                 for name, seconds in LAUNCHES.items()]  # fmt: skip
         trial = single_trial(["workloads=operators", "device=cuda", f"d_model={64 * slowness}"])
-        store.append(Attempt.begin(trial).rows("operators", rows, H200))
+        store.keep(Attempt.begin(trial).rows("operators", rows, H200))
     message = single_trial(["workloads=collectives", "device=cuda", "world_size=2", "message_bytes=4096"])
     row = Measurement(phase="collective", metric="time", unit="s", samples=(1e-3,))
-    store.append(Attempt.begin(message).rows("collectives", [row], H200))
+    store.keep(Attempt.begin(message).rows("collectives", [row], H200))
     found = measured_rates(store)
     assert found.hosts == {"H200 SXM": pytest.approx(2)}, "a trial beside it slows launches, so the fastest count"
     assert found.collectives == {("H200 SXM", 2): {"all_reduce": [Point(4096, 1e-3)]}}
@@ -198,7 +198,7 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     machine = replace(H200, code_digest=code_digest(alone.config.references, alone.code))
     rows = [Measurement(phase=phase, metric="time", unit="s", samples=(seconds,))
             for phase, seconds in (("forward", 1.0), ("backward", 2.0))]  # fmt: skip
-    store.append(Attempt.begin(alone).rows("attention", rows, machine))
+    store.keep(Attempt.begin(alone).rows("attention", rows, machine))
     after = planned()
     assert after["expected_step_seconds"] == pytest.approx(9, rel=0.1), "three layers, each a second and two"
     assert f"attention from {reference} measured alone in the store" in after["expected_step_source"]

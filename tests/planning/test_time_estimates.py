@@ -152,7 +152,7 @@ def test_the_speed_of_a_device_without_a_datasheet_comes_from_its_results(tmp_pa
     attempt = Attempt.begin(Trial(config=config, workloads=("timing",), sweep="s"))
     times = {"setup": 2.0, "compile": 0.0, "warmup": 50.0, "measured": 100.0}
     found = [Measurement(phase="trial", metric=f"{k}_time", unit="s", samples=(v,)) for k, v in times.items()]
-    store.append(attempt.rows("timing", found, unknown))
+    store.keep(attempt.rows("timing", found, unknown))
     by_model = {p.trial.config.model: Estimates(store).of(p) for p in plan.to_run if p.trial.config.precision == "bf16"}
     assert by_model["small"].reason is by_model["large"].reason is None
     assert 2 + 50 < by_model["small"].seconds < 150 < by_model["large"].seconds
@@ -163,7 +163,7 @@ def test_the_predicted_step_counts_for_a_workload_beside_one_that_was_measured(t
     (planned, *_) = plan_of(GRID, tmp_path).to_run
     attempt = Attempt.begin(replace(planned.trial, workloads=("timing",)))
     took = [Measurement(phase="trial", metric="measured_time", unit="s", samples=(1.0,))]
-    store.append(attempt.rows("timing", took, H200))
+    store.keep(attempt.rows("timing", took, H200))
     trial = replace(planned.trial, workloads=("timing", "memory"))
     slow, fast = (Estimates(store, lambda _, step=step: step).of(replace(planned, trial=trial)) for step in (2.0, 0.1))
     assert slow.seconds > fast.seconds + 1

@@ -70,7 +70,7 @@ def store(tmp_path: Path) -> Store:
     """Two trials of two rows, in two files."""
     store = Store(str(tmp_path / "store"))
     for context in (16, 32):
-        store.append(rows(context))
+        store.keep(rows(context))
     return store
 
 
@@ -110,7 +110,7 @@ def test_files_that_hold_the_same_rows_in_any_number_and_order_count_them_once(s
     for path, content in kept.items():  # a crash before they were deleted
         path.write_bytes(content)
     shutil.copy(before[0], before[0].with_name("copy.parquet"))  # somebody copied it, while it was there
-    store.append(rows(64))
+    store.keep(rows(64))
     assert contexts(store) == [16, 16, 32, 32, 64, 64]
     assert store.read(columns=["phase"])[0].num_rows == 6
     assert {outcome.processes for outcome in store.outcomes().values()} == {1}
@@ -135,7 +135,7 @@ def test_merges_at_once_without_a_lock_lose_no_row_and_count_none_twice(tmp_path
     location = f"objects://lmsweep-merges-at-once/{tmp_path.name}"
     store, stores = Store(location), [Store(location) for _ in range(3)]
     for context in range(64, 84):
-        store.append(rows(context))
+        store.keep(rows(context))
     expected = contexts(store)
     for more in range(100, 103):
         threads = [threading.Thread(target=one.compact) for one in stores]
@@ -143,7 +143,7 @@ def test_merges_at_once_without_a_lock_lose_no_row_and_count_none_twice(tmp_path
             thread.start()
         while any(thread.is_alive() for thread in threads):
             assert contexts(store) == expected
-        store.append(rows(more))
+        store.keep(rows(more))
         expected = contexts(store)
     store.compact()
     assert contexts(store) == expected and store.count_fragments() == 1 and len(expected) == 46

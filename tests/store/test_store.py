@@ -49,8 +49,8 @@ def read(store: Store) -> pd.DataFrame:
 def test_rows_are_those_with_one_of_the_wanted_values_in_each_column_and_a_store_that_is_not_there_has_none(tmp_path):
     store = Store(str(tmp_path / "results"))
     assert store.rows(["samples"], status=["ok"]) == [] and not (tmp_path / "results").exists()
-    store.append(rows(16))
-    store.append(rows(32, status="oom", error="out of memory"))
+    store.keep(rows(16))
+    store.keep(rows(32, status="oom", error="out of memory"))
     forward = {"samples": [0.1, 0.2], "phase": "forward"}
     assert store.rows(["samples"], phase=["forward"]) == [forward]
     assert store.rows(["samples", "phase"], phase=["forward", "optimizer"], metric=["time"])[0]["samples"] == [0.1, 0.2]
@@ -61,7 +61,7 @@ def test_rows_are_those_with_one_of_the_wanted_values_in_each_column_and_a_store
 def test_rows_come_the_oldest_first_whatever_their_files_are_called(tmp_path):
     store, began = Store(str(tmp_path)), datetime(2026, 1, 1, tzinfo=UTC)
     for hour in (3, 5, 1, 6, 2, 4):
-        store.append(rows(hour, started_at=began + timedelta(hours=hour))[:1])
+        store.keep(rows(hour, started_at=began + timedelta(hours=hour))[:1])
     assert [row["context_length"] for row in store.rows(["context_length"])] == [1, 2, 3, 4, 5, 6]
 
 
@@ -69,8 +69,8 @@ def test_what_is_appended_can_be_read_without_this_project(tmp_path):
     if find_spec("duckdb") is None:
         pytest.skip("duckdb is not installed")
     store = Store(str(tmp_path / "results"))
-    store.append(rows(16))
-    store.append(rows(32))
+    store.keep(rows(16))
+    store.keep(rows(32))
     by_pandas = pd.read_parquet(tmp_path / "results" / "measurements")
     # In a process of its own, as a reader has it: in this one, which imports much else, its library nanobind would end
     # with a list of all the objects that others keep alive until the process ends.
@@ -93,7 +93,7 @@ def test_a_writer_merges_its_fragments_as_it_goes_unless_another_process_is_comp
             records = rows(context)
             identity = Identity(**{field.name: getattr(records[0], field.name) for field in fields(Identity)})
             merged.keep([DetailRow(trial=identity, detail=detail), *records])
-            plain.append(records)
+            plain.keep(records)
 
     keep(range(1, 5))
     with (tmp_path / "merged" / ".compaction-lock").open() as lock:
@@ -125,7 +125,7 @@ def test_reading_many_fragments_takes_hardly_more_memory_than_reading_a_few(tmp_
     store = Store(str(tmp_path))
     peaks = []
     for context in range(1, 601):
-        store.append(rows(context))
+        store.keep(rows(context))
         if context in (300, 600):
             command = [sys.executable, "-c", READ_AND_SAY_PEAK, str(tmp_path)]
             peaks.append(int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
@@ -137,15 +137,15 @@ def test_the_newest_result_says_whether_something_is_measured_and_without_one_th
     now = datetime.now(UTC)
     first = rows(started_at=now - timedelta(hours=1), status="lost", error="x")
     key = (environment_id(MACHINE), first[0].measurement_id)
-    store.append(first)
-    store.append(rows(started_at=now, status="error", error="x"))
+    store.keep(first)
+    store.keep(rows(started_at=now, status="error", error="x"))
     assert store.outcomes()[key].status == "error"
     # Measured when the clock had been set back by a day.
-    store.append(rows(started_at=now - timedelta(days=1)))
+    store.keep(rows(started_at=now - timedelta(days=1)))
     assert store.outcomes()[key].status == "ok"
-    store.append(rows(started_at=now + timedelta(hours=1), status="oom", error="x"))
+    store.keep(rows(started_at=now + timedelta(hours=1), status="oom", error="x"))
     assert store.outcomes()[key].status == "oom"
-    store.append(rows(started_at=now + timedelta(hours=2), status="lost", error="x"))
+    store.keep(rows(started_at=now + timedelta(hours=2), status="lost", error="x"))
     assert store.outcomes()[key].status == "oom"
 
 
@@ -160,7 +160,7 @@ def test_results_of_another_environment_are_no_results_of_this_one():
 def test_a_file_with_a_flipped_bit_is_read_as_it_was_written_or_named(tmp_path):
     store = Store(str(tmp_path))
     for context in range(16, 20):
-        store.append(rows(context))
+        store.keep(rows(context))
     store.compact()
     (path,) = (tmp_path / "measurements").iterdir()
     content, expected, _ = path.read_bytes(), *store.read()
@@ -186,7 +186,7 @@ def test_a_store_that_is_a_file_is_refused(tmp_path):
 
 def test_a_tilde_that_the_shell_left_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    Store("~/results").append(rows())
+    Store("~/results").keep(rows())
     assert len(pd.read_parquet(tmp_path / "results" / "measurements")) == 2
     with pytest.raises(RequestError, match="nobody-of-this-name"):
         Store("~nobody-of-this-name/results")
@@ -203,7 +203,7 @@ from tests.store.test_store import Store, rows
 store = Store(sys.argv[1])
 while True:
     for context in range(1, 50):
-        store.append(rows(context))
+        store.keep(rows(context))
         print(context, flush=True)
 """
 
@@ -235,7 +235,7 @@ def test_what_was_appended_before_a_kill_is_there_and_nothing_is_half_there(tmp_
 def test_the_next_merge_deletes_what_a_killed_merge_left_half_written(tmp_path):
     store = Store(str(tmp_path))
     for context in (16, 32):
-        store.append(rows(context))
+        store.keep(rows(context))
     (tmp_path / ".writing" / f"{'a' * 32}-compacted-{'b' * 32}.parquet").write_bytes(b"half")
     store.compact()
     assert store.count_fragments() == 1 and store.read()[0].num_rows == 4
@@ -246,7 +246,7 @@ def test_a_reader_that_meets_a_compaction_reads_every_row(tmp_path):
     """Fragments that were listed are gone when they are to be read: their rows are in a file that was not listed."""
     store = Store(str(tmp_path))
     for context in range(1, 41):
-        store.append(rows(context))
+        store.keep(rows(context))
     kept = {path: path.read_bytes() for path in (tmp_path / "measurements").iterdir()}
     counts = set()
     for _ in range(3):

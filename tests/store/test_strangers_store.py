@@ -45,7 +45,7 @@ def state(folder: Path) -> State:
 def strangers_store(tmp_path: Path) -> Path:
     store = Store(str(tmp_path / "store"))
     for context in (16, 32):
-        store.append(rows(context))
+        store.keep(rows(context))
     return tmp_path / "store"
 
 
@@ -88,7 +88,7 @@ def test_every_command_refuses_it_and_leaves_the_readers_files_alone(tmp_path: P
         ("damaged", lambda store: store.set_aside_damage()),
         (".writing", lambda store: store.set_aside_damage()),
         ("artifacts", lambda store: store.add_artifact("artifacts/thesis.txt", b"x")),
-        ("measurements", lambda store: store.append(rows(64))),
+        ("measurements", lambda store: store.keep(rows(64))),
     ],
 )
 def test_a_folder_that_becomes_a_link_while_the_store_is_open_is_not_followed(
@@ -101,7 +101,7 @@ def test_a_folder_that_becomes_a_link_while_the_store_is_open_is_not_followed(
     make_link(folder / part, documents)
     with pytest.raises((OSError, RequestError), match="is a link"):
         write(store)
-    for work in (store.compact, store.set_aside_damage, lambda: store.append(rows(64))):
+    for work in (store.compact, store.set_aside_damage, lambda: store.keep(rows(64))):
         with contextlib.suppress(OSError, RequestError):
             work()
     assert state(documents) == before
@@ -109,7 +109,7 @@ def test_a_folder_that_becomes_a_link_while_the_store_is_open_is_not_followed(
 
 def test_a_file_that_is_a_link_is_named_and_neither_read_merged_nor_moved(tmp_path: Path) -> None:
     own = Store(str(tmp_path / "own"))
-    own.append(rows(128))
+    own.keep(rows(128))
     private = next((tmp_path / "own" / "measurements").iterdir())
     folder = strangers_store(tmp_path)
     link = folder / "measurements" / private.name
@@ -186,7 +186,7 @@ def test_a_store_by_another_scheme_follows_no_link_either(tmp_path: Path, docume
 def test_a_store_that_is_given_as_a_link_is_the_store(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(strangers_store(tmp_path))
     store = Store(str(tmp_path / "link"))
-    store.append(rows(64))
+    store.keep(rows(64))
     store.compact()
     assert store.read()[0].num_rows == 6 and len(pq.read_table(tmp_path / "store" / "measurements")) == 6
 

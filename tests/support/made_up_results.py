@@ -96,12 +96,12 @@ class Attempts:
             unit = (units or {}).get(name, "s")
             marks = tuple(flag.value for flag in flags) if metric == "time" else ()
             rows.append(replace(base, phase=phase, metric=metric, unit=unit, samples=value, flags=marks))
-        self.store.append(rows)
+        self.store.keep(rows)
         return rows
 
     def failed(self, trial: TrialConfig, status: str, **fields: Any) -> Record:
         row = self._base(trial, status=status, **{"error": "why it failed", **fields})
-        self.store.append([row])
+        self.store.keep([row])
         return row
 
     def _base(

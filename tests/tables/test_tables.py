@@ -132,7 +132,7 @@ def test_the_usual_table_of_ceilings_has_both_and_one_without_them_names_them(
 def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": samples(1, 0.1)})
     (known,) = attempts.ok(config(context_length=512), {"step.time": samples(2, 0.1)})
-    attempts.store.append([replace(known, workload="serving", attempt_id="a" * 16, measurement_id="b" * 16)])
+    attempts.store.keep([replace(known, workload="serving", attempt_id="a" * 16, measurement_id="b" * 16)])
     text = lmsweep_here("table", attempts.store.location)
     assert "serving" in text and "timing" in text and "mode train_step" in text
     assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")

@@ -27,7 +27,6 @@ from lmsweep.trials.store.parquet_file import (
     as_wanted,
     decode,
     encode,
-    fragment_of,
     fragments_of,
     is_ours,
     replacing,
@@ -68,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 class Store:
-    """The results in a folder or at a URI. Opening creates nothing; the first `append` does."""
+    """The results in a folder or at a URI. Opening creates nothing; the first `keep` does."""
 
     def __init__(self, location: str) -> None:
         """Raises RequestError if the location is a file, cannot be reached or has an unknown scheme, and if a folder of
@@ -91,8 +90,8 @@ class Store:
     def keep(self, rows: Sequence[Row]) -> list[Record]:
         """Add all rows of an attempt and return its records. A file is added before the row that names it.
 
-        In a local store, fragments are merged after every KEPT_AT_A_TIME attempts. Raises OSError as `append` does: no
-        row then names a missing file. Raises ValueError or TypeError, and adds nothing, if a value does not fit.
+        In a local store, fragments are merged after every KEPT_AT_A_TIME attempts. Raises OSError, and then no row names a
+        missing file; ValueError or TypeError if a value does not fit, and then nothing was added.
         """
         fragments = fragments_of(rows)  # encoded first: if a value does not fit its column, nothing is stored
         for row in rows:
@@ -108,11 +107,6 @@ class Store:
                 self._merge_kept()
             self._kept.clear()  # what has not been merged here will be by `compact`
         return records_of(rows)
-
-    def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
-        """Add rows of one table and one attempt as one durable fragment, or raise OSError and add nothing."""
-        fragment = fragment_of(rows)
-        self._folder.put(fragment.path, fragment.content)
 
     def add_artifact(self, path: str, content: bytes) -> None:
         """Add a file durably at `artifacts/` and plain names. Raises RequestError for other paths, and OSError."""

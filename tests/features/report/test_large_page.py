@@ -20,7 +20,7 @@ def report_of(tmp_path: Path, trials: int) -> Path:
     """The page of this many trials, divided among three devices."""
     attempts = Attempts(tmp_path / f"results-{trials}")
     rows = []
-    attempts.store.append = rows.extend  # type: ignore[method-assign]  # all in one file, written below
+    attempts.store.keep = rows.extend  # type: ignore[method-assign]  # all in one file, written below
     names = ("model", "precision", "compile", "batch_size", "context_length")
     shapes = product(
         ("small", "medium", "large", "xl"), ("fp32", "tf32", "bf16"), ("none", "block", "model"), (1, 2, 4, 8), LENGTHS
@@ -32,8 +32,8 @@ def report_of(tmp_path: Path, trials: int) -> Path:
             parts = product((("forward", 0.3), ("backward", 0.6), ("step", 1.0)), ("time", "device_time"))
             values = {f"{phase}.{metric}": samples(seconds * share, seconds / 50) for (phase, share), metric in parts}
             attempts.ok(trial, values, fingerprint=device)  # type: ignore[arg-type]
-    del attempts.store.append
-    attempts.store.append(rows)
+    del attempts.store.keep
+    attempts.store.keep(rows)
     path = tmp_path / f"{trials}.html"
     write_report(attempts.store.location, path)
     return path

@@ -21,11 +21,8 @@ _WRITES_ONLY = frozenset(
 _ROWS = frozenset(("embedding", "index", "index_select", "gather", "_unsafe_index"))
 """Operators that read as many elements of their first argument as they return."""
 
-_INTO = frozenset(("scatter_", "index_put_", "_index_put_impl_", "_unsafe_index_put"))
+_INTO = frozenset(("scatter_", "scatter_add_", "index_put_", "index_add_", "_index_put_impl_", "_unsafe_index_put"))
 """Operators that change as many elements of their first argument as their last tensor has."""
-
-_ADDS = frozenset(("index_add_", "scatter_add_"))
-"""The same, but where several rows go to one, that one is read and written once. `operators` counts so, too."""
 
 _ASSIGNS = frozenset(("copy_", "_foreach_copy_"))
 
@@ -83,9 +80,9 @@ def _total(name: str, sizes: list[int], read: dict[int, int], wrote: dict[int, i
     if name in _ROWS:
         return 2 * written + sum(sizes[1:])  # what it returns is read as well; the others are indices
     if name in _INTO:
-        return 3 * max(sizes[1:], default=0)  # the values are read; what they change is read and written
-    if name in _ADDS:
-        return sum(sizes[1:]) + 2 * min(sizes[0], max(sizes[1:]))
+        values = max(sizes[1:], default=0)
+        # What is changed is read and written: in a sum of several rows once, as where `operators` measures them.
+        return values + 2 * (min(values, sizes[0]) if "_add_" in name else values)
     if name in _ASSIGNS:
         return sizes[0] + sizes[1]
     if name == "embedding_dense_backward":
