@@ -91,10 +91,6 @@ def _workload(value: object) -> object:
     return value
 
 
-def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> object:
-    return value if value == "auto" else number(value)
-
-
 def _size(value: object, number: ValidatorFunctionWrapHandler) -> object:
     if not isinstance(value, str):
         return number(value)
@@ -174,7 +170,8 @@ def _type_of(name: str) -> Any:
     if name == "device":
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:
-        return Annotated[int, _within_limits(name), WrapValidator(_auto_or_number)]
+        auto_or_number = WrapValidator(lambda value, number: value if value == "auto" else number(value))
+        return Annotated[int, _within_limits(name), auto_or_number]
     if name in SIZE_FIELDS:
         return Annotated[HINTS[name], _within_limits(name), WrapValidator(_size)]
     return Annotated[HINTS[name], _within_limits(name)]

@@ -90,8 +90,8 @@ class Store:
     def keep(self, rows: Sequence[Row]) -> list[Record]:
         """Add all rows of an attempt and return its records. A file is added before the row that names it.
 
-        In a local store, fragments are merged after every KEPT_AT_A_TIME attempts. Raises OSError, and then no row names a
-        missing file; ValueError or TypeError if a value does not fit, and then nothing was added.
+        In a local store, fragments are merged after every KEPT_AT_A_TIME attempts. If it raises OSError, no row names a
+        missing file. Raises ValueError or TypeError, and adds nothing, if a value does not fit.
         """
         fragments = fragments_of(rows)  # encoded first: if a value does not fit its column, nothing is stored
         for row in rows:

@@ -57,8 +57,8 @@ _SAME_TYPE = {"float16": "bfloat16"}
 EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
 FULLEST_SECONDS = 3.5e-6
 """Time of `index_put_` for each mean number of rows that it adds to one, one after the other: gradients of gpt-oss'
-biases, 16,384 rows into 32, took 1.79 ms on an H200. The fullest row has about 4 times the mean (two layers of random
-weights: 2.9 and 5.1), a quarter of that with an even load, and twice as many if all tokens choose the same experts."""
+biases, 16,384 rows into 32, took 1.79 ms on an H200. The fullest row has about 4 times the mean (2.9 and 5.1 in two
+layers of random weights), a quarter of that with an even load, twice as many if all tokens choose the same experts."""
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
