@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import islice
 
 import pandas as pd
@@ -67,6 +69,7 @@ class PlanText:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
         trials = self.plan.trials if all else self._first()
         frame = self._frame(trials)
+        notes = self._notes(trials, None if all else MOST_FLEETS)
         return Listing(
             title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
@@ -78,7 +81,7 @@ class PlanText:
             units={},
             tones=TONES,
             conditions=self._conditions(trials),
-            notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
+            notes=[line for note in notes for line in note.split("\n") if line],
         )
 
     def _conditions(self, trials: Sequence[PlannedTrial]) -> dict[str, str]:
@@ -99,7 +102,7 @@ class PlanText:
         chosen = sorted(possible, key=lambda one: one.action != "run")[:MOST_ROWS]
         return sorted(chosen, key=lambda one: one.index)
 
-    def _notes(self, trials: Sequence[PlannedTrial]) -> list[str]:
+    def _notes(self, trials: Sequence[PlannedTrial], most_fleets: int | None) -> list[str]:
         """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
         left = len(self.plan.trials) - len(trials)
         memory = [peak_of(planned, self.predictions) for planned in trials]
@@ -117,20 +120,22 @@ class PlanText:
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
-            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS), *self._fleets()]),
+            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS), *self._fleets(most_fleets)]),
             "\n".join(islice(filter(None, advice), MOST_REASONS)),
             self._software(),
+            _library(trials),
             f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
         ]
 
-    def _fleets(self) -> list[str]:
-        """Return what the ranks of the cheapest trials that run do together, and how many others there are."""
+    def _fleets(self, most: int | None) -> list[str]:
+        """Return what the ranks of the cheapest trials that run do together, at `most` of them, and how many others
+        there are."""
         found: dict[str, tuple[PlannedTrial, StepEstimate, Fleet]] = {}
         for one in self.plan.trials:
             step = self.steps.of(one) if self.steps else None
             if isinstance(step, StepEstimate) and (fleet := fleet_of(one, step, self.prices)):
                 found.setdefault(one.trial_id, (one, step, fleet))
-        cheapest = sorted(found.values(), key=lambda one: _dearness(one[0], one[2]))[:MOST_FLEETS]
+        cheapest = sorted(found.values(), key=lambda one: _dearness(one[0], one[2]))[:most]
         left = len(found) - len(cheapest)
         dearer = "dearer" if any(fleet.dollars for _, _, fleet in cheapest) else "slower for each GPU"
         others = [f"the other {count_of(left, 'trial')} of ranks: {dearer}, or will not fit; --format json has all"]
@@ -191,6 +196,14 @@ class PlanText:
         if estimate is None:
             return "-"
         return "?" if estimate.reason else format_seconds(estimate.seconds)
+
+
+def _library(trials: Sequence[PlannedTrial]) -> str:
+    """Return whose code was run without a device. Granite's Mamba layers take 17 times as long with transformers 5.17
+    as with 5.24, and T5 needs a third more memory."""
+    if not any(one.trial.config.is_hugging_face for one in trials) or not find_spec("transformers"):
+        return ""
+    return f"hf: models as transformers {version('transformers')}, installed here, builds them; others may differ much"
 
 
 def _of_ranks(planned: PlannedTrial, step: StepEstimate, fleet: Fleet) -> str:

@@ -39,6 +39,7 @@ def test_the_trials_of_ranks_whose_dollars_are_printed_are_the_cheapest(ranks: P
     assert fleets(shown) == [one["trial_id"][:8] for one in by_price[:3]]
     dearer = "dearer" if price else "slower for each GPU"
     assert f"the other 5 trials of ranks: {dearer}, or will not fit; --format json has all" in shown
+    assert len(fleets(lmsweep_here(*words, "--all"))) == len(trials) == 8
 
 
 def test_gpus_beyond_one_node_are_spoken_of_only_where_a_network_is_known(ranks: Path) -> None:
@@ -67,6 +68,19 @@ def test_a_plan_names_below_its_title_what_all_of_its_trials_share_and_decides_t
     }  # fmt: skip
     varied = lmsweep_here("plan", tmp_path / "mine.yaml", "--for", "H100", "--set", "attention=naive,sdpa")
     assert "attention naive" not in varied
+
+
+def test_a_plan_says_whose_code_it_ran_for_a_model_of_transformers(tmp_path: Path) -> None:
+    """With another version, a model may be another one: its steps took 17 times as long."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    (tmp_path / "small.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 64} | sizes))
+    fixed = "{device: cuda, model: 'hf:small.json', precision: bf16, context_length: 16, mode: train_step}"
+    (tmp_path / "s.yaml").write_text(f"name: s\ncode: .\ngrids:\n  - workloads: [timing]\n    fixed: {fixed}\n")
+    words = f"as transformers {transformers.__version__}, installed here, builds them"
+    assert words in lmsweep_here("plan", tmp_path / "s.yaml", "--for", "H100")
+    own = lmsweep_here("plan", tmp_path / "s.yaml", "--for", "H100", "--set", "model=tiny")
+    assert "transformers" not in own
 
 
 def test_what_a_workload_does_not_read_is_not_named(tmp_path: Path) -> None:
