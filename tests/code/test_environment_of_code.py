@@ -181,6 +181,12 @@ def test_what_only_some_machines_import_is_not_called_missing(code: Code) -> Non
     assert missing_packages([file], code) == {"z9": "later.py:8"}
 
 
+def test_the_first_line_that_imports_what_is_missing_is_named(code: Code) -> None:
+    file = Path(code.folder) / "twice.py"
+    file.write_text("import os\nimport z9\ntry:\n    import os\nfinally:\n    import z9\nimport z9\n")
+    assert missing_packages([file], code) == {"z9": "twice.py:2"}
+
+
 def test_a_part_that_is_compiled_when_the_project_is_installed_is_called_so(code: Code) -> None:
     Path(code.folder, "compiled").mkdir()
     Path(code.folder, "compiled", "__init__.py").write_text("from . import kernels\ndef loss(logits, targets): ...\n")

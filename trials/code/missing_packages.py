@@ -99,7 +99,7 @@ def install_words(missing: Mapping[str, str], code: Code) -> str:
 
 
 def _requirement(module: str, code: Code) -> list[str]:
-    """Return an installer's arguments for the package that has a module; none if no metadata names the package."""
+    """Return an installer's arguments for the package that has a module; none if neither KNOWN nor metadata has it."""
     packages = KNOWN.get(module, (module,))
     declared = (declared_requirement(package, code) for package in packages)
     return next(filter(None, declared), [packages[0]] if module in KNOWN else [])
@@ -118,19 +118,18 @@ def not_built(message: str, file: Path, code: Code) -> str:
 
 def _imported(file: Path) -> Iterator[tuple[int, int, str]]:
     """Yield the modules that importing a file needs, after the line and the number of dots before their names."""
-    tree = parse(file)
-    waiting = [*tree.body] if tree else []
+    waiting = [*tree.body] if (tree := parse(file)) else []
     while waiting:
-        node = waiting.pop()
+        node = waiting.pop(0)
         if isinstance(node, ast.Import):
             yield from ((node.lineno, 0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             names = (".".join(filter(None, (node.module, alias.name))) for alias in node.names)
             yield from ((node.lineno, node.level, name) for name in names)
         elif isinstance(node, ast.With | ast.ClassDef):
-            waiting += node.body
+            waiting[:0] = node.body
         elif isinstance(node, ast.Try) and not any(_forgives(handler) for handler in node.handlers):
-            waiting += [*node.body, *node.finalbody]
+            waiting[:0] = [*node.body, *node.orelse, *node.finalbody]
 
 
 def _forgives(handler: ast.ExceptHandler) -> bool:

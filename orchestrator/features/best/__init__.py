@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 MOST_JOBS = 8
-"""Answers about one store that are printed at most."""
+"""Most answers that are printed: one for each job in the stores."""
 
 
 @takes_request(
@@ -96,9 +96,10 @@ def best(
             )
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
-        if on and (explain or max_batch or format == "json"):
+        if on and (recipe or explain or max_batch or format == "json"):
             raise RequestError(
-                "--for predicts what was not measured; --explain, --max-batch and --format json are about what was"
+                "--for predicts what was not measured; --recipe, --explain, --max-batch and --format json are about "
+                "what was; leave out these options, or --for"
             )
         conditions = pairs(where, "--where")
         if on:
@@ -123,11 +124,11 @@ def best(
     # The command that resumes the search has the options that `resume_command` does not know.
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
-    more += ["--explain"] if explain else []
-    more += ["--max-batch"] if max_batch else []
+    flags = {"--recipe": recipe, "--explain": explain, "--max-batch": max_batch}
+    more += [option for option, is_set in flags.items() if is_set]
     asked = replace(asked, sweep=sweep)
     resume = resume_command("best", asked, there, how, more)
-    asked = replace(asked, profile=explain)  # `--explain` says it in that command
+    asked = replace(asked, profile=explain)  # only now: that command has --explain, and would have --profile, too
     say_best_of_sweep(asked, there, how, aim, resume=resume, began=began, recipe=recipe, max_batch=max_batch)
 
 
@@ -170,8 +171,9 @@ def _show_answers(answered: "StoredAnswers", stores: list[str], *, recipe: bool,
         f"{job_words(one.winner.config)}\n{winner_words(one, is_short=len(answers) > 1)}" for one in answers[:MOST_JOBS]
     ]
     if len(answers) > 1:
-        if explain:
-            raise RequestError("--explain is about one job; choose one by --where FIELD=VALUE")
+        if recipe or explain:
+            option = "--recipe" if recipe else "--explain"
+            raise RequestError(f"{option} is about one job; choose one by --where FIELD=VALUE")
         rest = f"{len(answers) - MOST_JOBS} more; " if len(answers) > MOST_JOBS else ""
         show_parts([*parts, f"{rest}For one of them in full: --where FIELD=VALUE"])
         return

@@ -80,11 +80,11 @@ def test_a_killed_search_resumes(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_names_the_command_that_resumes(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
-    process = start("best", sweep, "--store", store, "--no-predict", "--goal", "tokens/s", **QUIET)
+    process = start("best", sweep, "--store", store, "--no-predict", "--goal", "tokens/s", "--recipe", **QUIET)
     wait_for_child(process)
     _, error = interrupt(process)
     assert process.returncode == 130
-    assert f"To resume: lmsweep best {sweep} --store {store} --no-predict" in error
+    assert f"To resume: lmsweep best {sweep} --store {store} --no-predict --recipe" in error
 
 
 @pytest.mark.parametrize(

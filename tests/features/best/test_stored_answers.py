@@ -79,8 +79,11 @@ def test_with_max_batch_the_largest_batch_is_predicted_and_the_front_has_memory(
     ("words", "message"),
     [
         (["h100-devices", "--max-batch"], "--max-batch is about one job; choose one by --where FIELD=VALUE"),
+        (["h100-devices", "--recipe"], "--recipe is about one job; choose one by --where FIELD=VALUE"),
+        (["h100-devices", "--explain"], "--explain is about one job; choose one by --where FIELD=VALUE"),
         ([STORE, "--budget", "1m"], "is a store, in which nothing runs"),
         ([STORE, "--for", "H100", "--format", "json"], "--format json are about what was"),
+        ([STORE, "--for", "H100 SXM", "--recipe"], "json are about what was; leave out these options, or --for"),
         (["quick", "--format", "json"], "--format json is about a store: lmsweep best quick, then lmsweep best re"),
         ([STORE, "--price", "H17=3"], "--price H17: no such device here; the devices are NVIDIA H200"),
         ([STORE, "--price", "H2000=3"], "--price H2000: no such device here; did you mean H200? the devices are"),

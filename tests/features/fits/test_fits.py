@@ -384,7 +384,7 @@ def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_pa
     rows = [Measurement(phase=name, metric="time", unit="s", samples=(10 * seconds,))
             for name, seconds in LAUNCHES.items()]  # fmt: skip
     trial = single_trial(["workloads=operators", "device=cuda", "d_model=64"])
-    Store(str(tmp_path)).append(Attempt.begin(trial).rows("operators", rows, machine))
+    Store(str(tmp_path)).keep(Attempt.begin(trial).rows("operators", rows, machine))
 
     shipped = tiny["H200 SXM"]
     (measured,) = lmsweep.fits(
