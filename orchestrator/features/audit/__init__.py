@@ -101,10 +101,11 @@ def audit(**given: str | None) -> None:
     or contradicts itself.
     """
     file, format = given.pop("file"), given.pop("format") or "text"
-    _audit(file, format, {name.replace("_per_", "/"): text for name, text in given.items()})
+    _audit(file, format, {name: given[_field(name)] for name in STATED})
 
 
 def _field(option: str) -> str:
+    """Return the parameter for an option of STATED."""
     return option.replace("-", "_").replace("/", "_per_")
 
 
@@ -113,6 +114,7 @@ _PARAMETERS = {
     **{_field(name): (None, Annotated[Text, Option(_Name(f"--{name}"), help=text)]) for name, text in STATED.items()},
     "format": ("text", JsonFormat),
 }
+# typer reads the options of `audit` from its signature and annotations: one for each of STATED.
 vars(audit)["__signature__"] = Signature(
     [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)

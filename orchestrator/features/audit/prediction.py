@@ -31,16 +31,18 @@ from lmsweep.trials.analytic.rates.rate_set import Rates
 from lmsweep.trials.spec.config import TrialConfig
 
 SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
-"""Launch time of a slow host over the reference's, and what the loop around the step may take: the sets that ship are
-from hosts of 1 to 2.6 times the reference's."""
+"""Launch time of a slow host over the reference's, and seconds that the loop around the step may take. The sets that
+ship are from hosts of 1 to 2.6 times the reference's; the quarter on top, and the loop, are assumptions."""
 SPLIT = 0.2
-"""Standard deviation of the logarithm that tensor, pipeline, context and expert parallelism add. What they send is not
-predicted: it takes from no time to as long as that of sharded weights, for which such a step is predicted."""
+"""Standard deviation of the logarithm that tensor, pipeline, context and expert parallelism add. Chosen on honest
+claims. What they send is not predicted. The step is predicted as if its weights were sharded, and once more without
+communication: what they send takes a time between."""
 USUAL_MFU, USUAL_DEVIATION = 0.35, 0.4
 """MFU of public training runs that no slow host decides, attention counted over all positions, and the standard
 deviation of its logarithm: with each source left out in turn, 0.33 to 0.37 and 0.36 to 0.40."""
 FLOAT8_EXPERTS = 0.6
-"""Logarithm of how much faster experts in float8 may be than those in 16 bits, for which they are predicted."""
+"""Logarithm of how much faster experts in float8 may be than those in 16 bits, for which they are predicted. Chosen on
+honest claims."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,7 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
     low, high = _tuned(runs)
     prediction = Predicted(
         middle=math.exp((rates[0] + rates[-1] + faster) / 2),
+        # Half of the range of `faster`, not its share as in `between`: FLOAT8_EXPERTS was chosen with it.
         deviation=math.hypot(widest, between, split, faster / 2),
         tuned=(low, high * math.exp(faster)),
         runs=tuple(runs),

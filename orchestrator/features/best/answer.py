@@ -90,7 +90,7 @@ class Answer:
     beaten: tuple[Beaten, ...]
     """The other measured cells within the limit, best first."""
     wrong: float
-    """Probability that one of them is better by more than RIGHT_MARGIN."""
+    """Probability that one of them is better by more than `standing.RIGHT_MARGIN`."""
     over_limit: int
     """Measured cells that exceed the limit, or whose memory is unknown."""
     failed: int
@@ -109,7 +109,7 @@ class Answer:
 
     @property
     def can_tell(self) -> bool:
-        """Whether the winner is likely to be the best, up to RIGHT_MARGIN."""
+        """Whether the winner is likely to be the best, up to `standing.RIGHT_MARGIN`."""
         return self.wrong < MOST_WRONG
 
 
@@ -218,7 +218,7 @@ def _larger(
 
     known: the cells with a cost. others: among them are those that did not fit. A step takes a fixed time and a time
     per sequence, so the logarithm of the cost per token is fitted with a slope over 1 / batch. The surrogate learns
-    what the slope leaves; alone it would expect the mean of all batches of an unmeasured one.
+    what the slope leaves: alone, it would give a batch that was not measured the mean of those that were.
     """
     ran = {(key_of(one.config), one.environment_id) for one in known}
     failed = {(key_of(one.config), one.environment_id): one for one in others if one.status in TOO_LARGE}

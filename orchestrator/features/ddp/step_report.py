@@ -62,9 +62,9 @@ class StepReport:
 
 
 def report_step(step: TimedRank) -> StepReport:
-    """Run two synchronized steps and report on the second; all ranks must call it at the same time. The collectives of
-    the first show which storages are buckets of DistributedDataParallel, so that the second counts these from its
-    start as communication."""
+    """Run a synchronized step and report on it; all ranks must call it at the same time. With a watch, another step
+    runs before it: its collectives show which storages are buckets of DistributedDataParallel, so that these count as
+    communication from the start of the step that is reported."""
     counter, watch, training = CollectiveCounter(), step.memory_watch, step.training
     memory: dict[Stage, Held] = {}
     if watch and step.after_init:
@@ -77,7 +77,7 @@ def report_step(step: TimedRank) -> StepReport:
         for phase in step.phases():
             phase.run()
             if watch and phase.name == SYNCHRONIZATION:
-                watch.label(training)
+                watch.label(training)  # gradients exist now; `drop` may free them before the next `held`
     training.drop()
     if watch and memory:
         memory["after_step"] = watch.held(training)

@@ -73,10 +73,11 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """Return three sentences about all cells together: the verdict with the whole difference, its largest cause,
-        and the other causes. The differences in the last two add up to that in the first."""
+        and the other causes. The differences in the last two add up to that of the wall time, or else of the step."""
         rows = self._together()
         named = rows[rows["named"]].sort_values("sure", ascending=False)
         waits = IDLE in named.index  # only then does a sentence have the wall time
+        # IDLE comes on top of the step: with it the causes add up to WALL, without it to WHOLE.
         sums = [WHOLE, WALL] if waits else [WHOLE, WALL, IDLE]
         after_first = rows.drop(sums, errors="ignore").drop(named.index[:1])
         others = after_first[after_first["named"]].sort_values("sure", ascending=False)
@@ -112,7 +113,9 @@ class Explanation:
 
     def _together(self) -> pd.DataFrame:
         """Return the causes of all cells together: `baseline`, `contrast`, `difference`, `named`, the `change` of the
-        cell that has most of it, and `sure`, how large the difference is at least: waits vary more than kernels."""
+        cell that has most of it, and `sure`, by which causes are ordered, as waits vary more than kernels: the
+        sum of those ends of intervals that are nearer to 0. A difference is at least as large, if its interval
+        leaves 0 out."""
         by_size = self.frame.sort_values("difference", key=abs, ascending=False)
         sure = self.frame[[f"difference{end}" for end in (LOW, HIGH)]].abs().min(axis=1)
         groups = self.frame.assign(sure=sure).groupby("cause", sort=False)

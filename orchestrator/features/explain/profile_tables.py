@@ -53,7 +53,7 @@ def longest_kernels_by_range(results: Results) -> Listing:
 
 
 def longest_kernels_by_phase(results: Results) -> Listing:
-    """The kernel that takes the most time in forward, loss, backward, optimizer and the whole step."""
+    """The kernel that takes the most time in each phase, in `other` (outside all phases) and in the whole step."""
     profiles = _profiles(results)
     kernels = pd.concat([profiles.kernels, profiles.kernels.assign(phase="step")])
     return _longest(profiles, kernels, part="phase", title="Kernel with the most time in each phase of a step")

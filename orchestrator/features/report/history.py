@@ -19,10 +19,10 @@ from lmsweep.trials.statistics.variation import PRIORS, Kind
 MOST_STAGES = 30
 """Number of the newest stages that are shown: each is compared twice."""
 
-LEAST_STEPS = 5
-"""Minimum number of steps of a kind whose median estimates its variation: one or two of them may be changes."""
+LEAST_MOVES = 5
+"""Minimum number of moves between stages of a kind whose median estimates its variation: one or two may be changes."""
 
-MEDIAN_STEP = 0.6745 * 2**0.5
+MEDIAN_MOVE = 0.6745 * 2**0.5
 """The median of the absolute difference of two normal numbers, in their standard deviations."""
 
 
@@ -75,28 +75,30 @@ def stages(rows: pd.DataFrame) -> list[Option]:
 
 def _variation(options: Sequence[Option]) -> Known:
     """The variation between processes: from repetitions within a stage and, of kinds that many stages measured, from
-    the steps between these. Pooled over all stages, a real change would count as variation. As one of many steps it
-    hardly moves their median. A step to a stage of another kind says nothing of either."""
+    the moves of a cell from stage to stage. Pooled over all stages, a real change would count as variation. As one of
+    many moves it hardly shifts their median. A move to a stage of another kind says nothing of either."""
     known = dict(known_variation(*(one.rows for one in options)))
     cell = ["measurement_id", "phase", "metric"]
     first = [one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options]
     rows = pd.concat(first, ignore_index=True)
     rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
-    steps = rows.assign(step=rows.groupby([*cell, KIND])["log"].diff().abs()).dropna(subset="step")
-    for names, of_kind in steps.groupby([DEVICE, KIND]):
+    moves = rows.assign(move=rows.groupby([*cell, KIND])["log"].diff().abs()).dropna(subset="move")
+    for names, of_kind in moves.groupby([DEVICE, KIND]):
         key = cast(tuple[str, Kind], names)
+        # Moves of one cell only: those of other cells are not independent, if a stage moves all of them (assumed).
         freedom = float(of_kind.groupby(cell).size().max())
-        if freedom < LEAST_STEPS:
+        if freedom < LEAST_MOVES:
             continue
-        squares = freedom * (of_kind["step"].median() / MEDIAN_STEP) ** 2
+        squares = freedom * (of_kind["move"].median() / MEDIAN_MOVE) ** 2
         known[key] = known.get(key, PRIORS[key[1]]).updated(squares, freedom)
     return known
 
 
 def changes(found: Answer) -> dict[str, Claim]:
     """Return the stages where something changed: the claim against the stage of the last change. The comparison with
-    the stage of the last change also finds a slow drift. Holm's method corrects for the number of stages, as for the
-    number of cells: 5 % of the histories without a change show a false one."""
+    the stage of the last change also finds a slow drift. Holm's method corrects for the number of cells. For that of
+    stages, the factor falls with each change that was found, in the order of time, not of p. Up to the first change it
+    is the number of all comparisons: 5 % of the histories without a change show a false one."""
     first, *others = found.question.options
     last = first
     changed: dict[str, Claim] = {}
