@@ -1,7 +1,6 @@
 """`lmsweep best` with real trials: what it measures is stored, and neither a kill nor a second run loses any of it."""
 
 import os
-import shlex
 import signal
 import time
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.orchestrator.features.best import best_sweep
 from tests.support.command import (
     answer_here,
     interrupt,
@@ -87,14 +85,6 @@ def test_ctrl_c_names_the_command_that_resumes(tmp_path):
     _, error = interrupt(process)
     assert process.returncode == 130
     assert f"To resume: lmsweep best {sweep} --store {store} --no-predict --recipe" in error
-
-
-def test_the_command_that_resumes_has_every_option_about_the_answer(tmp_path, monkeypatch):
-    resumed = []
-    monkeypatch.setattr(best_sweep, "say_best_of_sweep", lambda *_, resume, **__: resumed.append(resume))
-    sweep, options = grid(tmp_path), ["--subject-to", "peak < 1GB", "--recipe", "--explain", "--max-batch"]
-    assert answer_here("best", sweep, *options).returncode == 0
-    assert resumed == [shlex.join(["lmsweep", "best", str(sweep), *options])]
 
 
 @pytest.mark.parametrize(
