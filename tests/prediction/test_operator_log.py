@@ -9,6 +9,7 @@ import torch
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.machine.torch_private import storage_key_of
 from lmsweep.trials.prediction.without_device.fused_kernels import Seen, fused
+from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
 from lmsweep.trials.prediction.without_device.operator_log import OperatorLog, layout_of
 from tests.support.whole_steps import five_layers as small
 
@@ -70,3 +71,10 @@ def test_a_compiler_casts_a_value_once_and_takes_no_other_operator_for_a_cast() 
     use = Seen(replace(cast, name="exp"), "", (second,), ())
     once, apart = (fused((one, again, use), lambda _: True, across_layers=True)[0].bytes for one in (to_cast, halves))
     assert (once, apart) == (4, 12), "bytes read, and those of both halves, which are written"
+
+
+@pytest.mark.parametrize(("rows", "written"), [(8, 8), (1000, 64)])
+def test_what_several_rows_are_added_to_is_read_and_written_once(rows: int, written: int) -> None:
+    into, places, values = torch.zeros(rows, 4), torch.zeros(64, dtype=torch.int64), torch.zeros(64, 4)
+    moved = moved_bytes("index_add_", (0,), (into, 0, places, values), into)
+    assert moved is not None and moved.bytes == (64 + 2 * written) * 16

@@ -202,7 +202,7 @@ class Rates:
             )
             if operator.name == "index_put_" and len(operator.shapes) > 1:  # the closed form adds to all tokens
                 into, *_, added = map(prod, operator.shapes)
-                if (waiting := FULLEST_SECONDS * added / into) > seconds:
+                if (waiting := FULLEST_SECONDS * added / max(into, 1)) > seconds:
                     words = f"sums into few rows profiled on an H200, with an {EXPECTED_LOAD}"
                     return Cost(waiting, words, (max(0.25, seconds / waiting), 2.0))
         source, here, words = sources[kind], self.hardware.device.name, kind
