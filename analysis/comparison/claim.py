@@ -39,7 +39,8 @@ class Gain(NamedTuple):
     def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
         """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
         known = self.high - self.low > 1e-9  # more than rounding; NaN is not
-        # From about twice, `2 times as long` says more than `50 % slower`. Less than half as much stays in per cent.
+        # `2 times as long` says more than `50 % slower`: from what is printed as 50 % slower, or 100 % faster, on. Less
+        # than half as much has no such words and stays in per cent.
         if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:
             flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
             word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
@@ -159,7 +160,7 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
         subject=subject, against=against, gain=found.gain.mean, interval=(found.gain.low, found.gain.high),
         verdict=found.verdict, clock=clock, beside=beside,
         scope=Scope(
-            verdicts=dict(found.counts), least=float(cells["least"].max()), itself=int(cells["itself"].sum()),
+            verdicts=dict(found.counts), least=float(cells["same"].max()), itself=int(cells["itself"].sum()),
             limited=int(cells["verdict"].eq(HOST_LIMITED).sum()),
             busy=sum(Flag.BUSY_HOST in flags for flags in cells["flags"]),
             one_host=one_host, cells_differ=found.ends,
@@ -168,7 +169,7 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
 
 
 CLAIM_COLUMNS = (
-    *("value", *CLAIMED, "itself", "places", "least", "flags"),
+    *("value", *CLAIMED, "itself", "places", "same", "flags"),
     *(f"{clock}_{name}" for clock in CLOCKS for name in CLAIMED),
 )
 """The columns of `Comparison.cells` that a claim is made of."""

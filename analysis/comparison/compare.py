@@ -47,7 +47,7 @@ VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous
 counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed, fixed: only
 the baseline, only the contrast has a result. host-limited: wall times differ, but device times agree or are unknown
 with a slow or busy host."""
-UNDECIDED = (HOST_LIMITED, "ambiguous", "no result")
+WITHOUT_ANSWER = (HOST_LIMITED, "ambiguous", "no result")
 
 TWO_CLOCKS = "Device time is the GPU's alone; wall time, for which you wait and pay, has the host's in it."
 NOTE = 79  # characters of a line of the summary
@@ -63,8 +63,6 @@ TONES: dict[str, Tone] = {
 
 
 class ResultKey(NamedTuple):
-    """What identifies a result in a store."""
-
     measurement_id: str
     environment_id: str
     workload: str
@@ -88,7 +86,7 @@ class Comparison:
     """The claim of all cells, if they are times and no values were selected."""
     cells: pd.DataFrame
     """The frame, with what claims rest on: `half`, half the interval's width on a logarithmic scale; the `kind` of
-    variation; `itself`; `places`, the machines that measured the cell; `least`, below which sides are the same."""
+    variation; `itself`; `places`, the machines that measured the cell; `same`, below which sides are the same."""
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
@@ -201,7 +199,8 @@ def compare(
     keys that they determine, and `across` may differ. stores: names for the title. values: `phase.metric`, all in one
     unit; smaller is better. least, same: as `min_effect` and `same_within` of `lmsweep.compare`; by default those of
     `thresholds`. variation: between processes, from `known_variation` of whole stores; by default of these rows.
-    device_decides: on one host, too. options: the keys that tell several comparisons apart, if these are made at once.
+    device_decides: device times decide even where one host measured both sides, where wall times do otherwise. options:
+    the keys that tell several comparisons apart, if these are made at once.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -233,14 +232,9 @@ def compare(
         different = np.where(by_device, counted.of_device_times, different)
         names["value"] = names["value"].mask(by_device, names["value"].map(device_time_of))
 
-    of_each_clock = judged.filter(regex="^(wall|device)_")  # the other columns are of the clock that decides
-    decisive = judged.drop(columns=of_each_clock.columns).assign(p=holm(judged["p"].to_numpy(float)))
-    frame = names.join(
-        decisive.drop(columns=["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION], errors="ignore")
-    )
-    claimed = frame.join(decisive[["half", "kind", "itself"]]).join(of_each_clock)
-    claimed = claimed.assign(places=machines, least=counted.same)
-    frame = frame.join(_ratio_of_other_clock(judged))
+    shown, claimed = _shown_and_claimed(names, judged)
+    claimed = claimed.assign(places=machines, same=counted.same)
+    frame = shown.join(_ratio_of_other_clock(judged))
     for name, column in _errors_beside(whole, rows, order).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
 
@@ -313,6 +307,15 @@ def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: floa
     different = of_cells(least, DIFFERENT_ON_GPU, DIFFERENT_ELSEWHERE)
     same_within = np.maximum(of_cells(same, SAME_ON_GPU, SAME_ELSEWHERE), different)
     return Thresholds(different, of_cells(least, DIFFERENT_BY_DEVICE, DIFFERENT_ELSEWHERE), same_within)
+
+
+def _shown_and_claimed(names: pd.DataFrame, judged: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the columns that readers see, by the clock that decides; and those with what claims need of each clock."""
+    of_each_clock = judged.filter(regex="^(wall|device)_")
+    decisive = judged.drop(columns=of_each_clock.columns).assign(p=holm(judged["p"].to_numpy(float)))
+    unseen = ["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION]
+    shown = names.join(decisive.drop(columns=unseen, errors="ignore"))
+    return shown, shown.join(decisive[["half", "kind", "itself"]]).join(of_each_clock)
 
 
 def _ratio_of_other_clock(judged: pd.DataFrame) -> pd.DataFrame:

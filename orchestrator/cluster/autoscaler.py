@@ -29,8 +29,6 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class NodeType:
-    """A node type of the cluster file."""
-
     resources: dict[str, float]
     """Resources of a node, from the file or from the cloud provider."""
     most: int

@@ -105,7 +105,7 @@ def compare(
     """
     given = {"where": where, "baseline": baseline, "contrast": contrast}
     sides = {name: pairs(texts, f"--{name}") for name, texts in given.items()}
-    from lmsweep.analysis.comparison.compare import UNDECIDED, VERDICTS
+    from lmsweep.analysis.comparison.compare import VERDICTS, WITHOUT_ANSWER
     from lmsweep.orchestrator.commands.show_table import show_parts
 
     fatal = names_of(fail_on)
@@ -127,7 +127,7 @@ def compare(
         counts["no result"] += found.unpaired[0]  # what only the first side has was not measured again
         failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
         said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {counts.total()} combinations"
-        if unsure := [one for one in UNDECIDED if counts[one] and one not in fatal]:
+        if unsure := [one for one in WITHOUT_ANSWER if counts[one] and one not in fatal]:
             also = ", ".join(f"{counts[one]} {one}" for one in unsure)
             said += f"; {also}: not failed, --fail-on '{','.join([*fatal, *unsure])}' fails on them"
         say(said, error=True)  # beside a table for a file

@@ -34,7 +34,6 @@ class Expansion:
 
 
 def expand(blocks: list[Block]) -> Expansion:
-    """Return the configurations of all blocks, and what is wrong with them."""
     wanted: dict[TrialConfig, list[str]] = {}
     first_grid: dict[TrialConfig, int] = {}
     of_grid: dict[int, list[TrialConfig]] = {}

@@ -33,8 +33,6 @@ _LONGEST_INTEGER = 60  # int() refuses more than 4300 digits; nothing here needs
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One error in a file."""
-
     line: int | None
     """Counted from 1; None if the data is not from a file."""
     path: KeyPath = ()
@@ -48,8 +46,6 @@ class Problem:
 
 @dataclass(kw_only=True)
 class Document:
-    """The data of a YAML document."""
-
     data: Any = None
     problems: list[Problem] = field(default_factory=list)
     """Errors that did not stop the parser: duplicate keys, and keys that are not scalars."""

@@ -90,7 +90,7 @@ class WrittenSweep:
         name, question = self.file.name, self.file.question.stored() if self.file.question else None
         trials = _trials(expansion, name, self.code, self.trusted, question)
         grids = {}
-        for one in dict.fromkeys(block.name for block in self.blocks if block.name):
+        for one in dict.fromkeys(block.name for block in self.blocks if block.name):  # a trial may be in several grids
             of_grid = expand([block for block in self.blocks if block.name == one])
             grids[one] = _trials(of_grid, name, self.code, self.trusted, question)
         if self.must_name_code and not any(one.code or one.config.software for one in trials):
@@ -122,9 +122,10 @@ def load_sweep(
 def read_sweep(
     name: str, asked: Mapping[str, Sequence[object]], *, code: str | None, trusted: Sequence[str], grids: Sequence[str]
 ) -> WrittenSweep:
-    """Return the sweep that `load_sweep` expands. asked: the overrides. Raises RequestError if missing or too large.
+    """Return the sweep that `load_sweep` expands. asked: the overrides.
 
-    Other mistakes in the file are its problems, which `expanded` reports together with those of the combinations.
+    Raises RequestError if the file is missing, empty, too large or not YAML, and for wrong overrides or grid names.
+    Mistakes in its keys and values are its problems, which `expanded` reports with those of the combinations.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name)
@@ -271,7 +272,7 @@ def _trials(
 ) -> tuple[Trial, ...]:
     """Return the trials, with code, software and lengths. Raises RequestError if one of these is wrong.
 
-    A user's workload is a trial by itself: its code is part of its environment alone.
+    A user's workload is a trial by itself, so that its code is part of no other trial's environment.
     """
     trials: Iterable[Trial] = (
         Trial(config=config, workloads=names, sweep=sweep, question=question, varying=found.varying[config])

@@ -139,7 +139,7 @@ def test_one_cell_on_a_busy_host_does_not_widen_the_mean_over_machines_as_if_all
     def low(kinds: list[str]) -> float:
         places = [frozenset({"one", "other"})] * len(kinds)
         frame = pd.DataFrame({"kind": kinds, "places": places}).assign(
-            ratio=1.0, half=0.02, value="step.time", verdict="same", flags=[()] * len(kinds), itself=False, least=0.02,
+            ratio=1.0, half=0.02, value="step.time", verdict="same", flags=[()] * len(kinds), itself=False, same=0.02,
         )  # fmt: skip
         return claim_of(frame, "one", "other", timed=True).interval[0]
 

@@ -112,7 +112,6 @@ def find_device(full_name: str, memory: int | None = None) -> Device | None:
 
 
 def device_named(name: str) -> Device | None:
-    """Return the device with this name of ours, or None."""
     return next((device for device in DEVICES if device.name == name), None)
 
 

@@ -19,7 +19,10 @@ _FILTERS = r"^filter\..*\.(clean|process|smudge|required)$"
 
 
 def ask_git(folder: Path, *arguments: str, settings: Mapping[str, str] = _SAFE) -> str | None:
-    """Return what git prints about the folder; None if it is not installed or fails. Runs no hook and no monitor."""
+    """Return what git prints about the folder; None if it is not installed or fails. Runs no hook and no monitor.
+
+    GIT_DIR and the like, which git sets for a hook that runs this process, would name another folder.
+    """
     options = chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
@@ -42,5 +45,6 @@ def has_changes(folder: Path) -> bool | None:
     off = {name: "false" if name.endswith(".required") else "" for name in filters.split("\0") if name}
     if any("=" in name for name in off):
         return None  # such a filter cannot be turned off: `-c` takes what is after the first = for the value
+    # In a submodule git would read another configuration, whose filters are not off.
     changes = ask_git(folder, "status", "--porcelain", "--ignore-submodules=dirty", "--", ".", settings=_SAFE | off)
     return None if changes is None else bool(changes)

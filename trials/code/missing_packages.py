@@ -55,7 +55,7 @@ def missing_packages(files: Iterable[Path], code: Code) -> dict[str, str]:
     waiting = [found for file in files for found in (file, *_packages_of(file))]
     seen, names = set[Path](), dict[str, str]()
     while waiting:
-        file = waiting.pop()
+        file = waiting.pop(0)
         if file in seen:
             continue
         seen.add(file)

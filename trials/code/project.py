@@ -146,7 +146,6 @@ def declared_requirement(package: str, code: Code) -> list[str]:
 
 
 def _requirement_of(package: str, texts: Iterable[str]) -> Requirement | None:
-    """Return the first of these texts that is a requirement of a package."""
     for text in texts:
         with suppress(InvalidRequirement):
             declared = Requirement(text)

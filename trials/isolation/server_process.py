@@ -24,8 +24,6 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ServerProcess:
-    """A trial server that serves this process."""
-
     connection: Connection
     process: psutil.Process
     """Distinguishes it from a later process with the same number."""

@@ -13,13 +13,13 @@ def memory_limits() -> list[int]:
         *limits_of_groups("memory", "memory.max", version=2),
         *limits_of_groups("memory", "memory.limit_in_bytes", version=1),
     ]
-    return [int(text) for text in texts if text.isdecimal()]
+    return [int(text) for text in texts if text.isdecimal()]  # the others say `max`: no limit
 
 
 def limits_of_groups(controller: str, file: str, *, version: int) -> Iterator[str]:
     """Yield what a file says in each group that has it."""
     lines = GROUPS.read_text().splitlines() if GROUPS.exists() else ["0::/"]
-    for line in lines:
+    for line in lines:  # NUMBER:CONTROLLERS:PATH, where version 2 names no controllers
         _, controllers, name = line.split(":", 2)
         if version == (1 if controllers else 2) and (not controllers or controller in controllers.split(",")):
             inner = PurePosixPath(name.lstrip("/"))

@@ -7,7 +7,6 @@ MESSAGES = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILE
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Return whether an allocator raised this."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in MESSAGES)

@@ -140,7 +140,6 @@ class TracedHistory:
         self._parts[-1] = self._parts[-1]._replace(labels=labels)
 
     def finished(self) -> AllocationLog:
-        """The log of the recorded iteration."""
         entries = self.snapshot["device_traces"][torch.cuda.current_device()]
         return read_trace(self._live, entries, self._parts, self._sources)
 

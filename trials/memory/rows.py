@@ -85,8 +85,9 @@ def breakdown_rows(
     usage: Usage | None,
 ) -> Iterator[Measurement]:
     """Bytes before backward and at the peak, by category; and the bytes that autograd saves, in all and by block.
-    `blocks` is the number of the model's repeated layers. `labels` are those of all storages before backward, used if
-    there is no usage. `kept` are those of what autograd saves; the batch is also in `labels`, as inputs."""
+    `blocks` is the number of the model's repeated layers. `usage` is None where no allocations were recorded (CUDA
+    graphs, other devices); then bytes before backward come from `labels`, those of all storages. `kept`: of what
+    autograd saves."""
     why = _why_unlabelled(config)
     if usage:
         yield from _parts("before_backward", "", readings, usage.before_backward())

@@ -358,7 +358,7 @@ def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_p
     value = pairs["part"] + "." + pairs["quantity"]
     if timed:
         value = value.mask(judged["clock"].eq("device").to_numpy(), pairs["part"] + ".device_time")
-    return judged.set_axis(pairs.index).assign(value=value, places=places.to_numpy(), least=counted.same)
+    return judged.set_axis(pairs.index).assign(value=value, places=places.to_numpy(), same=counted.same)
 
 
 def _processes(pairs: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:

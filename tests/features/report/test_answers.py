@@ -239,7 +239,7 @@ def test_a_size_that_follows_another_one_is_no_line_of_a_chart(tmp_path: Path) -
 
 def test_a_difference_whose_size_is_not_known_has_no_number() -> None:
     cells = pd.DataFrame({"ratio": [0.2, 0.3, 0.4], "half": [2.0, 2.0, 1.5]}).assign(
-        value="step.time", verdict="faster", flags=[()] * 3, kind="wall", places=[frozenset({"one"})] * 3, least=0.02,
+        value="step.time", verdict="faster", flags=[()] * 3, kind="wall", places=[frozenset({"one"})] * 3, same=0.02,
         itself=False,
     )  # fmt: skip
     claim = claim_of(cells, "bf16", "fp32", timed=True)

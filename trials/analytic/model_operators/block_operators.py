@@ -31,27 +31,34 @@ def block_operators(
     active: int,
     router: int,
 ) -> Iterator[Operator]:
-    """Yield the operators of a block, without attention between its projections."""
+    """Yield the operators of a block, without attention between its projections.
+
+    query_width, key_width: of all heads; norm_width: of the norms of queries and keys, 0 without; matrices: of the
+    feed-forward; active: experts of each token; router: 0 without experts. Rows and bytes are those of recorded steps.
+    """
     hidden, inner, rotated = tokens * d_model, tokens * active * d_ff, tokens * (query_width + key_width)
     each, gates, wide, narrow = tokens * active // experts or 1, matrices - 1, form.wide, form.narrow
     pure = wide == 2  # all in 16 bits: norms cast their input, and their result back
     if form.is_compiled:
         yield from _fused_rows(form, hidden, inner, rotated, tokens * query_width, gates)
     elif form.is_forward:
+        # Both norms, and those of queries and keys; `tokens`: their epsilon and reciprocal root.
         yield from form.rows(hidden, *repeated(NORM["forward"], 2), Row("_to_copy", 4 * pure, 6))
         yield from form.rows(rotated / 2, *(repeated(NORM["forward"], 2) if norm_width else ()))  # of queries, of keys
         yield from form.rows(tokens, Row("add", 4, 8))
-        half = rotated / 4  # of queries or keys: one of each pair
+        half = rotated / 4  # the rotary embedding of queries or keys, whose elements it takes in pairs
         layout = "strided_cast" if narrow == 2 else "strided"
         yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
         yield from form.rows(half, Row("add", 4, 12))
         yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
+        # The gate, the sum of each residual, and the heads beside each other.
         yield from form.rows(
             inner, Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
         )
         yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))
         yield from form.rows(tokens * query_width, Row("clone", 1, 2 * narrow), dtype=form.dtype)
     else:
+        # Gradients of the residuals, of norms, of the rotary embedding, of the gate and of the heads.
         yield from form.rows(
             hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), Row("add_", 2 + gates - 1, 3 * wide)
         )

@@ -77,7 +77,6 @@ row_of = attrgetter(*FIELDS)
 
 
 def from_values(found: Sequence[Sequence[object]]) -> Operators:
-    """Return the operators that JSON has."""
     rows: Iterator[dict[str, Any]] = (dict(zip(FIELDS, values, strict=True)) for values in found)
     return tuple(Operator(**row | {"shapes": tuple(map(tuple, row["shapes"]))}) for row in rows)
 

@@ -223,8 +223,6 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, 
 
 
 class _Key(NamedTuple):
-    """What a surface of rates is of."""
-
     kind: Literal["one", "batch", "groups"]
     dtype: str
     layout: str

@@ -104,7 +104,6 @@ class DataParallelStep:
         """Called while each rank has the whole model with the same weights, before it is wrapped or divided."""
 
     def attach(self, mesh: Mesh | None) -> Synchronizer:
-        """Return the variant, attached to the model."""
         if mesh and self.config.fully_shards:
             return FullyShard(self.training.model, self.training.blocks, self.config, mesh.data)
         if mesh:

@@ -94,8 +94,6 @@ Body = Callable[[Rank, Emit], bool]
 
 
 class RankProcess:
-    """A running rank and the pipe from it."""
-
     def __init__(self, context: ForkContext | SpawnContext, body: Body, rank: Rank) -> None:
         self.rank = rank
         self.connection, theirs = context.Pipe(duplex=False)

@@ -115,7 +115,6 @@ def run_checkpointed(blocks: Sequence[nn.Module], x: Tensor, checkpointing: str,
 
 
 def input_saver(way: Checkpointing, *, draws_random: bool) -> Callable[[Run, Tensor], Tensor]:
-    """Return the checkpoint of a function and its input."""
     more: dict[str, Any] = {"context_fn": keeping_products} if way.keeps_products else {}
     return partial(checkpoint, use_reentrant=False, preserve_rng_state=draws_random, **more)
 

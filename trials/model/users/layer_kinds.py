@@ -19,8 +19,6 @@ INIT = "__init__"
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """The repeated layers of a model."""
-
     path: str
     """Path of the list of layers."""
     kinds: tuple[int, ...]
@@ -92,6 +90,8 @@ def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], 
 
 
 def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None:
+    """Raises UnalikeError if other layers than these were built. A model's forward may read the number of layers, or a
+    value for each, from its configuration, so that is shortened, too; `attribute_map` is where transformers renames."""
     found = list(model.get_submodule(layers.path).children())
     built = [place for place, one in enumerate(found) if any(True for _ in one.children())]  # empty ones have none
     if len(found) != len(layers.kinds) or built != list(kept):

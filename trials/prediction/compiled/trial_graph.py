@@ -32,7 +32,6 @@ def graph_config(config: TrialConfig) -> TrialConfig:
 
 
 def traced_attention(config: TrialConfig) -> Traced:
-    """The graph of attention alone."""
     return _traced(config, _captured_attention)
 
 
@@ -45,6 +44,8 @@ def traced_graph(config: TrialConfig) -> Traced:
 
 
 def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Captured]) -> Traced:
+    """Capture once with primes as sizes, so that each size in the graph tells its factors and any other configuration's
+    take their place; where that fails, with this configuration's own sizes."""
     if shared := in_primes(config):
         of_primes, primes = shared
         with suppress(UnscalableError):
@@ -54,7 +55,7 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Capture
 
 @lru_cache(maxsize=8)
 def _captured_attention(config: TrialConfig, _: bool) -> Captured:
-    """As `_captured_model`; of attention alone, primes change nothing."""
+    """As `_captured_model`, always with backward; of attention alone, primes change nothing."""
     with FakeTensorMode():
         step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend

@@ -88,8 +88,9 @@ def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: ob
 def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: Callable[[], Any]) -> Any:
     """Return an operator's result, as `run` returns it without values, with what is expected of its values.
 
-    By these, some operators choose the size of theirs: how many tokens go to each expert. What is chosen among a number
-    of experts comes from `topk`, `argmax` or `sort`; all of them are expected to be chosen equally often.
+    In a mixture of experts some sizes depend on values: `nonzero` returns as many rows as an expert has tokens. All
+    choices are expected equally often: `topk` of a router's scores notes their number, `eq` or `scatter` makes of them
+    a mask with a mean, `sum` adds it up to the tokens of each expert, and `nonzero` takes its size from the mean.
     """
     name = schema_name(func).removeprefix("aten::")
     given = args[0] if args and isinstance(args[0], FakeTensor) else None
@@ -104,8 +105,8 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
     if name in ("topk", "sort", "max") and isinstance(result, tuple):
         values, indices = result
         made = indices if given.is_floating_point() else values  # sorted integers are indices that were chosen before
-    is_count = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # a mask may be floating-point numbers
-    if not isinstance(made, FakeTensor) or not made.numel() or (made.is_floating_point() and not is_count):
+    keeps_mask = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # which may be of floating-point numbers
+    if not isinstance(made, FakeTensor) or not made.numel() or (made.is_floating_point() and not keeps_mask):
         return result
     # How many elements of the operand there are for each of the result: those that a sum adds, for instance.
     ratio, noted = given.numel() / made.numel(), cast(Any, made)
