@@ -21,7 +21,6 @@ HAS_LOWEST := $(shell $(PYTHON) --version | grep -F " 3.11.")
 # An install waits for its disk and network, mypy keeps to one core, and tests wait for processes: each begins when what it
 # needs is there. What the tests say appears at once, what the others say when they end.
 test:
-	@$(BESIDE) --jobs=2 .venv/test $(if $(HAS_LOWEST),.venv-lowest/ready)
 	$(OURS)
 	@$(BESIDE) --jobs=4 fast lint types $(if $(HAS_LOWEST),test-lowest)
 
@@ -78,7 +77,7 @@ types: .venv/test
 # contain files that are not valid Python 3.
 RARE := tests|testing|rllib|serve|llm|moto|pip|setuptools|mypyc?|torchgen|physics|lexers|fontTools
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/($(RARE))/' .venv/lib lmsweep orchestrator trials analysis
-OURS = $(BIN)/python -m compileall -qq -j 0 lmsweep orchestrator trials analysis
+OURS = $(PYTHON) -m compileall -qq -j 0 lmsweep orchestrator trials analysis
 
 .venv/test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
