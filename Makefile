@@ -41,7 +41,8 @@ test-all: .venv/hf
 	$(PYTEST)
 
 # pytest rewrites the assertions of each test file, which is half of the collection. Where it has, no worker does it again.
-collected: .venv/bytecode
+collected: .venv/test
+	@$(MAKE) --no-print-directory .venv/bytecode
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -q tests > /dev/null || true
 
 docs: .venv/docs
