@@ -4,9 +4,12 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
+# Each of the many processes of a run would compile again what it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: quick test test-all test-lowest test-lowest-torch fast docs wheel lint types collected clean
 
-quick: .venv/bytecode
+quick: .venv/run
 	$(BIN)/lmsweep run quick
 
 # The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends. Many tests wait for the
@@ -21,7 +24,6 @@ HAS_LOWEST := $(shell $(PYTHON) --version | grep -F " 3.11.")
 # An install waits for its disk and network, mypy keeps to one core, and tests wait for processes: each begins when what it
 # needs is there. What the tests say appears at once, what the others say when they end.
 test:
-	$(OURS)
 	@$(BESIDE) --jobs=4 fast lint types $(if $(HAS_LOWEST),test-lowest)
 
 fast: collected
@@ -36,14 +38,12 @@ test-lowest-torch: .venv-lowest-torch/ready
 	.venv-lowest-torch/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 
 test-all: .venv/hf
-	$(OURS)
 	@$(BESIDE) --jobs=2 lint types collected
 	$(PYTEST)
 
-# pytest rewrites the assertions of each test file, which is half of the collection. Where it has, no worker does it again.
+# Compiles what tests import, and rewrites their assertions, so that no worker does it again.
 collected: .venv/test
-	@$(MAKE) --no-print-directory .venv/bytecode
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -q tests > /dev/null || true
+	@$(BIN)/pytest --collect-only -q tests > /dev/null || true
 
 docs: .venv/docs
 	$(BIN)/pytest -q -m "not slow" tests/docs tests/notebooks
@@ -73,21 +73,10 @@ types: .venv/test
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e .
 	touch $@
 
-# Bytecode is compiled ahead, on all cores, where pip would use one: else each of the many processes of a run would compile
-# what it imports, wherever PYTHONDONTWRITEBYTECODE is set. What no process imports, or few do, is left out. Some packages
-# contain files that are not valid Python 3.
-RARE := tests|testing|rllib|serve|llm|moto|pip|setuptools|mypyc?|torchgen|physics|lexers|fontTools
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/($(RARE))/' .venv/lib lmsweep orchestrator trials analysis
-OURS = $(PYTHON) -m compileall -qq -j 0 lmsweep orchestrator trials analysis
-
 .venv/test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
 	touch .venv/run $@
-
-.venv/bytecode: .venv/run
-	$(COMPILE) || true
-	touch $@
 
 LOWEST = sed -n 's/^[ "]*\([A-Za-z0-9-]*\)>=\([0-9.]*\).*/\1==\2/p'
 TOOLS := pytest pytest-timeout pytest-xdist hypothesis

@@ -44,7 +44,7 @@ def traced_graph(config: TrialConfig) -> Traced:
 
 
 def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Captured]) -> Traced:
-    """Capture once with primes as sizes, so that each size in the graph tells its factors and any other configuration's
+    """Capture once with primes as sizes, so that each size in the graph shows its factors and any other configuration's
     take their place; where that fails, with this configuration's own sizes."""
     if shared := in_primes(config):
         of_primes, primes = shared
