@@ -17,17 +17,13 @@ from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from tests.support.command import GROUP, ROOT, lmsweep_here
+from tests.support.product import imported_by
 from tools import ADDRESSES
 from tools.pictures import PICTURES
 from tools.record_terminal import RECORDINGS
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "AGENTS.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
+TOP = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
 LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))
 """The lab notebook is append-only: its links are checked, but its commands are those of their day."""
 EXTRA = {"flash_attn_interface", "datasets"}
@@ -127,21 +123,14 @@ def test_every_command_has_a_verb_and_options_that_exist(snippet):
     whole = {name for option in group.params for name in option.opts}
     while words and words[0].startswith("-"):  # options of the whole command
         assert words.pop(0) in {*whole, "--help"}, snippet.text
-    if not words:
+    if not words or words[0].isupper():
         return
-    verb = group.commands.get(words[0])
-    assert verb is not None or words[0].isupper(), f"there is no verb {words[0]}"
-    if verb is None:
-        return
+    verb = group.commands[words[0]]
     options = {name: option for option in verb.params for name in (*option.opts, *option.secondary_opts)}
     named = [word.partition("=")[0] for word in words[1:] if re.match(r"-{1,2}[a-z]", word)]
     assert not [name for name in named if name not in options and name != "--help"], snippet.text
     if not snippet.is_mention and not HOLES & {*words}:
         verb.make_context(words[0], words[1:])
-
-
-def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
-    return [name.name for name in node.names] if isinstance(node, ast.Import) else [node.module or ""]
 
 
 def printed_tables() -> list[Snippet]:
@@ -187,7 +176,7 @@ def test_the_first_command_of_readme_is_short_and_prints_what_stands_below_it() 
 def test_every_block_of_python_is_python_and_imports_what_there_is(snippet):
     tree = ast.parse(snippet.text)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom) and not EXTRA & {*_modules(node)}:
+        if isinstance(node, ast.Import | ast.ImportFrom) and not EXTRA & imported_by([node]):
             exec(compile(ast.Module([node], []), str(snippet), "exec"), {})
 
 
