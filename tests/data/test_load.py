@@ -63,24 +63,21 @@ def test_speed_is_the_work_of_the_phase_divided_by_the_median(attempts: Attempts
     assert others[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize(
-    ("arithmetic", "precision", "peak"),
-    [
-        ({"float32_matmul": "ieee"}, "fp32", 66.9e12),
-        ({"float32_matmul": "tf32"}, "tf32", 494.7e12),
-        ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, "bf16", 989.4e12),
-        ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, "fp8_rowwise", 1978.9e12),
-        ({"float32_matmul": "ieee", "autocast_dtype": "float16"}, "fp16", 989.4e12),
-        ({"float32_matmul": "ieee", "parameter_dtype": "bfloat16"}, "bf16_pure", 989.4e12),
-    ],
-)
-def test_mfu_uses_the_peak_of_the_arithmetic_that_ran(
-    attempts: Attempts, arithmetic: dict[str, str], precision: Precision, peak: float
-) -> None:
-    fingerprint = replace(H200, **arithmetic)
-    attempts.ok(config(device="cuda", precision=precision), {"step.time": (1.0,)}, fingerprint=fingerprint)
-    row = analysis.load(attempts.store).iloc[0]
-    assert row["mfu"] == pytest.approx(row["flops"] / peak)
+def test_mfu_uses_the_peak_of_the_arithmetic_that_ran(attempts: Attempts) -> None:
+    ran: dict[Precision, tuple[dict[str, str], float]] = {
+        "fp32": ({"float32_matmul": "ieee"}, 66.9e12),
+        "tf32": ({"float32_matmul": "tf32"}, 494.7e12),
+        "bf16": ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, 989.4e12),
+        "fp8_rowwise": ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, 1978.9e12),
+        "fp16": ({"float32_matmul": "ieee", "autocast_dtype": "float16"}, 989.4e12),
+        "bf16_pure": ({"float32_matmul": "ieee", "parameter_dtype": "bfloat16"}, 989.4e12),
+    }
+    for precision, (arithmetic, _) in ran.items():
+        trial = config(device="cuda", precision=precision)
+        attempts.ok(trial, {"step.time": (1.0,)}, fingerprint=replace(H200, **arithmetic))
+    frame = analysis.load(attempts.store).set_index("precision")
+    peaks = (frame["flops"] / frame["mfu"]).to_dict()
+    assert peaks == pytest.approx({precision: peak for precision, (_, peak) in ran.items()})
 
 
 def test_each_successful_attempt_is_a_process_and_failures_do_not_count(attempts: Attempts) -> None:
