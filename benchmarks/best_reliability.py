@@ -5,10 +5,9 @@
 The grids are those of tests/support/simulated_grids.py, as drawn, and of four other families: `needles`, where one cell
 in a hundred is 5 to 20 % faster than its values lead to expect; `three-way`, with interactions of each three axes of
 3 %; `wrong prior`, where the time model of each value of each axis is wrong by a factor whose logarithm has a deviation
-of 0.5; and `no prior`. Processes differ as in the shipped stores, by
-the share of the step for which the GPU is busy; or all cells by 1, 3 and 7 %, where the search begins with the shipped
-priors for the wall time of a busy GPU (0.4 %), of one that waits (2 %) and of a host (10 %). It learns the rest from
-its own repetitions. Columns:
+of 0.5; and `no prior`. Processes differ as in the shipped stores, by the share of the step for which the GPU is busy;
+or all cells by 1, 3 and 7 %, where the search begins with the shipped priors for the wall time of a busy GPU (0.4 %),
+of one that waits (2 %) and of a host (10 %). It learns the rest from its own repetitions. Columns:
 
 right, cannot tell, wrong: an answer is right if it is at most 2 % worse than the best cell of the grid. something left
 out: the mean of the printed probability that a cell that did not run is more than 1 % better, and how often one was.
