@@ -37,14 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keeps a cost from every test: a full collection visits all objects of all imported modules, and a trial begins
-    with some.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Computes on one thread, whatever a trial in this process has set before: where several workers share the cores,
@@ -65,15 +57,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_objects() -> None:
-    """Keeps what the files before have left from the collections of this one's trials: these would visit it, too."""
+def nothing_of_other_files() -> None:
+    """Frees the trials of the file of what was imported and left before: their collections would visit all objects, and
+    code that ran beneath a dispatch mode, Dynamo would never capture.
+    """
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fresh_compiler() -> None:
-    """Compiles again in each file: code that a file before ran beneath a dispatch mode, Dynamo would never capture."""
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -142,8 +141,7 @@ def test_a_sweep_runs_on_every_node_into_one_store(cluster):
 
 def test_a_trial_runs_on_the_node_that_has_the_accelerator_it_asks_for(cluster):
     # No host has a GPU, so the trials are CPU trials that ask Ray for what a trial on such a GPU would ask for.
-    shutil.copy(ROOT / "tests" / "support" / "routed_trials.py", cluster.hosts.home(0))
-    done = cluster.hosts.ssh(0, "source ~/.bashrc; python ~/routed_trials.py A:3 B:3 ~/routed")
+    done = cluster.hosts.ssh(0, "source ~/.bashrc; python -m tests.support.launched_trials ~/routed A:3 B:3")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = pd.read_parquet(cluster.hosts.home(0) / "routed" / "measurements")
     assert set(rows["status"]) == {"ok"}

@@ -34,11 +34,16 @@ def measured(
     attempts.ok(trial, values, units=units, flags=flags, fingerprint=fingerprint, workload="attention")
 
 
-def test_states_are_ordered_by_their_newest_result_among_those_of_the_same_references(attempts: Attempts) -> None:
-    for digest in (FIRST, SECOND, THIRD):
+def edited(attempts: Attempts, *digests: str) -> None:
+    """Adds a result of these states of a file, in their order, and one of PyTorch's attention."""
+    for digest in digests:
         measured(attempts, "flash.py:attend", digest, 1.0)
-    measured(attempts, "other.py:attend", OTHER, 1.0)
     measured(attempts, "sdpa", None, 1.0)
+
+
+def test_states_are_ordered_by_their_newest_result_among_those_of_the_same_references(attempts: Attempts) -> None:
+    edited(attempts, FIRST, SECOND, THIRD)
+    measured(attempts, "other.py:attend", OTHER, 1.0)
     frame = analysis.load(attempts.store)
     states = frame.drop_duplicates(["attention", "code_digest"]).set_index("code_digest")["code"]
     assert states[FIRST] == FIRST[:8] and states[SECOND] == "previous" and states[THIRD] == "latest"
@@ -50,9 +55,7 @@ def test_states_are_ordered_by_their_newest_result_among_those_of_the_same_refer
 
 
 def test_a_state_is_chosen_by_word_digest_or_commit(attempts: Attempts) -> None:
-    for digest in (FIRST, SECOND):
-        measured(attempts, "flash.py:attend", digest, 1.0)
-    measured(attempts, "sdpa", None, 1.0)
+    edited(attempts, FIRST, SECOND)
     frame = analysis.load(attempts.store)
     for text, digests in {
         "latest": {SECOND},
@@ -91,12 +94,9 @@ def test_compare_shows_the_errors_of_a_change_beside_its_times(attempts: Attempt
 
 
 def test_tables_show_the_latest_state_and_say_what_they_leave_out(attempts: Attempts) -> None:
-    for digest in (FIRST, SECOND, THIRD):
-        measured(attempts, "flash.py:attend", digest, 1.0)
-    measured(attempts, "sdpa", None, 1.0)
-    frame = analysis.load(attempts.store)
+    edited(attempts, FIRST, SECOND, THIRD)
     with pytest.warns(UserWarning, match="2 results of 2 earlier states of your code are not shown"):
-        shown = latest_code(frame)
+        shown = latest_code(analysis.load(attempts.store))
     assert set(shown["code_digest"].dropna()) == {THIRD} and "sdpa" in set(shown["attention"])
     location = attempts.store.location
     latest = lmsweep_here("table", location, "--preset", "attention")

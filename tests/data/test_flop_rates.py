@@ -9,6 +9,7 @@ from lmsweep import analysis
 from lmsweep.analysis.data.selection import how_counted
 from lmsweep.analysis.presets import make_preset, presets
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
@@ -106,27 +107,25 @@ def test_a_convention_that_changes_nothing_is_refused(attempts: Attempts) -> Non
     assert "add --value step.tflops" in answer_here("table", attempts.store.location, "--flops", "hardware").stderr
 
 
-def test_a_rate_above_the_peak_is_marked(attempts: Attempts) -> None:
-    """FlashAttention skips what a causal mask hides, so the model convention can exceed the peak."""
-    trial = alone(causal=True, attention="sdpa_flash", context_length=16384, batch_size=1)
-    once = attention_flops(phase="forward", d_model=2048, context_length=16384, batch_size=1)
-    seconds = once / 1.2e15  # the peak of an H200 is 0.99 PFLOP/s
-    in_bf16 = replace(H200, parameter_dtype="bfloat16")
+def forward_in(attempts: Attempts, card: Fingerprint, flops_rate: float, **fields: Any) -> str:
+    """The table of a forward pass of attention in bfloat16 at this rate."""
+    shape = {"context_length": 16384, "batch_size": 1}
+    seconds = attention_flops(phase="forward", d_model=2048, **shape) / flops_rate
     times = {"forward.time": samples(seconds, seconds / 1000)}
+    trial, in_bf16 = alone(attention="sdpa_flash", **shape, **fields), replace(card, parameter_dtype="bfloat16")
     attempts.ok(trial, times, workload="attention", fingerprint=in_bf16)
-    store = attempts.store.location
-    assert "above_peak: The rate is above the peak" in lmsweep_here("table", store, "--value", "forward.mfu")
-    assert "above_peak" not in lmsweep_here("table", store, "--value", "forward.mfu", "--flops", "hardware")
+    return lmsweep_here("table", attempts.store.location, "--value", "forward.mfu")
+
+
+def test_a_rate_above_the_peak_is_marked(attempts: Attempts) -> None:
+    """FlashAttention skips what a causal mask hides, so the model convention can exceed the peak: 0.99 PFLOP/s."""
+    assert "above_peak: The rate is above the peak" in forward_in(attempts, H200, 1.2e15, causal=True)
+    by_hardware = lmsweep_here("table", attempts.store.location, "--value", "forward.mfu", "--flops", "hardware")
+    assert "above_peak" not in by_hardware
 
 
 def test_a_rate_that_a_card_reaches_at_its_own_clock_is_not_marked(attempts: Attempts) -> None:
     """Users measured 242 TFLOP/s on an RTX 5090, whose datasheet has 209.5 at its boost clock."""
-    trial = alone(causal=False, attention="sdpa_flash", context_length=16384, batch_size=1)
-    once = attention_flops(phase="forward", d_model=2048, context_length=16384, batch_size=1)
-    card = replace(
-        H200, parameter_dtype="bfloat16", device_name="NVIDIA GeForce RTX 5090", device_memory=33_660_000_000
-    )
-    times = {"forward.time": samples(once / 242e12, once / 242e15)}
-    attempts.ok(trial, times, workload="attention", fingerprint=card)
-    shown = lmsweep_here("table", attempts.store.location, "--value", "forward.mfu")
+    card = replace(H200, device_name="NVIDIA GeForce RTX 5090", device_memory=33_660_000_000)
+    shown = forward_in(attempts, card, 242e12, causal=False)
     assert "116" in shown and "above_peak" not in shown

@@ -10,16 +10,9 @@ from tests.support.command import ROOT
 from tools.pictures import PICTURES, opened, with_words, words_in, words_of
 from tools.record_terminal import RECORDINGS, drawn, last_lines
 
-FIRST = ("devices",)
-"""What the first screen of README shows; the others take longer, and a recording on a busy machine has more lines."""
-
-
-def ordered(names: object) -> list[object]:
-    return [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in names]  # type: ignore[attr-defined]
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ordered(PICTURES))
+@pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_of_a_report_shows_the_words_and_numbers_of_the_report(name: str) -> None:
     with launch() as browser, opened(browser, PICTURES[name]) as part:
         said = words_of(part)
@@ -27,9 +20,11 @@ def test_a_picture_of_a_report_shows_the_words_and_numbers_of_the_report(name: s
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ordered(RECORDINGS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "devices" else pytest.mark.slow) for name in RECORDINGS]
+)
 def test_a_recording_ends_with_what_the_commands_print(name: str) -> None:
-    """Except for how long they took."""
+    """Except for how long they took. `devices` is quick; on a busy machine others have more lines."""
     pytest.importorskip("pyte")
     shown, today = (
         [re.sub(r"\d+\.\d+ s\b|\de-\d\d", "-", line) for line in last_lines(picture)]

@@ -29,10 +29,6 @@ def shown(outputs: list[dict[str, Any]]) -> str:
     return re.sub("  +", " ", text)
 
 
-def test_there_are_notebooks() -> None:
-    assert len(ALL) >= 5
-
-
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_with_what_it_shows(path: Path) -> None:
     cells = stored(path)
@@ -76,30 +72,13 @@ QUESTIONS = {
     "05-sql": None,
 }
 """Notebook -> what it says over a store without results of its question; None if every store has them."""
-DIFFERENT = ("h200-attention", CPU_STORE)
-
-
-def over(name: str, store: str, folder: Path) -> None:
-    """Run a notebook with another store in the line that names it."""
-    text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
-    changed, count = re.subn(r'"STORE = \\"[^"]*\\"', f'"STORE = \\\\"{store}\\\\"', text)
-    assert count == 1, "one line names the store"
-    copy = folder / f"{name}.ipynb"
-    copy.write_text(changed, encoding="utf-8")
-    said = None
-    try:
-        assert [*run_cells(copy)]
-    except RequestError as error:
-        said = str(error)
-    if said is not None:
-        missing = QUESTIONS[name]
-        assert missing and said.startswith(missing) and "lmsweep run " in said and "\n" not in said
+DIFFERENT = "h200-attention"
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize(
     "store",
-    [one if one in DIFFERENT else pytest.param(one, marks=pytest.mark.slow) for one in (CPU_STORE, *stores())],
+    [pytest.param(one, marks=() if one == DIFFERENT else pytest.mark.slow) for one in (CPU_STORE, *stores())],
     ids=lambda store: Path(store).name,
 )
 def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
@@ -107,14 +86,24 @@ def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
 ) -> None:
     if "sql" in name:
         pytest.importorskip("duckdb")
-    over(name, store, tmp_path)
+    text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
+    changed, count = re.subn(r'"STORE = \\"[^"]*\\"', f'"STORE = \\\\"{store}\\\\"', text)
+    assert count == 1, "one line names the store"
+    copy = tmp_path / f"{name}.ipynb"
+    copy.write_text(changed, encoding="utf-8")
+    said = None
+    try:
+        assert [*run_cells(copy)]
+    except RequestError as error:
+        said = str(error)
+    missing = QUESTIONS[name]
+    assert said is None or (missing and said.startswith(missing) and "lmsweep run " in said and "\n" not in said)
 
 
 def test_a_notebook_shows_the_message_of_a_wrong_request_alone() -> None:
     """IPython asks an exception for what it shows."""
-    assert methodcaller("_render_traceback_")(RequestError("the store has no step.time")) == [
-        "the store has no step.time"
-    ]
+    error = RequestError("the store has no step.time")
+    assert methodcaller("_render_traceback_")(error) == ["the store has no step.time"]
 
 
 def test_the_notebooks_are_copied_and_none_is_overwritten(tmp_path: Path) -> None:

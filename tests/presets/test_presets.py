@@ -6,14 +6,10 @@ benchmarks/keep.py tests/support/stores/cpu FOLDER`; another run gives other num
 tests/support/golden/presets.
 """
 
-import csv
-import io
-import re
 import shutil
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, reduce
-from html import unescape
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +22,6 @@ from lmsweep.analysis.reference import published
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import FORMATS
-from lmsweep.analysis.tables.text_table import Markup, sheet_of
 from lmsweep.orchestrator.commands.options import TABLE_FORMATS
 from lmsweep.orchestrator.features.trial.trial_table import describe_samples
 from lmsweep.trials.analytic.prices import parse_prices
@@ -70,13 +65,6 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
 EVERY_FORMAT = ("compile-speed", "attention", "cost")
 """One preset of each kind of table: ratios against a baseline, a pivot with failed cells, a listing."""
 
-ROWS_CELLS_AND_MARKS = {
-    "markdown": (r"^\| ([^\n]+) \|$", r"(?<!\\)\|", r" \((\w+(?:, \w+)*)\)$"),
-    "latex": (r"^([^\n]+) \\\\$", r"(?<!\\)&", r"\\textsuperscript{(.+?)}$"),
-    "typst": (r"^    \[([^\n]+)\],$", r"\], \[", r"#super\[(.+?)\]$"),
-    "html": (r"<tr>\s*(?:<t[dh][^>]*>)(.+?)</t[dh]>\s*</tr>", r"</t[dh]>\s*<t[dh][^>]*>", r"<sup>(.+?)</sup>$"),
-}
-
 LINES = 30
 """Of a listing, the first so many: a step has hundreds of kernels."""
 
@@ -104,28 +92,10 @@ def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_preset_is_printed_as_its_golden_file_and_all_formats_have_the_same_cells(name: str) -> None:
+def test_a_preset_is_printed_as_its_golden_file(name: str) -> None:
     table = preset(name, **SOURCES[name][1])
-    printed = {each: analysis.render(table, each) for each in SUFFIXES}
     for each in SUFFIXES if name in EVERY_FORMAT else ["text"]:
-        check_golden(printed[each], GOLDEN / f"{name}.{SUFFIXES[each]}")
-    cells = sheet_of(table, Markup()).cells
-    for each in ROWS_CELLS_AND_MARKS:
-        assert printed_cells(printed[each], each, cells.shape[1])[-len(cells) :] == cells.to_numpy().tolist(), each
-    lines = csv.DictReader(io.StringIO(printed["csv"]))
-    is_listing = isinstance(table, Listing)
-    assert len(list(lines)) == len(table.frame if is_listing else table.cells)
-    names = {name.partition(" (")[0] for name in lines.fieldnames or ()}
-    assert names >= set(table.keys if is_listing else table.rows)
-
-
-def printed_cells(text: str, output_format: str, columns: int) -> list[list[str]]:
-    """The cells to the right of the keys, as the text format prints them."""
-    row, cell, mark = ROWS_CELLS_AND_MARKS[output_format]
-    rows = [re.split(cell, one.strip())[-columns:] for one in re.findall(row, text, re.M | re.S)]
-    plain = [[re.sub(mark, r" (\1)", one.strip()) for one in cells] for cells in rows]
-    words = ((r"\textless{}", "<"), ("\\", ""))
-    return [[unescape(reduce(lambda text, word: text.replace(*word), words, one)) for one in cells] for cells in plain]
+        check_golden(analysis.render(table, each), GOLDEN / f"{name}.{SUFFIXES[each]}")
 
 
 @pytest.mark.slow
@@ -155,12 +125,8 @@ def test_a_preset_of_trials_that_all_failed_shows_how(attempts: Attempts) -> Non
 
 def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: Attempts) -> None:
     attempts.ok(gpu(mode="train_forward"), {"forward.time": samples(0.010, 1e-5), "step.time": samples(0.011, 1e-5)})
-    pair = {
-        "forward.time": samples(0.012, 1e-5),
-        "backward.time": samples(0.020, 1e-5),
-        "step.time": samples(0.032, 1e-5),
-    }
-    attempts.ok(gpu(mode="forward_backward"), pair)
+    pair = {"forward.time": samples(0.012, 1e-5), "backward.time": samples(0.020, 1e-5)}
+    attempts.ok(gpu(mode="forward_backward"), pair | {"step.time": samples(0.032, 1e-5)})
     whole = {"forward.time": samples(0.013, 1e-5), "backward.time": samples(0.021, 1e-5)}
     whole |= {"optimizer.time": samples(0.005, 1e-5), "step.time": samples(0.039, 1e-5)}
     attempts.ok(gpu(), whole, flags=(Flag.HOST_BOUND,))
@@ -208,9 +174,9 @@ def test_a_speed_up_is_the_ratio_of_medians_and_backward_with_optimizer_is_summe
     assert "2.00 [1.8" in analysis.render(table, "text")
 
 
-@pytest.mark.parametrize(("wide", "narrow"), [("fp32", "bf16"), ("bf16", "fp8_tensorwise")])
-def test_reduced_precision_is_shown_as_a_change_in_percent(attempts: Attempts, wide: str, narrow: str) -> None:
-    for precision, seconds in ((wide, 0.1), (narrow, 0.074)):
+def test_reduced_precision_is_shown_as_a_change_in_percent(attempts: Attempts) -> None:
+    """From bf16 where there is no fp32; that from fp32 is in the golden file."""
+    for precision, seconds in (("bf16", 0.1), ("fp8_tensorwise", 0.074)):
         attempts.ok(gpu(precision=precision), {"step.time": samples(seconds, 1e-6)}, fingerprint=BF16)
     text = analysis.render(make_preset("precision-speed", attempts.store), "text")
     assert "-26 [-3" in text, "74 / 100 less 1; 0.74 of two processes that vary by 2 %, with 4 degrees of freedom"

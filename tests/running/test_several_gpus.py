@@ -15,7 +15,6 @@ from lmsweep.trials.machine.cpu_affinity import Core, Gpu, cores_of, find_cores,
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial
-from tests.support import ordered_trials
 from tests.support.command import program
 from tests.support.made_up_results import TINY
 
@@ -67,10 +66,11 @@ def test_the_cores_found_here_are_those_this_process_may_use():
 
 
 @pytest.mark.slow
-def test_side_by_side_trials_begin_in_the_order_of_the_plan():
+def test_side_by_side_trials_begin_in_the_order_of_the_plan(tmp_path):
     """Long ones first: one that is left for the end holds up everything."""
     slots, count = 2, 12
-    done = program(sys.executable, ordered_trials.__file__, str(slots), str(count))
+    words = ("-m", "tests.support.launched_trials", tmp_path / "store", str(slots), str(count))
+    done = program(sys.executable, *words)
     assert done.returncode == 0, done.stderr
     began = [int(line) for line in done.stdout.split()]
     assert sorted(began) == [*range(1, count + 1)]

@@ -62,11 +62,13 @@ TINY = config("tiny", vocab_size=100, context_length=16, batch_size=1, warmup_st
 """A trial of milliseconds."""
 
 
-def planned(trial: TrialConfig, index: int = 0, *, workload: str = "noop", **fields: Any) -> PlannedTrial:
+def planned(
+    trial: TrialConfig, index: int = 0, *, workload: str = "noop", sweep: str = "test", **fields: Any
+) -> PlannedTrial:
     """A trial that a plan runs on LAPTOP, if `fields` say nothing else."""
     return PlannedTrial(
         index=index,
-        trial=Trial(config=trial, workloads=(workload,), sweep="test"),
+        trial=Trial(config=trial, workloads=(workload,), sweep=sweep),
         trial_id=trial_id(trial),
         **{"action": "run", "reason": None, "environment": LAPTOP, **fields},
     )

@@ -1,6 +1,5 @@
 """Every number of the published reports and of public benchmarks as printed, from the stores and what is in none."""
 
-from collections.abc import Iterable
 from importlib.resources import files
 
 import pandas as pd
@@ -15,7 +14,8 @@ _TYPES = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 
 def public_benchmarks() -> pd.DataFrame:
     """One row for each number, in seconds; columns as in SOURCES.md. Null: the source does not state it."""
-    rows = _rows_of("public-benchmarks")
+    with files(reference).joinpath("public-benchmarks", "measurements", "measurements.parquet").open("rb") as file:
+        rows: pd.DataFrame = pq.read_table(file).to_pandas(types_mapper=_TYPES.get)
     phase = rows["phase"].mask((rows["mode"] == "forward_backward") & (rows["phase"] == "step"), "forward_backward")
     named = zip(rows["sweep"], rows["implementation"], strict=True)
     return rows.assign(
@@ -23,16 +23,5 @@ def public_benchmarks() -> pd.DataFrame:
         hardware=rows["device_name"],
         phase=phase,
         value=rows["samples"].str[0],
-        **_as_columns(rows["flags"], [name for name in CONDITIONS if name != INFERENCE]),
+        **{name: [name in words for words in rows["flags"]] for name in CONDITIONS if name != INFERENCE},
     )
-
-
-def _rows_of(name: str) -> pd.DataFrame:
-    """The rows of a store of published numbers, with the columns that are no part of a store's schema."""
-    with files(reference).joinpath(name, "measurements", "measurements.parquet").open("rb") as file:
-        rows: pd.DataFrame = pq.read_table(file).to_pandas(types_mapper=_TYPES.get)
-    return rows
-
-
-def _as_columns(flags: pd.Series, names: Iterable[str]) -> pd.DataFrame:
-    return pd.DataFrame({name: [name in words for words in flags] for name in names}, flags.index)

@@ -24,10 +24,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Trial, ..
 
 def test_each_workload_has_a_table_that_fits_80_columns(run: Any) -> None:
     words = ("--no-pager", "table", run[0], "--where")
-    shown = [
-        answer_here(*words, f"workload={workload}", terminal=True, COLUMNS="80").stdout
-        for workload in ("timing", "attention", "ddp")
-    ]
+    asked = [f"workload={workload}" for workload in ("timing", "attention", "ddp")]
+    shown = [answer_here(*words, where, terminal=True, COLUMNS="80").stdout for where in asked]
     plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(shown))
     assert max(map(len, plain.splitlines())) <= 80, plain
     assert plain.count("median [95 % interval]") == 3, plain

@@ -19,7 +19,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.variation import Kind
 from tests.support.made_up_results import H200, Attempts, config, planned, samples
-from tests.support.simulated_grids import SHARE, TEST_SEEDS, searched, simulate
+from tests.support.simulated_grids import SHARE, TEST_SEEDS, made_up, searched, simulate
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
 CELLS = list(itertools.product(*AXES.values()))
@@ -92,7 +92,7 @@ def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time()
 @pytest.mark.parametrize(("noise", "kind"), [(None, None), (0.01, "wall"), (0.03, "wall_waits"), (0.07, "host")])
 @pytest.mark.timeout(900)
 def test_the_answer_is_as_sure_as_it_is_right(noise: float | None, kind: Kind | None) -> None:
-    found = [simulate(TEST_SEEDS + seed, "as drawn", noise, kind) for seed in range(60)]
+    found = [simulate(TEST_SEEDS + seed, made_up, noise, kind) for seed in range(60)]
     reported = [one for one in found if one["wrong"] < MOST_WRONG]
     assert np.mean([one["behind"] <= np.log1p(RIGHT_MARGIN) for one in reported]) >= 0.93
     assert np.mean([one["covers"] for one in found]) >= 0.8
