@@ -43,10 +43,8 @@ def offloaded(config: TrialConfig, way: str) -> tuple[list[Tensor], TrainingStep
     moved.backward()
     plain.forward()
     plain.backward()
-    for one, other in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
-        assert (one.grad is None) == (other.grad is None)
-        if one.grad is not None:
-            torch.testing.assert_close(other.grad, one.grad, rtol=0, atol=0)
+    gradients = ([weight.grad for weight in step.model.parameters()] for step in (plain, moved))
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
     return copied, moved
 
 
@@ -67,11 +65,9 @@ def test_gradients_with_offloaded_activations_are_the_same_and_the_copies_are_pr
 @pytest.mark.parametrize(
     ("checkpointing", "inputs", "fields"),
     [
-        ("block", 3, {}),
         ("2", 2, {}),  # of groups of two and one
-        ("block", 3, {"precision": "bf16", "loss": "cross_entropy"}),
         ("block", 3, {"compile": "block"}),  # the checkpoint is around what is compiled
-        ("selective", 3, {}),
+        ("selective", 3, {"precision": "bf16", "loss": "cross_entropy"}),
     ],
 )
 def test_offloaded_block_inputs_are_all_that_is_copied_and_gradients_are_the_same(checkpointing, inputs, fields):
@@ -194,15 +190,12 @@ def test_weights_updated_on_the_host_are_those_updated_on_the_device():
         for way in ("none", "optimizer")
     )
     before = [one.detach().clone() for one in plain.model.parameters()]
-    with torch.no_grad():
-        for one, other in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
-            other.copy_(one)
+    moved.model.load_state_dict(plain.model.state_dict())
     moved.optimizer = make_optimizer(moved.model, moved.config)
     moved.inputs, moved.targets = plain.inputs, plain.targets
     for _ in range(3):
         for step in (plain, moved):
             for phase in step.phases():
                 phase.run()
-    for one, other, old in zip(plain.model.parameters(), moved.model.parameters(), before, strict=True):
-        torch.testing.assert_close(other, one, rtol=0, atol=0)
-        assert not torch.equal(one, old)
+    torch.testing.assert_close([*moved.model.parameters()], [*plain.model.parameters()], rtol=0, atol=0)
+    assert not any(map(torch.equal, plain.model.parameters(), before))
