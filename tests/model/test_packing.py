@@ -193,19 +193,17 @@ def kernel_of_2_11(*inputs: Any, window_size: tuple[int, int] = (-1, -1)) -> Ten
     return torch.cat([naive(*piece, **shape).transpose(0, 1) for piece in packed_documents(*inputs)])
 
 
-@pytest.fixture
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", request.param)
-    return request.param
+VARLEN = "torch.nn.attention.varlen.varlen_attn"
 
 
-@pytest.mark.parametrize("kernel", [grouping_kernel, kernel_of_2_11], indirect=True)
+@pytest.mark.parametrize("kernel", [grouping_kernel, kernel_of_2_11])
 @pytest.mark.parametrize(
     "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}, {"window": 3}], ids=str
 )
 def test_varlen_puts_the_documents_of_all_sequences_one_after_the_other(
-    kernel: Callable[..., Tensor], fields: dict[str, Any]
+    kernel: Callable[..., Tensor], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(VARLEN, kernel)
     config = replace(ALONE, attention="varlen", **fields)
     attend = attention_for(config, device="cpu", dtype=torch.float64)
     for batch in (2, 1):  # a micro-batch has fewer sequences
@@ -213,12 +211,11 @@ def test_varlen_puts_the_documents_of_all_sequences_one_after_the_other(
         torch.testing.assert_close(attend(*inputs), each_by_itself(config)(*inputs), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", [kernel_of_2_11], indirect=True)
-def test_varlen_is_unsupported_for_grouped_queries_if_pytorch_lacks_them(kernel: Callable[..., Tensor]) -> None:
+def test_varlen_is_unsupported_for_grouped_queries_if_pytorch_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VARLEN, kernel_of_2_11)
+    config = replace(ALONE, attention="varlen", device="cuda", num_kv_heads=1)
     with pytest.raises(UnsupportedError, match="takes no fewer heads of keys than of queries"):
-        check_attention(
-            replace(ALONE, attention="varlen", device="cuda", num_kv_heads=1), torch.bfloat16, gradients=True
-        )
+        check_attention(config, torch.bfloat16, gradients=True)
 
 
 @pytest.mark.slow
