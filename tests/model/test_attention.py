@@ -5,7 +5,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,14 +19,12 @@ from lmsweep.trials.isolation.precompile import graphs_of, precompile
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
-from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import attention_support
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION, kernel_chosen
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
 from tests.support.command import lmsweep
@@ -44,10 +42,6 @@ def alone(**fields: Any) -> TrialConfig:
     return TrialConfig(**(small | fields))
 
 
-def in_a_model(**fields: Any) -> TrialConfig:
-    return alone(**({"model": "tiny", "vocab_size": 50} | asdict(SIZES["tiny"]) | fields))
-
-
 def run(config: TrialConfig, *workloads: str) -> list[Record]:
     reset_compiler()
     return run_here(Trial(config=config, workloads=workloads or ("attention",), sweep="tests"))
@@ -55,9 +49,6 @@ def run(config: TrialConfig, *workloads: str) -> list[Record]:
 
 def samples(rows: list[Record]) -> dict[str, tuple[float, ...] | None]:
     return {f"{row.phase}.{row.metric}": row.samples for row in rows}
-
-
-# Every implementation against the one written out
 
 
 @pytest.mark.parametrize(("causal", "window"), [(True, None), (False, None), (True, 4)])
@@ -69,9 +60,6 @@ def test_naive_is_the_weighted_mean_of_the_values_a_position_may_see(causal: boo
         seen = slice(max(0, i + 1 - (window or 9)), i + 1 if causal else 9)
         shares = torch.softmax(k[0, seen] @ q[0, i] / 4**0.5, dim=0)
         torch.testing.assert_close(output[0, i], shares @ v[0, seen], rtol=1e-12, atol=1e-12)
-
-
-# What cannot run says why
 
 
 def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pytest.CaptureFixture[str]) -> None:
@@ -92,9 +80,6 @@ def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pyt
     assert ask(logs) == "Expected dtype Half." and "another thread" in capfd.readouterr().err
     assert ask(lambda params, debug: False) == "PyTorch would not use this kernel and gives no reason"
     assert ask(lambda params, debug: bool(params.is_causal)) is None
-
-
-# The axes change the work
 
 
 def operations(config: TrialConfig) -> set[str]:
@@ -121,20 +106,6 @@ def test_each_implementation_runs_operations_of_its_own_whichever_kernel_was_cho
     assert not any("scaled_dot_product" in name for name in found["naive"] | found["naive_softmax"])
 
 
-def test_causal_changes_the_operations_and_in_a_model_what_a_position_sees() -> None:
-    assert "aten::where" not in operations(alone(causal=False))
-
-    tokens = torch.randint(50, (1, 32))
-    changed = tokens.clone()
-    changed[0, 20] = (tokens[0, 20] + 1) % 50
-    for causal in (True, False):
-        torch.manual_seed(0)
-        model = TrainingStep(in_a_model(causal=causal), MATH_MODES["fp32"]).model
-        with torch.no_grad():
-            moved = (model(changed) - model(tokens))[0, :20].abs().max().item()
-        assert (moved < 1e-6) is causal
-
-
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_precision_is_the_type_of_the_tensors_and_autocast_is_off(precision: Any, dtype: torch.dtype) -> None:
     config = alone(precision=precision)
@@ -143,9 +114,6 @@ def test_precision_is_the_type_of_the_tensors_and_autocast_is_off(precision: Any
     assert step.output is not None and {tensor.dtype for tensor in (*step.inputs, step.output)} == {dtype}
     (met,) = {row.fingerprint for row in run(config)}
     assert (met.autocast_dtype, met.parameter_dtype) == (None, str(dtype).removeprefix("torch."))
-
-
-# The workload
 
 
 def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says_why_it_is_not_known() -> None:
@@ -187,12 +155,6 @@ def test_a_trial_finds_the_graph_that_was_compiled_before_it_and_times_the_compi
     values = samples(rows)
     assert len(values["forward.time"] or ()) == len(values["backward.time"] or ()) == 3
     assert (values["forward.compile_time"] or (0,))[0] > 2 * min(values["forward.time"] or ())
-
-
-def test_compiled_attention_that_would_run_eagerly_is_an_error() -> None:
-    with torch._dynamo.config.patch(disable=True):
-        (row,) = run(alone(compile="model"))
-    assert row.status == "error"
 
 
 @needs_cuda
@@ -249,9 +211,6 @@ def test_on_a_cpu_phases_are_intervals_of_their_own_and_make_up_the_step() -> No
     timer = QueuedTimer(phases, "cpu", warmup=1, measured=3, drop=lambda: dropped.append(True))
     taken = [timer() for _ in range(4)]
     assert all(min(one.phases) >= 0.02 and one.step == sum(one.phases) for one in taken) and len(dropped) == 4
-
-
-# Sweeps, tables, the command
 
 
 def sweep_of(folder: Path, grid: str) -> list[Trial]:

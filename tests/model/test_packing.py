@@ -40,9 +40,6 @@ IN_A_MODEL = small(d_model=16, d_ff=24, context_length=37, batch_size=2, lengths
 ON_CPU = ("naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
 
 
-# The documents
-
-
 def test_the_documents_of_a_sequence_fill_it_and_have_the_mean_that_was_asked_for() -> None:
     for context_length, mean in ((8192, 1024), (8192, 64), (4096, 1), (100, 30), (3, 2), (65536, 16)):
         lengths = document_lengths(context_length, mean)

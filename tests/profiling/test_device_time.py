@@ -112,9 +112,6 @@ def phase_of(where: str) -> str:
     return "optimizer" if where == "optimizer" else "forward"
 
 
-# What follows from it
-
-
 def test_run_prints_the_share_of_the_step_in_which_the_device_waited(tmp_path):
     times = {"step.time": (9.0, 10.0, 12.0), "step.device_time": (2.4, 2.6), "forward.time": (0.1,)}
     rows = Attempts(tmp_path / "store").ok(config(device="cuda"), times, flags=(Flag.HOST_BOUND,))

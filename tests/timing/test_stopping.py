@@ -193,9 +193,6 @@ def test_a_trend_of_less_than_1_percent_and_one_of_fewer_than_ten_samples_are_of
     assert is_drifting(np.linspace(2, 1, 100)) and not is_drifting([1.0] * 100)
 
 
-# Outliers
-
-
 def test_an_outlier_lies_more_than_three_interquartile_ranges_beyond_the_quartiles():
     calm = [float(i) for i in range(1, 10)]  # with one above, the quartiles are 3.25 and 7.75; with one below, 1 less
     counts = [int(count_outliers([[*calm, last]])[0]) for last in (5.0, 21.2, 21.3, -11.2, -11.3)]
