@@ -1,6 +1,7 @@
 """`offload`: what forward saves waits on the host, and gradients stay what they were."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -155,11 +156,11 @@ def test_the_device_holds_no_state_of_an_optimizer_on_the_host(config):
 
 
 def _host_operators(config: TrialConfig) -> dict[str, int]:
-    found: dict[str, int] = {}
+    """The bytes of each."""
+    found = Counter[str]()
     for one in step_operators(replace(config, device="cuda")):
         if one.name in HOST_OPERATORS:
-            name = one.name.removeprefix("lmsweep::")
-            found[name] = found.get(name, 0) + one.count * one.bytes
+            found[one.name.removeprefix("lmsweep::")] += one.count * one.bytes
     return found
 
 
