@@ -139,6 +139,7 @@ def test_a_count_that_repeats_to_the_last_digit_has_an_interval_of_no_width_and_
     assert np.isnan(found["low"][2]) and np.isnan(found["high"][2])
 
 
+@pytest.mark.slow  # reads every store that ships
 def test_the_interval_of_one_process_holds_the_next_in_94_to_99_percent_of_the_cells_that_shipped_stores_repeat() -> (
     None
 ):
@@ -148,6 +149,7 @@ def test_the_interval_of_one_process_holds_the_next_in_94_to_99_percent_of_the_c
     assert kinds["pairs"].sum() > 2000 and (kinds["covered"] >= 0.94 * kinds["pairs"]).all(), kinds
 
 
+@pytest.mark.slow  # reads every store that ships
 def test_the_traced_steps_of_a_process_differ_by_one_percent_at_most_unless_the_gpu_is_at_its_power_limit() -> None:
     apart = traced().groupby("variation_kind")["apart"]
     assert (apart.median()[["device", "phase"]] <= 0.002).all()
