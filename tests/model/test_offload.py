@@ -116,24 +116,21 @@ def test_the_device_holds_next_to_nothing_between_forward_and_backward():
     assert after.peak < before.peak - 0.5 * (held - left)
 
 
+ALONE = replace(SMALL, num_layers=1, d_model=64, d_ff=128, offload="optimizer", mode="train_step")
+SHARDED = replace(ALONE, world_size=2, ddp="fsdp")
+
+
 def test_an_update_on_the_host_copies_gradients_and_weights():
-    moved = replace(SMALL, offload="optimizer", mode="train_step")
-    predicted = _host_operators(moved)
-    weights = sum(one.nbytes for one in TrainingStep(SMALL, MATH_MODES["fp32"]).model.parameters())
+    predicted = _host_operators(ALONE)
+    weights = sum(one.nbytes for one in TrainingStep(ALONE, MATH_MODES["fp32"]).model.parameters())
     assert set(predicted) == {"copy_to_host", "update_on_host", "copy_to_device"}
     assert set(predicted.values()) == {weights}
     with pytest.raises(UnpredictableError, match="the time of adamw_foreach on the host is not known"):
-        step_operators(replace(moved, optimizer="adamw_foreach"))
-
-
-SHARDED = replace(
-    SMALL, num_layers=1, d_model=64, d_ff=128, world_size=2, ddp="fsdp", offload="optimizer", mode="train_step"
-)
+        step_operators(replace(ALONE, optimizer="adamw_foreach"))
 
 
 def test_ranks_update_their_shards_on_a_host_that_they_share():
-    alone = replace(SHARDED, world_size=1, ddp="none")
-    whole, shard = (_host_operators(one) for one in (alone, SHARDED))
+    whole, shard = (_host_operators(one) for one in (ALONE, SHARDED))
     assert shard == {name: size // 2 for name, size in whole.items()}
     rates = rates_of(device_named("H200 SXM"))
 
@@ -141,12 +138,12 @@ def test_ranks_update_their_shards_on_a_host_that_they_share():
         found = [one for one in step_operators(replace(config, device="cuda")) if one.name.endswith(name)]
         return sum(rates.of(replace(one, count=1)).seconds * one.count for one in found)
 
-    assert seconds(SHARDED, "update_on_host") == pytest.approx(seconds(alone, "update_on_host"))
-    assert seconds(replace(SHARDED, nodes=2), "update_on_host") == pytest.approx(seconds(alone, "update_on_host") / 2)
-    assert seconds(SHARDED, "copy_to_host") < seconds(alone, "copy_to_host"), "each GPU has a link of its own"
+    assert seconds(SHARDED, "update_on_host") == pytest.approx(seconds(ALONE, "update_on_host"))
+    assert seconds(replace(SHARDED, nodes=2), "update_on_host") == pytest.approx(seconds(ALONE, "update_on_host") / 2)
+    assert seconds(SHARDED, "copy_to_host") < seconds(ALONE, "copy_to_host"), "each GPU has a link of its own"
 
 
-@pytest.mark.parametrize("config", [replace(SHARDED, world_size=1, ddp="none"), SHARDED], ids=["alone", "of a rank"])
+@pytest.mark.parametrize("config", [ALONE, SHARDED], ids=["alone", "of a rank"])
 def test_the_device_holds_no_state_of_an_optimizer_on_the_host(config):
     on_gpu = replace(config, device="cuda", d_model=256, d_ff=1024)
     before, after = (predict(replace(on_gpu, offload=way)) for way in ("none", "optimizer"))

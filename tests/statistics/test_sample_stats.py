@@ -98,13 +98,6 @@ def test_samples_have_intervals_and_cover_the_median_as_often_as_documented(
     assert found[0] >= given and found[1] >= covering
 
 
-def test_coverage_does_not_depend_on_how_heavy_the_tails_are() -> None:
-    calm = np.log(alike(0.7, rows=2000, n=25))
-    for heavy in (stats.cauchy, stats.pareto(0.3), stats.lognorm(4)):
-        found = coverage(heavy.ppf(stats.norm.cdf(calm)), median=heavy.median())
-        assert found == pytest.approx(coverage(np.exp(calm)), abs=0.02)
-
-
 def bursts(stay: float, *, rows: int, n: int) -> np.ndarray:
     """A busy machine: 3 % of noise, and in 30 % of the iterations a wait without a mean. They come in a row: the next
     is as busy with this probability."""

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -119,23 +120,12 @@ def test_energy_of_too_short_a_time_or_without_a_counter_is_unknown(energy, sinc
     assert row.samples is None and reason in (row.reason or "") and counts_energy(watch) == (energy is not None)
 
 
-class Replay:
-    """Reads what was recorded, the last reading again and again."""
-
-    def __init__(self, recorded: list[Reading]) -> None:
-        self.recorded = iter(recorded)
-        self.last = recorded[-1]
-
-    def read(self) -> Reading:
-        return replace(next(self.recorded, self.last), at=time.monotonic())
-
-
 def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_on_demand():
     read_fd, write_fd = os.pipe()
     out = io.StringIO()
-    recorded = [replace(CALM, power=100.0 * i) for i in range(3)]
+    readings = (replace(CALM, power=100.0 * i, at=time.monotonic()) for i in count())
     with os.fdopen(read_fd) as orders:
-        thread = threading.Thread(target=read_until_closed, args=(Replay(recorded).read, orders, out))
+        thread = threading.Thread(target=read_until_closed, args=(readings.__next__, orders, out))
         began = time.monotonic()
         thread.start()
         while not out.getvalue():
@@ -145,9 +135,9 @@ def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_on_
         time.sleep(4.5 * SAMPLING_SECONDS)
         os.close(write_fd)
         thread.join(timeout=10)
-    readings = [Reading(**json.loads(line)) for line in out.getvalue().splitlines()]
-    assert [reading.power for reading in readings[:3]] == [0.0, 100.0, 200.0]
-    times = [reading.at - began for reading in readings]
+    written = [Reading(**json.loads(line)) for line in out.getvalue().splitlines()]
+    assert [reading.power for reading in written[:3]] == [0.0, 100.0, 200.0]
+    times = [reading.at - began for reading in written]
     assert times == sorted(times) and times[-1] >= 4.5 * SAMPLING_SECONDS
     assert 3 <= len(times) <= 7, "ten a second, and one at the end"
 
