@@ -111,7 +111,7 @@ def test_precision_is_the_type_of_the_tensors_and_autocast_is_off(precision: Any
     config = alone(precision=precision)
     step = AttentionStep(config, MATH_MODES[precision])
     step.forward()
-    assert step.output is not None and {tensor.dtype for tensor in (*step.inputs, step.output)} == {dtype}
+    assert {tensor.dtype for tensor in (*step.inputs, step.output)} == {dtype}
     (met,) = {row.fingerprint for row in run(config)}
     assert (met.autocast_dtype, met.parameter_dtype) == (None, str(dtype).removeprefix("torch."))
 
@@ -121,7 +121,6 @@ def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says
     values = samples(rows)
     for phase in ("forward", "backward"):
         (row,) = [row for row in rows if (row.phase, row.metric) == (phase, "time")]
-        assert row.samples is not None and row.warmup_samples is not None
         assert (len(row.samples), len(row.warmup_samples), row.unit) == (7, 2, "s")
     for name in MEMORY:
         assert values[name] is None
@@ -136,7 +135,6 @@ def test_compiled_attention_is_compiled_once_and_runs_other_operations(name: Any
     step.give_gradient()
     step.forward()
     expected = ATTENTION["naive"](*step.inputs)
-    assert step.output is not None
     torch.testing.assert_close(step.output, expected)
     found = operations_of(step)
     assert "aten::exp" not in found and "CompiledFunction" in found

@@ -182,7 +182,6 @@ def loss_and_gradient(config: TrialConfig) -> tuple[float, torch.Tensor]:
     step = step_of(config)
     step.forward()
     step.backward()
-    assert step.loss is not None
     gradients = [weight.grad.flatten() for weight in step.model.parameters() if weight.grad is not None]
     return float(step.loss), torch.cat(gradients)
 
@@ -257,7 +256,6 @@ def test_weights_of_16_bits_are_updated_through_copies_of_32_and_not_where_a_gra
 def optimizer_bytes(optimizer: str) -> int:
     step = step_of(replace(SMALL, optimizer=optimizer))
     run(step)
-    assert step.optimizer is not None
     parts = [part for state in step.optimizer.state.values() for part in state.values()]
     return sum(part.nbytes for part in parts if isinstance(part, torch.Tensor))
 
@@ -287,7 +285,6 @@ def test_memory_that_is_not_predicted_has_a_reason(change: dict[str, str]) -> No
 @pytest.mark.parametrize("optimizer", ["adamw_8bit", "adamw_4bit"])
 def test_the_memory_of_quantized_state_is_that_of_its_parts(optimizer: str) -> None:
     step = step_of(replace(SMALL, d_model=128, d_ff=192, optimizer=optimizer))
-    assert step.optimizer is not None
     for weight in step.model.parameters():
         step.optimizer.state[weight] = {"exp_avg": step.optimizer._new_buffer(weight, True)}
     labels = lasting_labels(step, lambda tensor: tensor.untyped_storage().data_ptr())

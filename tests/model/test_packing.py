@@ -148,7 +148,6 @@ def test_flex_computes_only_blocks_within_documents_and_window(
     assert torch.equal(ours.to_dense(), theirs.to_dense())
     if context % 128 == 0:  # the blocks beyond the end that PyTorch counts as masked are never computed
         assert torch.equal(ours.kv_num_blocks, theirs.kv_num_blocks)
-        assert ours.full_kv_num_blocks is not None and theirs.full_kv_num_blocks is not None
         assert torch.equal(ours.full_kv_num_blocks, theirs.full_kv_num_blocks)
 
 
@@ -237,7 +236,6 @@ def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
 def logits(step: TrainingStep, inputs: Tensor) -> Tensor:
     step.inputs = inputs
     step.forward()
-    assert step.logits is not None
     return step.logits.detach()
 
 
@@ -282,19 +280,15 @@ def test_rates_and_flags_count_the_documents(tmp_path: Path) -> None:
                        device="cuda")  # fmt: skip
     packed = replace(base, lengths="1024", batching="packed")
     windowed = replace(base, window=1024)
-    for config in (base, packed, replace(packed, window=200), windowed):
-        attempts.ok(config, {"forward.time": (1e-3,)}, workload="attention")
-    frame = analysis.load(attempts.store)
-    shapes = zip(frame["lengths"].fillna(0).astype(int), frame["window"].fillna(0), strict=True)
-    rates = dict(zip(shapes, frame["tflops"], strict=True))
     lengths = document_lengths(16384, 1024)
     in_documents = sum(length**2 for length in lengths) / 16384**2
     in_windows = sum(length * min(length, 200) for length in lengths) / 16384**2
-    assert rates[1024, 0] / rates[0, 0] == pytest.approx(in_documents)
-    assert rates[1024, 200] / rates[0, 0] == pytest.approx(in_windows)
-    assert rates[0, 1024] / rates[0, 0] == pytest.approx(1024 / 16384)
+    counted = {base: 1, packed: in_documents, replace(packed, window=200): in_windows, windowed: 1024 / 16384}
+    for config in counted:
+        attempts.ok(config, {"forward.time": (1e-3,)}, workload="attention")
+    rates = sorted(analysis.load(attempts.store)["tflops"])
+    assert [rate / rates[-1] for rate in rates] == pytest.approx(sorted(counted.values()))
     h200 = find_device("NVIDIA H200", H200.device_memory)
-    assert h200 is not None
     all_scores = 4 * 8 * 16384**2 * 128 / (peak_flops(h200, "bf16") or 0)
     shares = [(base, 0.5), (replace(base, causal=False), 1), (packed, in_documents / 2), (windowed, 0.0605)]
     assert flags_of_phase(base, "forward", [*range(1000, 1010), 10**6], None) == (Flag.OUTLIERS,)

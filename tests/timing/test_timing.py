@@ -69,9 +69,7 @@ def training_step(backend: Any = "eager", **fields: Any) -> TrainingStep:
 
 
 def samples(rows: dict[str, Measurement], name: str) -> tuple[float, ...]:
-    found = rows[name].samples
-    assert found is not None
-    return found
+    return rows[name].samples
 
 
 # Known times
@@ -102,7 +100,6 @@ def test_the_phases_of_each_iteration_sum_to_its_step(mode: str):
 def test_warm_up_iterations_are_stored_apart_and_in_order():
     step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 60 if iteration == 1 else 1)
     row = rows_of(step, warmup_steps=4)["step.time"]
-    assert row.samples is not None
     assert (len(row.warmup_samples), len(row.samples)) == (4, 8)
     assert row.warmup_samples.index(max(row.warmup_samples)) == 1
 

@@ -146,7 +146,6 @@ def test_errors_are_distances_to_the_model_in_float64(precision: Any):
     step = TrainingStep(replace(trial, mode="forward_backward"), set_math_mode(precision, "cpu"))
     reference = make_reference(step)
     if precision != "bf16_pure":  # whose own weights are rounded
-        assert trial.vocab_size
         exact_model = Transformer(
             trial.size, vocab_size=trial.vocab_size, context_length=trial.context_length, device="cpu",
             dtype=torch.float64, attention=ATTENTION["sdpa"],
@@ -160,7 +159,6 @@ def test_errors_are_distances_to_the_model_in_float64(precision: Any):
         for name, weight in exact_model.named_parameters():
             torch.testing.assert_close(reference.gradients[name], weight.grad, rtol=1e-9, atol=1e-13)
     _, gradients = scaled_gradients(step)
-    assert step.logits is not None and step.loss is not None
     exact = [reference.gradients[name] for name in gradients]
     head = distance([gradients["head.weight"]], [reference.gradients["head.weight"]])
     assert found["logits.relative_error"] == pytest.approx(distance([step.logits], [reference.logits]), rel=1e-6)
