@@ -166,6 +166,7 @@ def test_flops_are_those_that_pytorch_counts_on_real_tensors(adapter: str, argum
     assert [found.forward, found.backward] == counts[:2]
 
 
+@pytest.mark.slow
 def test_four_bits_have_the_products_of_sixteen() -> None:
     lora, qlora = (count_flops(TrialConfig(**TINY, adapter=name, adapter_args=ARGUMENTS)) for name in ("lora", "qlora"))
     assert qlora == lora and lora.forward

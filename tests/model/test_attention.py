@@ -127,9 +127,9 @@ def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says
     assert {row.reason for row in rows if row.unit == "B"} == {"PyTorch does not count what it allocates on device cpu"}
 
 
-@pytest.mark.parametrize("name", ["sdpa_flash", pytest.param("naive", marks=pytest.mark.slow)])
+@pytest.mark.slow  # of the naive one a C++ compiler makes kernels, for many seconds
+@pytest.mark.parametrize("name", ["sdpa_flash", "naive"])
 def test_compiled_attention_is_compiled_once_and_runs_other_operations(name: Any) -> None:
-    """Of the naive one a C++ compiler makes kernels, for many seconds."""
     reset_compiler()
     step = AttentionStep(alone(attention=name, compile="model"), MATH_MODES["fp32"])
     step.give_gradient()

@@ -49,7 +49,7 @@ def offloaded(config: TrialConfig, way: str) -> tuple[list[Tensor], TrainingStep
     return copied, moved
 
 
-@pytest.mark.parametrize(("checkpointing", "adapter"), [("none", "none"), ("block", "none"), ("none", "lora")])
+@pytest.mark.parametrize(("checkpointing", "adapter"), [("block", "none"), ("none", "lora")])
 def test_gradients_with_offloaded_activations_are_the_same_and_the_copies_are_predicted_and_no_weights(
     checkpointing, adapter
 ):
@@ -143,7 +143,7 @@ def test_ranks_update_their_shards_on_a_host_that_they_share():
     assert seconds(SHARDED, "copy_to_host") < seconds(ALONE, "copy_to_host"), "each GPU has a link of its own"
 
 
-@pytest.mark.parametrize("config", [ALONE, SHARDED], ids=["alone", "of a rank"])
+@pytest.mark.parametrize("config", [ALONE, pytest.param(SHARDED, marks=pytest.mark.slow)], ids=["alone", "of a rank"])
 def test_the_device_holds_no_state_of_an_optimizer_on_the_host(config):
     on_gpu = replace(config, device="cuda", d_model=256, d_ff=1024)
     before, after = (predict(replace(on_gpu, offload=way)) for way in ("none", "optimizer"))
@@ -164,7 +164,10 @@ def _host_operators(config: TrialConfig) -> dict[str, int]:
 # Steps of Qwen-1.8B on an H200, 2026-11-25: docs/lab/2026-11-25-finetuning.md.
 @pytest.mark.parametrize(
     ("method", "way", "context", "seconds"),
-    [("lora", "activations", 8192, 1.691), ("none", "optimizer", 2048, 0.44)],
+    [
+        pytest.param("lora", "activations", 8192, 1.691, marks=pytest.mark.slow),
+        ("none", "optimizer", 2048, 0.44),
+    ],
 )
 def test_measured_steps_lie_in_their_interval(method, way, context, seconds):
     if method == "lora":

@@ -38,15 +38,15 @@ def test_where_processes_vary_otherwise_than_assumed_two_of_them_are_wrong_in_on
     kind: Kind, times: float, noise: Noise
 ) -> None:
     for processes, most in ((1, 0.12), (2, 0.05), (3, 0.05)):
-        found = rates(kind, processes, times=times, noise=noise, families=300)
+        found = rates(kind, processes, times=times, noise=noise, families=200)
         assert found.false <= most and found.covered >= 0.9
         assert found.widened >= 0.9 if (times, processes) == (3.0, 1) else found.widened <= 0.2
 
 
 def test_a_cell_that_is_one_and_a_half_percent_faster_is_found_among_24() -> None:
-    assert rates("device", 1, faster=0.015).found >= 0.75
-    assert rates("device", 2, faster=0.015).found >= 0.98
-    assert rates("device", 1, faster=0.03).found == 1.0
+    assert rates("device", 1, faster=0.015, families=100).found >= 0.75
+    assert rates("device", 2, faster=0.015, families=100).found >= 0.98
+    assert rates("device", 1, faster=0.03, families=100).found == 1.0
 
 
 @pytest.mark.parametrize("machines", [0.0014, 0.0025])
