@@ -138,7 +138,7 @@ def test_the_peak_of_qlora_is_below_that_of_lora_by_the_bits_saved():
     assert peaks[0] - peaks[1] >= saved - 4 * once
 
 
-@pytest.mark.parametrize("adapter", ["lora", "qlora"])
+@pytest.mark.parametrize("adapter", [pytest.param("lora", marks=pytest.mark.slow), "qlora"])
 @pytest.mark.parametrize(
     "fields",
     [{}, pytest.param({"checkpointing": "block", "precision": "bf16", **WITH_DROPOUT}, marks=pytest.mark.slow)],
