@@ -38,7 +38,7 @@ def test_where_processes_vary_otherwise_than_assumed_two_of_them_are_wrong_in_on
     kind: Kind, times: float, noise: Noise
 ) -> None:
     for processes, most in ((1, 0.12), (2, 0.05), (3, 0.05)):
-        found = rates(kind, processes, times=times, noise=noise, families=200)
+        found = rates(kind, processes, times=times, noise=noise, families=300)
         assert found.false <= most and found.covered >= 0.9
         assert found.widened >= 0.9 if (times, processes) == (3.0, 1) else found.widened <= 0.2
 
