@@ -1,4 +1,4 @@
-"""Linear layers in float8, emulated on a CPU, and what a machine without float8 products says."""
+"""Linear layers in float8, emulated on a CPU."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -10,9 +10,9 @@ from torch import Tensor
 from lmsweep.trials.isolation.server import may_share_a_process
 from lmsweep.trials.model.compiler import compile_model, reset_compiler
 from lmsweep.trials.model.float8 import convert_to_float8, float8_product
-from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
+from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 
 SMALL = TrialConfig(
@@ -68,14 +68,6 @@ def test_compiled_blocks_share_one_graph_without_a_break(recipe: str) -> None:
     stats = torch._dynamo.utils.counters
     assert stats["stats"]["unique_graphs"] == 1 and not stats["graph_break"]
     reset_compiler()
-
-
-def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA A100-SXM4-80GB")
-    reason = "compute capability 8.9 or higher.*; NVIDIA A100-SXM4-80GB has 8.0"
-    with pytest.raises(UnsupportedError, match=reason):
-        set_math_mode("fp8_rowwise", "cuda")
 
 
 def test_a_float8_trial_shares_no_process_because_torchao_changes_the_compiler() -> None:

@@ -1,6 +1,7 @@
 """`offload`: what forward saves waits on the host, and gradients stay what they were."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -43,14 +44,12 @@ def offloaded(config: TrialConfig, way: str) -> tuple[list[Tensor], TrainingStep
     moved.backward()
     plain.forward()
     plain.backward()
-    for one, other in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
-        assert (one.grad is None) == (other.grad is None)
-        if one.grad is not None:
-            torch.testing.assert_close(other.grad, one.grad, rtol=0, atol=0)
+    gradients = ([weight.grad for weight in step.model.parameters()] for step in (plain, moved))
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
     return copied, moved
 
 
-@pytest.mark.parametrize(("checkpointing", "adapter"), [("none", "none"), ("block", "none"), ("none", "lora")])
+@pytest.mark.parametrize(("checkpointing", "adapter"), [("block", "none"), ("none", "lora")])
 def test_gradients_with_offloaded_activations_are_the_same_and_the_copies_are_predicted_and_no_weights(
     checkpointing, adapter
 ):
@@ -67,11 +66,9 @@ def test_gradients_with_offloaded_activations_are_the_same_and_the_copies_are_pr
 @pytest.mark.parametrize(
     ("checkpointing", "inputs", "fields"),
     [
-        ("block", 3, {}),
         ("2", 2, {}),  # of groups of two and one
-        ("block", 3, {"precision": "bf16", "loss": "cross_entropy"}),
         ("block", 3, {"compile": "block"}),  # the checkpoint is around what is compiled
-        ("selective", 3, {}),
+        ("selective", 3, {"precision": "bf16", "loss": "cross_entropy"}),
     ],
 )
 def test_offloaded_block_inputs_are_all_that_is_copied_and_gradients_are_the_same(checkpointing, inputs, fields):
@@ -119,24 +116,21 @@ def test_the_device_holds_next_to_nothing_between_forward_and_backward():
     assert after.peak < before.peak - 0.5 * (held - left)
 
 
+ALONE = replace(SMALL, num_layers=1, d_model=64, d_ff=128, offload="optimizer", mode="train_step")
+SHARDED = replace(ALONE, world_size=2, ddp="fsdp")
+
+
 def test_an_update_on_the_host_copies_gradients_and_weights():
-    moved = replace(SMALL, offload="optimizer", mode="train_step")
-    predicted = _host_operators(moved)
-    weights = sum(one.nbytes for one in TrainingStep(SMALL, MATH_MODES["fp32"]).model.parameters())
+    predicted = _host_operators(ALONE)
+    weights = sum(one.nbytes for one in TrainingStep(ALONE, MATH_MODES["fp32"]).model.parameters())
     assert set(predicted) == {"copy_to_host", "update_on_host", "copy_to_device"}
     assert set(predicted.values()) == {weights}
     with pytest.raises(UnpredictableError, match="the time of adamw_foreach on the host is not known"):
-        step_operators(replace(moved, optimizer="adamw_foreach"))
-
-
-SHARDED = replace(
-    SMALL, num_layers=1, d_model=64, d_ff=128, world_size=2, ddp="fsdp", offload="optimizer", mode="train_step"
-)
+        step_operators(replace(ALONE, optimizer="adamw_foreach"))
 
 
 def test_ranks_update_their_shards_on_a_host_that_they_share():
-    alone = replace(SHARDED, world_size=1, ddp="none")
-    whole, shard = (_host_operators(one) for one in (alone, SHARDED))
+    whole, shard = (_host_operators(one) for one in (ALONE, SHARDED))
     assert shard == {name: size // 2 for name, size in whole.items()}
     rates = rates_of(device_named("H200 SXM"))
 
@@ -144,12 +138,12 @@ def test_ranks_update_their_shards_on_a_host_that_they_share():
         found = [one for one in step_operators(replace(config, device="cuda")) if one.name.endswith(name)]
         return sum(rates.of(replace(one, count=1)).seconds * one.count for one in found)
 
-    assert seconds(SHARDED, "update_on_host") == pytest.approx(seconds(alone, "update_on_host"))
-    assert seconds(replace(SHARDED, nodes=2), "update_on_host") == pytest.approx(seconds(alone, "update_on_host") / 2)
-    assert seconds(SHARDED, "copy_to_host") < seconds(alone, "copy_to_host"), "each GPU has a link of its own"
+    assert seconds(SHARDED, "update_on_host") == pytest.approx(seconds(ALONE, "update_on_host"))
+    assert seconds(replace(SHARDED, nodes=2), "update_on_host") == pytest.approx(seconds(ALONE, "update_on_host") / 2)
+    assert seconds(SHARDED, "copy_to_host") < seconds(ALONE, "copy_to_host"), "each GPU has a link of its own"
 
 
-@pytest.mark.parametrize("config", [replace(SHARDED, world_size=1, ddp="none"), SHARDED], ids=["alone", "of a rank"])
+@pytest.mark.parametrize("config", [ALONE, pytest.param(SHARDED, marks=pytest.mark.slow)], ids=["alone", "of a rank"])
 def test_the_device_holds_no_state_of_an_optimizer_on_the_host(config):
     on_gpu = replace(config, device="cuda", d_model=256, d_ff=1024)
     before, after = (predict(replace(on_gpu, offload=way)) for way in ("none", "optimizer"))
@@ -159,18 +153,21 @@ def test_the_device_holds_no_state_of_an_optimizer_on_the_host(config):
 
 
 def _host_operators(config: TrialConfig) -> dict[str, int]:
-    found: dict[str, int] = {}
+    """The bytes of each."""
+    found = Counter[str]()
     for one in step_operators(replace(config, device="cuda")):
         if one.name in HOST_OPERATORS:
-            name = one.name.removeprefix("lmsweep::")
-            found[name] = found.get(name, 0) + one.count * one.bytes
+            found[one.name.removeprefix("lmsweep::")] += one.count * one.bytes
     return found
 
 
 # Steps of Qwen-1.8B on an H200, 2026-11-25: docs/lab/2026-11-25-finetuning.md.
 @pytest.mark.parametrize(
     ("method", "way", "context", "seconds"),
-    [("lora", "activations", 8192, 1.691), ("none", "optimizer", 2048, 0.44)],
+    [
+        pytest.param("lora", "activations", 8192, 1.691, marks=pytest.mark.slow),
+        ("none", "optimizer", 2048, 0.44),
+    ],
 )
 def test_measured_steps_lie_in_their_interval(method, way, context, seconds):
     if method == "lora":
@@ -194,15 +191,12 @@ def test_weights_updated_on_the_host_are_those_updated_on_the_device():
         for way in ("none", "optimizer")
     )
     before = [one.detach().clone() for one in plain.model.parameters()]
-    with torch.no_grad():
-        for one, other in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
-            other.copy_(one)
+    moved.model.load_state_dict(plain.model.state_dict())
     moved.optimizer = make_optimizer(moved.model, moved.config)
     moved.inputs, moved.targets = plain.inputs, plain.targets
     for _ in range(3):
         for step in (plain, moved):
             for phase in step.phases():
                 phase.run()
-    for one, other, old in zip(plain.model.parameters(), moved.model.parameters(), before, strict=True):
-        torch.testing.assert_close(other, one, rtol=0, atol=0)
-        assert not torch.equal(one, old)
+    torch.testing.assert_close([*moved.model.parameters()], [*plain.model.parameters()], rtol=0, atol=0)
+    assert not any(map(torch.equal, plain.model.parameters(), before))

@@ -86,7 +86,10 @@ def test_each_phase_and_the_step_have_a_row_with_a_sample_for_each_traced_iterat
 def test_the_phases_of_a_recorded_step_hold_the_kernels_of_their_ranges(name: str):
     hosts, devices = recorded(name)
     pieces = device_pieces(hosts, surroundings(hosts), devices)
-    expected = [union_length(intervals_of(pieces, phase)) / 1e9 for phase in ("forward", "backward", "optimizer")]
+    expected = [
+        union_length((piece.start, piece.start + piece.duration) for piece in pieces if phase_of(piece) == phase) / 1e9
+        for phase in ("forward", "backward", "optimizer")
+    ]
     (found,) = device_times(raw_events(name), [marks_of(hosts)])
     assert found.phases == pytest.approx(expected) and min(expected) > 0
     assert found.step == pytest.approx(union_length((one.start, one.end) for one in devices) / 1e9)
@@ -100,19 +103,11 @@ def marks_of(hosts: Sequence[HostEvent]) -> list[int]:
     return [*(one.start for one in ranges.values()), ranges["optimizer"].end]
 
 
-def intervals_of(pieces: Sequence[Piece], phase: str) -> list[tuple[int, int]]:
-    found = [(piece.start, piece.start + piece.duration) for piece in pieces if phase_of(piece.range or "") == phase]
-    assert found
-    return found
-
-
-def phase_of(where: str) -> str:
+def phase_of(piece: Piece) -> str:
+    where = piece.range or ""
     if where.startswith("backward") or where == "accumulate_grad":
         return "backward"
     return "optimizer" if where == "optimizer" else "forward"
-
-
-# What follows from it
 
 
 def test_run_prints_the_share_of_the_step_in_which_the_device_waited(tmp_path):

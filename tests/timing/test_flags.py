@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,7 @@ ROOT = Path(__file__).parents[2]
 # What a GPU says of itself
 
 CALM = Reading(
-    at=0.0,
-    sm_clock=1.98e9,
-    memory_clock=3.2e9,
-    power=500.0,
-    temperature=50.0,
-    energy=1e6,
-    event_reasons=0,
-    processes=1,
+    at=0.0, sm_clock=1.98e9, memory_clock=3.2e9, power=500.0, temperature=50.0, energy=1e6, event_reasons=0, processes=1
 )
 
 
@@ -88,11 +82,8 @@ def test_another_process_on_the_gpu_is_flagged_and_an_unknown_number_is_not():
 def test_gpu_readings_are_kept_as_they_were_read_apart_from_those_of_the_warm_up():
     watch = watched(*({"power": 100.0 * i, "temperature": None} for i in range(8)))
     rows = {row.metric: row for row in telemetry_rows(watch, warmup_from=0.15, since=0.45, until=0.65)}
-    assert (rows["power"].unit, rows["power"].warmup_samples, rows["power"].samples) == (
-        "W",
-        (200.0, 300.0),
-        (400.0, 500.0, 600.0),
-    )
+    power = rows["power"]
+    assert (power.unit, power.warmup_samples, power.samples) == ("W", (200.0, 300.0), (400.0, 500.0, 600.0))
     assert rows["sm_clock"].samples == (1.98e9,) * 3
     assert (rows["temperature"].samples, rows["temperature"].reason) == (None, "this driver does not report it")
 
@@ -102,9 +93,7 @@ def test_gpu_readings_that_were_not_read_have_a_reason():
     assert (row.samples, row.reason) == (None, "the iterations ended too soon")
     silent = watched()
     silent.reason = "NVML: Driver Not Loaded"
-    assert {row.reason for row in telemetry_rows(silent, warmup_from=0, since=1, until=2)} == {
-        "NVML: Driver Not Loaded"
-    }
+    assert {row.reason for row in telemetry_rows(silent, warmup_from=0, since=1, until=2)} == {silent.reason}
 
 
 def test_energy_is_the_counters_growth_over_the_iterations():
@@ -131,23 +120,12 @@ def test_energy_of_too_short_a_time_or_without_a_counter_is_unknown(energy, sinc
     assert row.samples is None and reason in (row.reason or "") and counts_energy(watch) == (energy is not None)
 
 
-class Replay:
-    """Reads what was recorded, the last reading again and again."""
-
-    def __init__(self, recorded: list[Reading]) -> None:
-        self.recorded = iter(recorded)
-        self.last = recorded[-1]
-
-    def read(self) -> Reading:
-        return replace(next(self.recorded, self.last), at=time.monotonic())
-
-
 def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_on_demand():
     read_fd, write_fd = os.pipe()
     out = io.StringIO()
-    recorded = [replace(CALM, power=100.0 * i) for i in range(3)]
+    readings = (replace(CALM, power=100.0 * i, at=time.monotonic()) for i in count())
     with os.fdopen(read_fd) as orders:
-        thread = threading.Thread(target=read_until_closed, args=(Replay(recorded).read, orders, out))
+        thread = threading.Thread(target=read_until_closed, args=(readings.__next__, orders, out))
         began = time.monotonic()
         thread.start()
         while not out.getvalue():
@@ -157,9 +135,9 @@ def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_on_
         time.sleep(4.5 * SAMPLING_SECONDS)
         os.close(write_fd)
         thread.join(timeout=10)
-    readings = [Reading(**json.loads(line)) for line in out.getvalue().splitlines()]
-    assert [reading.power for reading in readings[:3]] == [0.0, 100.0, 200.0]
-    times = [reading.at - began for reading in readings]
+    written = [Reading(**json.loads(line)) for line in out.getvalue().splitlines()]
+    assert [reading.power for reading in written[:3]] == [0.0, 100.0, 200.0]
+    times = [reading.at - began for reading in written]
     assert times == sorted(times) and times[-1] >= 4.5 * SAMPLING_SECONDS
     assert 3 <= len(times) <= 7, "ten a second, and one at the end"
 
@@ -171,28 +149,10 @@ GPU = find_device("NVIDIA H200")
 BIG = config("large", device="cuda", precision="bf16", context_length=1024)
 
 
-def fastest(phase: str, passes: int) -> float:
-    assert GPU is not None
-    peak = peak_flops(GPU, "bf16")
-    assert peak is not None
-    return passes * least_forward_flops(BIG) / peak
-
-
 @pytest.mark.parametrize(("phase", "passes"), [("forward", 1), ("backward", 2), ("step", 3)])
 def test_faster_than_the_datasheet_allows_is_a_violation_of_physics(phase: str, passes: int):
-    seconds = fastest(phase, passes)
+    seconds = passes * least_forward_flops(BIG) / 989.4e12
     assert exceeds_peak(BIG, phase, 0.99 * seconds, GPU) and not exceeds_peak(BIG, phase, 1.01 * seconds, GPU)
-
-
-def test_attention_to_all_positions_leaves_out_no_score():
-    both = replace(BIG, causal=False)
-    assert least_forward_flops(both) > 1.01 * least_forward_flops(BIG)
-
-
-def test_float8_may_be_twice_as_fast_as_bf16_and_no_faster():
-    seconds = fastest("step", 3)
-    narrow = replace(BIG, precision="fp8_tensorwise")
-    assert not exceeds_peak(narrow, "step", 0.51 * seconds, GPU) and exceeds_peak(narrow, "step", 0.49 * seconds, GPU)
 
 
 def test_no_violation_is_claimed_where_the_peak_or_the_work_is_not_known():
@@ -247,9 +207,8 @@ def test_a_table_explains_each_flag_it_shows(attempts: Attempts):
     table = analysis.pivot(frame, rows=["context_length"], cols=[], values=["step.time"], where={})
     for output_format in {*FORMATS} - {"csv", "json"}:
         plain = html.unescape(analysis.render(table, output_format)).replace("\\", "")  # without its marks
-        assert not [flag for flag in Flag if f"{flag.value}: {flag.advice.partition('. ')[0]}" not in plain], (
-            output_format
-        )
+        for flag in Flag:
+            assert f"{flag.value}: {flag.advice.partition('. ')[0]}" in plain, output_format
     assert json.loads(analysis.render(table, "json"))["flags"] == {flag.value: flag.advice for flag in Flag}
 
 

@@ -68,12 +68,6 @@ def training_step(backend: Any = "eager", **fields: Any) -> TrainingStep:
     return TrainingStep(replace(CONFIG, **fields), set_math_mode("fp32", "cpu"), backend=backend)
 
 
-def samples(rows: dict[str, Measurement], name: str) -> tuple[float, ...]:
-    found = rows[name].samples
-    assert found is not None
-    return found
-
-
 # Known times
 
 
@@ -81,7 +75,7 @@ def test_known_sleeps_come_back_as_the_phases_they_were():
     slept = {"forward": 0.010, "backward": 0.030, "optimizer": 0.020}
     for _ in range(ATTEMPTS):
         rows = rows_of(SleepingStep(slept), warmup_steps=1)
-        off = {name: median(samples(rows, f"{name}.time")) / seconds - 1 for name, seconds in slept.items()}
+        off = {name: median(rows[f"{name}.time"].samples) / seconds - 1 for name, seconds in slept.items()}
         assert min(off.values()) >= 0
         if max(off.values()) <= 0.10:
             return
@@ -102,7 +96,6 @@ def test_the_phases_of_each_iteration_sum_to_its_step(mode: str):
 def test_warm_up_iterations_are_stored_apart_and_in_order():
     step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 60 if iteration == 1 else 1)
     row = rows_of(step, warmup_steps=4)["step.time"]
-    assert row.samples is not None
     assert (len(row.warmup_samples), len(row.samples)) == (4, 8)
     assert row.warmup_samples.index(max(row.warmup_samples)) == 1
 
@@ -110,7 +103,7 @@ def test_warm_up_iterations_are_stored_apart_and_in_order():
 def test_one_outlier_in_30_is_stored_and_flagged_and_hardly_moves_the_median():
     step = SleepingStep({"forward": 0.002, "backward": 0.001}, slow=lambda i: 100 if i == 12 else 1)
     rows = rows_of(step, warmup_steps=0, measure_steps=30)
-    taken = samples(rows, "forward.time")
+    taken = rows["forward.time"].samples
     assert len(taken) == 30 and taken.index(max(taken)) == 12 and max(taken) >= 0.2
     ordered = sorted(taken)
     without = sorted(taken[:12] + taken[13:])
@@ -152,7 +145,7 @@ def test_a_series_that_may_take_no_longer_has_the_samples_that_it_took_and_says_
 
 def counts_of(rows: dict[str, Measurement]) -> dict[str, float]:
     names = ("graphs", "graph_breaks", "recompiles", "cache_hits", "cache_misses")
-    return {name: samples(rows, f"trial.{name}")[0] for name in names}
+    return {name: rows[f"trial.{name}"].samples[0] for name in names}
 
 
 def test_an_eager_trial_has_no_account_of_compiling():
@@ -160,12 +153,11 @@ def test_an_eager_trial_has_no_account_of_compiling():
     assert not [name for name in rows if name.startswith("trial.") or name.endswith("compile_time")]
 
 
-@pytest.mark.parametrize("when", ["warm-up", "measured"])
-def test_an_injected_recompile_is_counted_and_flagged(when: str):
+@pytest.mark.parametrize("inject_at", [2, None], ids=["in the warm-up", "never"])
+def test_an_injected_recompile_is_counted_and_flagged(inject_at: int | None):
     fields: dict[str, Any] = {"compile": "block", "mode": "train_forward", "warmup_steps": 3}
     step = training_step(**fields)
-    inject_at = {"warm-up": 2, "measured": 6}[when]  # the first iteration compiles
-    iterations = 0
+    iterations = 0  # the first compiles
 
     def longer_batch(model: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         nonlocal iterations
@@ -178,13 +170,9 @@ def test_an_injected_recompile_is_counted_and_flagged(when: str):
     step.model.register_forward_pre_hook(longer_batch)
     rows = rows_of(step, **fields)
     counts = counts_of(rows)
-    assert (counts["graphs"], counts["recompiles"], counts["graph_breaks"]) == (1, 1, 0)
-    assert Flag.RECOMPILED in rows["step.time"].flags and Flag.RECOMPILED in rows["forward.time"].flags
-
-
-def test_without_a_recompile_none_is_flagged():
-    rows = rows_of(training_step(compile="block"), compile="block")
-    assert counts_of(rows)["recompiles"] == 0 and Flag.RECOMPILED not in rows["step.time"].flags
+    assert (counts["graphs"], counts["recompiles"], counts["graph_breaks"]) == (1, bool(inject_at), 0)
+    for name in ("step.time", "forward.time"):
+        assert (Flag.RECOMPILED in rows[name].flags) == bool(inject_at)
     assert Flag.COLD_CACHE not in rows["forward.compile_time"].flags, "this backend has no cache"
 
 
@@ -220,7 +208,7 @@ def test_compiling_is_cold_once_and_warm_the_next_time(tmp_path, monkeypatch):
         reset_compiler()
         rows = rows_of(training_step("inductor", **fields), **fields)
         found.append((counts_of(rows), Flag.COLD_CACHE in rows["forward.compile_time"].flags))
-        assert samples(rows, "forward.compile_time")[0] > median(samples(rows, "forward.time"))
+        assert rows["forward.compile_time"].samples[0] > median(rows["forward.time"].samples)
     (cold, is_cold), (warm, is_still_cold) = found
     assert cold["graphs"] == warm["graphs"] == 1
     assert cold["cache_misses"] == 1 and is_cold

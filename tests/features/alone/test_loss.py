@@ -58,14 +58,6 @@ def test_the_peak_of_a_chunked_loss_holds_no_logits_of_all_tokens() -> None:
     assert peaks["chunked"] < LOGITS < 3 * LOGITS < peaks["cross_entropy"] <= peaks["eager"]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "reason"), [("compile", "block", "no block to compile"), ("loss", "liger", "device: cuda")]
-)
-def test_what_would_have_no_effect_or_is_missing_is_unsupported(field: str, value: str, reason: str) -> None:
-    (row,) = measured(**{field: value}).values()
-    assert row.status == Status.UNSUPPORTED and reason in str(row.error)
-
-
 @needs_cuda
 @pytest.mark.alone_on_gpu
 @pytest.mark.usefixtures("forget_code")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from tests.support.command import answer_here, lmsweep
+from tests.support.command import lmsweep
 
 
 @pytest.mark.slow
@@ -20,8 +20,3 @@ def test_the_rates_are_the_work_over_the_time(tmp_path: Path) -> None:
     seconds, rates = (list(rows.loc[("copy", name), "samples"]) for name in ("time", "bandwidth"))
     assert rates == pytest.approx([2 * 2 * 128**2 / one for one in seconds])  # 2 bytes each, read and written
     assert rows.loc[("matmul", "time"), "parameter_dtype"] == "bfloat16"
-
-
-def test_it_takes_a_width_and_no_model(tmp_path: Path) -> None:
-    refused = answer_here("trial", "workloads=ceiling", "--store", tmp_path / "results")
-    assert refused.returncode == 2 and "ceiling needs" in refused.stderr and "d_model" in refused.stderr

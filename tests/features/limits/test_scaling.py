@@ -1,7 +1,5 @@
 """Scaling and roofline: exponents of growth, the largest sizes that fit in memory, and rates beside their roof."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 
@@ -9,18 +7,15 @@ from lmsweep import analysis
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.features.limits.roofline import roofline
 from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.words import Precision
 from tests.support.made_up_results import Attempts, gpu, samples
-
-
-def times_of(attempts: Attempts) -> pd.DataFrame:
-    frame = analysis.load(attempts.store)
-    return frame[(frame["phase"] == "step") & (frame["metric"] == "time")]
 
 
 def test_a_power_law_is_found_with_its_exponent(attempts: Attempts) -> None:
     for context_length in (128, 256, 512, 1024):
         attempts.ok(gpu(context_length=context_length), {"step.time": samples(1e-6 * context_length**1.5, 1e-9)})
-    (line,) = scaling(times_of(attempts)).itertuples()
+    (line,) = scaling(analysis.load(attempts.store)).itertuples()
     assert line.along == "context_length" and (line.least, line.most, line.points) == (128, 1024, 4)
     assert line.exponent == pytest.approx(1.5) and line.exponent_high - line.exponent_low < 1e-6
     assert 1 < line.flops_exponent < 1.3
@@ -42,13 +37,14 @@ def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempt
     assert "xl" in text and "512" in text
 
 
+def ceiling_of(attempts: Attempts, precision: Precision, rates: dict[str, tuple[float, ...]]) -> None:
+    config = TrialConfig(d_model=16384, precision=precision, device="cuda")
+    attempts.ok(config, rates, workload="ceiling", units={"matmul.flops_rate": "FLOP/s", "copy.bandwidth": "B/s"})
+
+
 def test_the_rate_of_a_step_is_compared_with_datasheet_and_measured_ceiling(attempts: Attempts) -> None:
     attempts.ok(gpu("2.7b", mode="forward_backward"), {"step.time": samples(0.5, 1e-3)})
-    rates = {"matmul.flops_rate": (4e13, 5e13, 6e13), "copy.bandwidth": (4e12,) * 3}
-    attempts.ok(
-        replace(gpu(), d_model=16384, model=None, d_ff=None, num_layers=None, num_heads=None), rates,
-        workload="ceiling", units={"matmul.flops_rate": "FLOP/s", "copy.bandwidth": "B/s"},
-    )  # fmt: skip
+    ceiling_of(attempts, "fp32", {"matmul.flops_rate": (4e13, 5e13, 6e13), "copy.bandwidth": (4e12,) * 3})
     (row,) = roofline(analysis.load(attempts.store)).itertuples()
     tokens = 4 * 256
     per_layer = 8 * tokens * 2560**2 + 4 * tokens * 256 * 2560 + 6 * tokens * 2560 * 10240
@@ -63,8 +59,6 @@ def test_the_rate_of_a_step_is_compared_with_datasheet_and_measured_ceiling(atte
 
 def test_weights_in_bfloat16_are_compared_with_the_ceiling_of_bfloat16(attempts: Attempts) -> None:
     attempts.ok(gpu(precision="bf16_pure"), {"step.time": samples(0.5, 1e-3)})
-    product = replace(gpu(precision="bf16"), d_model=16384, model=None, d_ff=None, num_layers=None, num_heads=None)
-    rates = {"matmul.flops_rate": (5e14,) * 3}
-    attempts.ok(product, rates, workload="ceiling", units={"matmul.flops_rate": "FLOP/s"})
+    ceiling_of(attempts, "bf16", {"matmul.flops_rate": (5e14,) * 3})
     (row,) = roofline(analysis.load(attempts.store)).itertuples()
     assert row.ceiling == 5e14
