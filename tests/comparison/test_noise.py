@@ -48,13 +48,6 @@ def test_noise_of_the_machine_widens_what_one_process_says(attempts: Attempts) -
     assert "Standard deviation between processes, from repeated combinations: 14 % of wall time with gaps." in said
 
 
-def test_processes_of_the_cell_decide_as_they_differ(attempts: Attempts) -> None:
-    two_sides(attempts, (0.1, 0.11), (0.1, 0.11), (0.106, 0.11), (0.1, 0.11), (0.1, 0.11))
-    assert list(compared(attempts).frame["verdict"]) == ["slower"]
-    two_sides(attempts, (0.13, 0.08), (0.14, 0.09))
-    assert list(compared(attempts).frame["verdict"]) == ["ambiguous"]
-
-
 def test_device_times_have_a_variation_of_their_own(attempts: Attempts) -> None:
     measure_noise(attempts, 0.1, 0.13, device=(0.05, 0.0501))
     for compiled, wall, device in (("none", 0.1, 0.05), ("block", 0.12, 0.0515)):

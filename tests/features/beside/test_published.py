@@ -69,23 +69,6 @@ def test_every_caveat_holds_of_as_many_numbers_of_each_source_as_its_page_says()
     assert [source for source in ROWS if f"### {source}" not in page] == []
 
 
-def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32():
-    frame = published()
-    times = frame[(frame["metric"] == "time") & ~frame["backward_by_subtraction"] & (frame["workload"] == "timing")]
-    small = one(times, table="run_log_small", precision="fp32", phase="forward")
-    tokens = 64 * 256
-    # Two FLOPs for each weight that a token meets (all but the embedding's), and attention's.
-    needed = tokens * (2 * (128_625_408 - 768 * 10_000) + 12 * 4 * 256 * 768)
-    assert needed / small["value"] > 1.7 * 19.5e12 and small["suspected_tf32"]
-    suspected = frame[frame["suspected_tf32"]]
-    assert set(zip(suspected["source"], suspected["table"], strict=True)) == {
-        *(("seed2", name) for name in ("e2e_fp32", "e2e_no_warmup", "e2e_warmup1", "e2e_compiled")),
-        *(("seed3", f"{kind}_{size}") for kind in ("run_log", "performance_comparison") for size in ("small", "large")),
-    }
-    assert set(suspected["precision"]) == {"fp32"}
-    assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
-
-
 def test_published_numbers_are_a_store_that_states_what_its_sources_state():
     frame = analysis.load("published")
     assert set(frame["measuring_version"]) == {0} and frame["optimizer"].isna().all()

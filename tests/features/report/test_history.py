@@ -31,8 +31,7 @@ def measured(attempts: Attempts, factor: float, day: int, **fields: Any) -> None
         attempts.ok(trial, times, started_at=BEGAN + timedelta(days=day, minutes=place), **fields)
 
 
-def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(attempts: Attempts) -> None:
     for day, factor in enumerate((1.0, 1.0, 1.25, 1.0)):
         measured(attempts, factor, day, fingerprint=replace(H200, driver_version=f"570.{day}"))
     [found] = histories_of(joined(attempts.store.location, history=True), ())
@@ -65,8 +64,7 @@ def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
     assert "in 2 stores" in page and "Preset tables" not in page
 
 
-def test_one_day_is_no_history(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_one_day_is_no_history(attempts: Attempts) -> None:
     measured(attempts, 1.0, 0)
     with pytest.raises(RequestError, match="no device has a combination in two states of the code"):
         content_of(attempts.store.location, history=True)
