@@ -1,6 +1,5 @@
 """The numbers of the published reports: all of them, in SI units, and marked where they are not what they seem."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,9 +8,7 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.reference import published
 from lmsweep.trials.results.flag_meanings import CAVEATS
-from tests.support.command import lmsweep_here
-
-ROOT = Path(__file__).parents[3]
+from tests.support.command import ROOT, lmsweep_here
 
 ROWS = {"seed0": (9, 118), "seed1": (7, 122), "seed2": (10, 344), "seed3": (11, 377), "seed4": (11, 840)}
 """Source -> its tables and its numbers."""
