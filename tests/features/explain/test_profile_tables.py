@@ -68,27 +68,12 @@ def test_the_kernel_with_most_time_in_each_phase_and_its_calls_in_a_forward_pass
     assert (found["calls"]["step"], found["time"]["step"]) == (156, pytest.approx(0.05))
 
 
-def test_where_the_time_of_a_step_goes_range_by_range(made_up: Path):
-    found = lines_of(made_up, "kernels-by-range").set_index("range")
-    assert list(found.index[:3]) == ["backward of attention", "attention", "softmax"]
-    assert found["of_step"].sum() == pytest.approx(1) and found["of_step"]["unattributed"] == pytest.approx(0.01)
-    assert found["of_range"]["scores"] == pytest.approx(0.75)
-
-
 def test_the_share_of_matrix_products_forward_and_in_all(made_up: Path):
     found = lines_of(made_up, "matmul-share").set_index("phase")
     kinds = found[["matmul", "fused_attention", "other"]]
     assert kinds.loc["forward"].tolist() == pytest.approx([29 / 40, 0, 11 / 40])
     assert kinds.loc["backward"].tolist() == pytest.approx([0.8, 0.16, 0.04])
     assert kinds.loc["step"].tolist() == pytest.approx([0.69, 0.08, 0.23])
-
-
-def test_softmax_takes_longer_than_its_flops_would_say(made_up: Path):
-    (line,) = lines_of(made_up, "softmax-matmul").to_dict("records")
-    assert line["softmax"] == pytest.approx(0.0045) and line["matmul"] == pytest.approx(0.0045)
-    scores = 4 * 12 * 512**2  # of one layer
-    assert (line["softmax_flops"], line["matmul_flops"]) == (12 * 5 * scores, 12 * 2 * 2 * 64 * scores)
-    assert line["time_ratio"] == pytest.approx(1) and line["flops_ratio"] == pytest.approx(5 / 256)
 
 
 def test_the_profiled_step_stands_beside_the_timed_one_and_the_busy_gpu(made_up: Path):

@@ -164,15 +164,6 @@ def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_table
         assert read.count_rows() == len(stored) > 0
 
 
-def test_the_library_of_data_sets_loads_it_offline(card: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    datasets = pytest.importorskip("datasets")
-    for name in ("measurements", "timelines", "residuals"):
-        found = datasets.load_dataset(str(card), name, split="train", cache_dir=str(tmp_path))
-        assert len(found) == len(open_store(card).read(name)[0])
-    assert len(datasets.load_dataset(str(card), split="train", cache_dir=str(tmp_path))) == len(lmsweep.load(str(card)))
-
-
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
