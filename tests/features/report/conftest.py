@@ -22,7 +22,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, report: Path) -> Iterator[Page]:
-    """One page for all tests of the file, each of which closes what it opened."""
+    """One page for all tests of the file. Each closes what it has opened."""
     page = open_page(browser, report, viewport={"width": 1280, "height": 900})
     yield page
     assert page.complaints == []  # type: ignore[attr-defined]

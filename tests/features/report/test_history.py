@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.orchestrator.features.report.content import content_of, histories_of
 from lmsweep.orchestrator.features.report.history import headline_of_history, histories
 from lmsweep.orchestrator.features.report.joined import joined
@@ -101,22 +100,6 @@ def test_at_most_one_history_of_twenty_without_a_change_names_one(days: pd.DataF
     frame, draw, count = until(days[days["metric"] == "time"], 8), np.random.default_rng(7), 40
     found = [list(histories(varied(frame, "wall", draw), ())) for _ in range(count)]
     assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
-
-
-@pytest.mark.slow
-def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(days: pd.DataFrame) -> None:
-    """On every other of 13 days the GPU waited, which made steps 10 % longer; days of one kind repeat."""
-    frame = days
-    day = frame["started_at"].dt.day
-    waited = day.mod(2).eq(1) & frame["metric"].eq("time")
-    slow = frame["median"].where(~waited, 1.1 * frame["median"]) * (1 + 0.0005 * day.mod(3))
-    frame = frame.assign(median=slow)
-    frame = frame.assign(**{KIND: kinds(frame)})
-    assert {*frame.loc[frame["metric"] == "time", KIND]} == {"wall", "wall_waits"}
-    [found] = histories(frame, ())
-    known = found.question.variation
-    assert known and known["NVIDIA H200", "wall"].scale < PRIORS["wall"].scale
-    assert known["NVIDIA H200", "wall_waits"].scale < PRIORS["wall_waits"].scale
 
 
 def test_a_change_by_a_twentieth_is_found_on_its_day(days: pd.DataFrame) -> None:
