@@ -119,7 +119,6 @@ def test_the_comparison_says_what_it_assumes_of_other_processes(attempts: Attemp
     [
         ((0.9, 0.6), "each 11 to 67 % faster"),
         ((0.92, 0.5), "each 1.09 to 2 times as fast"),
-        ((1.1, 3.0), "each 1.1 to 3 times as long"),
         ((1.25, 0.25), "each 1.25 times as long to 4 times as fast"),
         ((1.1, 0.8), "each 9.1 % slower to 25 % faster"),
     ],
@@ -148,7 +147,7 @@ def test_one_cell_on_a_busy_host_does_not_widen_the_mean_over_machines_as_if_all
 @pytest.mark.parametrize(
     ("fields", "environment", "option"),
     [
-        ({"max_seconds": 20.0}, {}, "max_seconds"),
+
         ({"optimizer": "adamw_foreach", "context_length": 512}, {}, "context_length,optimizer"),
         ({"batch_size": 8}, {"driver_version": "1"}, "batch_size,driver_version"),
         ({}, {"measuring_version": 1}, "measuring_version"),
