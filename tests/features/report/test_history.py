@@ -71,15 +71,11 @@ def test_one_day_is_no_history(attempts: Attempts) -> None:
 
 @pytest.fixture(scope="module")
 def days(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    """A process for each of two cells on each of 13 days; a test multiplies what they measured."""
+    """A process for each of two cells on each of 8 days; a test multiplies what they measured."""
     attempts = Attempts(tmp_path_factory.mktemp("days"))
-    for day in range(13):
+    for day in range(8):
         measured(attempts, 1.0, day)
     return joined(attempts.store.location, history=True).attempts
-
-
-def until(days: pd.DataFrame, day: int) -> pd.DataFrame:
-    return days[days["started_at"].dt.day < BEGAN.day + day]
 
 
 def varied(frame: pd.DataFrame, kind: Kind, draw: np.random.Generator, **later: float) -> pd.DataFrame:
@@ -97,12 +93,11 @@ def varied(frame: pd.DataFrame, kind: Kind, draw: np.random.Generator, **later: 
 
 @pytest.mark.slow
 def test_at_most_one_history_of_twenty_without_a_change_names_one(days: pd.DataFrame) -> None:
-    frame, draw, count = until(days[days["metric"] == "time"], 8), np.random.default_rng(7), 40
+    frame, draw, count = days[days["metric"] == "time"], np.random.default_rng(7), 40
     found = [list(histories(varied(frame, "wall", draw), ())) for _ in range(count)]
     assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
 
 
 def test_a_change_by_a_twentieth_is_found_on_its_day(days: pd.DataFrame) -> None:
-    frame, draw = until(days, 7), np.random.default_rng(1)
-    [found] = histories(varied(frame, "device", draw, d6=1.05), ())
+    [found] = histories(varied(days, "device", np.random.default_rng(1), d6=1.05), ())
     assert list(found.changes) == ["2026-11-06"]
