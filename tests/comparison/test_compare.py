@@ -147,7 +147,6 @@ def test_one_cell_on_a_busy_host_does_not_widen_the_mean_over_machines_as_if_all
 @pytest.mark.parametrize(
     ("fields", "environment", "option"),
     [
-
         ({"optimizer": "adamw_foreach", "context_length": 512}, {}, "context_length,optimizer"),
         ({"batch_size": 8}, {"driver_version": "1"}, "batch_size,driver_version"),
         ({}, {"measuring_version": 1}, "measuring_version"),
