@@ -28,6 +28,23 @@ def of(attempts: Attempts, baseline: dict[str, str], contrast: dict[str, str], *
     return compare(sides[0], sides[1], between=sides[2], **options)
 
 
+SIDES = {"compile": "none"}, {"compile": "block"}
+
+
+def both(attempts: Attempts, none: float, block: float, half_interval: float = STEADY, **fields: Any) -> None:
+    """The time of a step that is not compiled and of one that is."""
+    for compiled, median in (("none", none), ("block", block)):
+        attempts.ok(gpu(compile=compiled, **fields), {"step.time": samples(median, half_interval)})
+
+
+def steps(tmp_path: Path, name: str, medians: dict[int, float], half_interval: float = STEADY) -> Attempts:
+    """A store of this name with the time of a step at each context length."""
+    attempts = Attempts(tmp_path / name)
+    for context_length, median in medians.items():
+        attempts.ok(gpu(context_length=context_length), {"step.time": samples(median, half_interval)})
+    return attempts
+
+
 def test_each_verdict(attempts: Attempts) -> None:
     cells = (
         (0.1, 0.12, "slower"),
@@ -37,10 +54,9 @@ def test_each_verdict(attempts: Attempts) -> None:
         (0.1, "oom", "failed"),
         ("oom", 0.1, "fixed"),
         ("oom", "timeout", "no result"),
-        (0.1, 0.1005, "same"),  # certain, but less than 2 %
     )
     for context, (*sides, _) in enumerate(cells, start=1):
-        half = {3: 0.0001, 8: 0.00001}.get(context, 0.0005)
+        half = 0.0001 if context == 3 else 0.0005
         for compiled, median in zip(("none", "block"), sides, strict=True):
             trial = gpu(context_length=context, compile=compiled)
             if isinstance(median, str):
@@ -48,8 +64,8 @@ def test_each_verdict(attempts: Attempts) -> None:
             else:
                 for process in (0.999, 1, 1.001):
                     attempts.ok(trial, {"step.time": samples(process * median, half)})
-    found = of(attempts, {"compile": "none"}, {"compile": "block"}).frame
-    assert list(found["context_length"]) == [1, 2, 3, 4, 5, 6, 7, 8]
+    found = of(attempts, *SIDES).frame
+    assert list(found["context_length"]) == [1, 2, 3, 4, 5, 6, 7]
     assert list(found["verdict"]) == [verdict for *_, verdict in cells]
     assert found["ratio"][0] == pytest.approx(1.2) and found["baseline"][0] == pytest.approx(0.1)
     assert found["ratio_low"][0] < 1.2 < found["ratio_high"][0]
@@ -64,18 +80,17 @@ def test_a_difference_counts_from_2_percent_on_a_gpu_and_5_on_a_cpu_or_from_what
             trial = config(device=device, compile=compiled)
             for process in np.linspace(0.999, 1.001, 6):
                 attempts.ok(trial, {"step.time": samples(process * median, STEADY)}, fingerprint=fingerprint)
-    sides = {"compile": "none"}, {"compile": "block"}
-    verdicts = of(attempts, *sides).frame.set_index("device_name")["verdict"].to_dict()
+    verdicts = of(attempts, *SIDES).frame.set_index("device_name")["verdict"].to_dict()
     assert verdicts == {"NVIDIA H200": "slower", LAPTOP.device_name: "same"}
-    assert set(of(attempts, *sides, least=0.04).frame["verdict"]) == {"same"}
-    assert set(of(attempts, *sides, least=0.01).frame["verdict"]) == {"slower"}
+    assert set(of(attempts, *SIDES, least=0.04).frame["verdict"]) == {"same"}
+    assert set(of(attempts, *SIDES, least=0.01).frame["verdict"]) == {"slower"}
 
 
 @pytest.mark.parametrize(("peaks", "verdict"), [((1000.0, 800.0), "less"), ((0.0, 0.0), "same")])
 def test_bytes_that_never_vary_differ_where_they_differ(attempts: Attempts, peaks: Any, verdict: str) -> None:
     for compiled, peak in zip(("none", "block"), peaks, strict=True):
         attempts.ok(gpu(compile=compiled), {"step.peak": (peak,) * 3}, units={"step.peak": "B"})
-    found = of(attempts, {"compile": "none"}, {"compile": "block"}, values=["step.peak"])
+    found = of(attempts, *SIDES, values=["step.peak"])
     assert list(found.frame["verdict"]) == [verdict] and found.unit == "B"
 
 
@@ -83,7 +98,7 @@ def test_samples_without_an_interval_decide_nothing(attempts: Attempts) -> None:
     drift = np.exp(np.linspace(0, 5, 10))
     for compiled, factor in (("none", 1.0), ("block", 0.5)):
         attempts.ok(gpu(compile=compiled), {"step.time": tuple(0.01 * factor * drift)})
-    comparison = of(attempts, {"compile": "none"}, {"compile": "block"})
+    comparison = of(attempts, *SIDES)
     line = comparison.frame.iloc[0]
     assert line["ratio"] == pytest.approx(0.5) and line["verdict"] == "ambiguous"
     assert line[["baseline_low", "contrast_high", "ratio_low", "ratio_high"]].isna().all()
@@ -91,28 +106,12 @@ def test_samples_without_an_interval_decide_nothing(attempts: Attempts) -> None:
     assert "+100 % [?]" in shown and "No interval of 1 ratio: samples or processes differ too much" in shown
 
 
-def test_the_comparison_says_what_it_knows_of_other_processes(attempts: Attempts) -> None:
-    five = (0.1, 0.101, 0.099, 0.1005, 0.0995)
-    for compiled in ("none", "block"):
-        for context_length in range(1, 7):
-            attempts.ok(gpu(compile=compiled, context_length=context_length), {"step.time": five})
-    sides = {"compile": "none"}, {"compile": "block"}
-    assumed, one_process = of(attempts, *sides).warnings
+def test_the_comparison_says_what_it_assumes_of_other_processes(attempts: Attempts) -> None:
+    for context_length in range(1, 7):
+        both(attempts, 0.1, 0.1, 0.001, context_length=context_length)
+    assumed, one_process = of(attempts, *SIDES).warnings
     assert assumed.startswith("Standard deviation between processes, assumed: 2 % of wall time with gaps.")
     assert one_process.startswith("Cells with one process on a side")
-    for compiled in ("none", "block"):
-        attempts.ok(gpu(compile=compiled, context_length=1), {"step.time": tuple(1.01 * each for each in five)})
-    (measured,) = of(attempts, *({**side, "context_length": "1"} for side in sides)).warnings
-    assert measured == "Standard deviation between processes, from repeated combinations: 1.7 % of wall time with gaps."
-
-
-def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
-    attempts.ok(gpu(), {"step.time": samples(0.1, 0.01)})
-    frame = analysis.load(attempts.store, pooled=False)
-    found = compare(frame, frame, between={})
-    assert list(found.frame["verdict"]) == ["same"]
-    assert found.summary == "1 combination; 1 with the same measurements on both sides"
-    assert found.frame[["ratio_low", "ratio", "ratio_high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,6 @@ def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
     [
         ((0.9, 0.6), "each 11 to 67 % faster"),
         ((0.92, 0.5), "each 1.09 to 2 times as fast"),
-        ((1.1, 3.0), "each 1.1 to 3 times as long"),
         ((1.25, 0.25), "each 1.25 times as long to 4 times as fast"),
         ((1.1, 0.8), "each 9.1 % slower to 25 % faster"),
     ],
@@ -129,9 +127,8 @@ def test_both_ends_of_a_range_are_in_percent_or_both_in_times(
     seconds: tuple[float, ...], said: str, attempts: Attempts
 ) -> None:
     for context, median in enumerate(seconds, start=1):
-        attempts.ok(gpu(context_length=context), {"step.time": samples(1.0, STEADY)})
-        attempts.ok(gpu(context_length=context, compile="block"), {"step.time": samples(median, STEADY)})
-    summary = of(attempts, {"compile": "none"}, {"compile": "block"}).summary
+        both(attempts, 1.0, median, context_length=context)
+    summary = of(attempts, *SIDES).summary
     assert summary.partition("], ")[2] == said, summary
 
 
@@ -150,7 +147,6 @@ def test_one_cell_on_a_busy_host_does_not_widen_the_mean_over_machines_as_if_all
 @pytest.mark.parametrize(
     ("fields", "environment", "option"),
     [
-        ({"max_seconds": 20.0}, {}, "max_seconds"),
         ({"optimizer": "adamw_foreach", "context_length": 512}, {}, "context_length,optimizer"),
         ({"batch_size": 8}, {"driver_version": "1"}, "batch_size,driver_version"),
         ({}, {"measuring_version": 1}, "measuring_version"),
@@ -164,29 +160,27 @@ def test_a_refusal_names_the_option_that_allows_the_difference(
     attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
     other = replace(H200, **environment)
     attempts.ok(gpu(compile="block", **fields), {"step.time": samples(0.2, STEADY)}, fingerprint=other)
-    sides = {"compile": "none"}, {"compile": "block"}
     with pytest.raises(RequestError, match=rf"with --across {option}\b(?!,)"):
-        of(attempts, *sides)
-    assert len(of(attempts, *sides, across=tuple(option.split(","))).frame) == 1
+        of(attempts, *SIDES)
+    assert len(of(attempts, *SIDES, across=tuple(option.split(","))).frame) == 1
 
 
 def test_sides_without_a_common_value_are_refused_with_what_each_has(attempts: Attempts) -> None:
     for compiled, value in (("none", "forward.time"), ("block", "backward.time")):
         attempts.ok(gpu(compile=compiled), {value: samples(0.1, STEADY)})
     with pytest.raises(RequestError, match=r"baseline has forward\.time, the contrast backward\.time; choose with --v"):
-        of(attempts, {"compile": "none"}, {"compile": "block"})
+        of(attempts, *SIDES)
 
 
 def test_a_side_of_several_results_is_refused_with_what_to_choose(attempts: Attempts) -> None:
-    for compiled in ("none", "block"):
-        for precision in ("fp32", "bf16"):
-            attempts.ok(gpu(compile=compiled, precision=precision), {"step.time": samples(0.1, STEADY)})
+    for precision in ("fp32", "bf16"):
+        both(attempts, 0.1, 0.1, precision=precision)
     with pytest.raises(RequestError, match=r"the contrast has several results .* compile \(block, none\).*--contrast"):
         of(attempts, {"compile": "none", "precision": "fp32"}, {"precision": "bf16"})
     with pytest.raises(RequestError, match="the same"):
         of(attempts, {"compile": "none"}, {"compile": "none"})
     with pytest.raises(RequestError, match=r"step\.mfu: this value is derived"):
-        of(attempts, {"compile": "none"}, {"compile": "block"}, values=["step.mfu"])
+        of(attempts, *SIDES, values=["step.mfu"])
 
 
 def test_two_stores_of_one_device_each_are_compared_and_what_else_differs_is_printed(tmp_path: Path) -> None:
@@ -198,18 +192,11 @@ def test_two_stores_of_one_device_each_are_compared_and_what_else_differs_is_pri
     assert done.returncode == 0
     said = re.search(r"The sides differ in (.*)", " ".join(done.stdout.split()))
     assert said and "device_name (NVIDIA A100-SXM4-80GB against NVIDIA H200)" in said[1] and "2.12.0)" in said[1]
-    attempts.ok(gpu(batch_size=8), {"step.time": samples(0.1, STEADY)}, fingerprint=A100)
-    done = answer_here("compare", tmp_path / "before", tmp_path / "after")
-    assert done.returncode == 2 and done.stdout == "", "which of two devices is meant?"
-    assert "device_name (NVIDIA A100-SXM4-80GB against NVIDIA H200" in done.stderr
 
 
 def test_the_gate_exits_with_1_where_something_became_slower_or_no_longer_runs(tmp_path: Path) -> None:
-    for name, median in (("before", 0.1), ("after", 0.12)):
-        attempts = Attempts(tmp_path / name)
-        attempts.ok(gpu(), {"step.time": samples(median, STEADY)})
-        attempts.ok(gpu(context_length=512), {"step.time": samples(0.3, STEADY)})
-    attempts.ok(gpu(context_length=1024), {"step.time": samples(0.3, STEADY)})
+    steps(tmp_path, "before", {256: 0.1, 512: 0.3})
+    steps(tmp_path, "after", {256: 0.12, 512: 0.3, 1024: 0.3})
     before, after = tmp_path / "before", tmp_path / "after"
     done = answer_here("compare", before, after, "--fail-on", "slower", "--min-effect", "2%")
     assert done.returncode == 1
@@ -227,26 +214,22 @@ def test_the_gate_exits_with_1_where_something_became_slower_or_no_longer_runs(t
 
 
 def test_a_gate_refuses_a_store_beside_its_copy_and_judges_what_was_measured_since(tmp_path: Path) -> None:
-    before = Attempts(tmp_path / "before")
-    before.ok(gpu(), {"step.time": samples(0.1, 0.01)})
-    before.failed(gpu(context_length=1024), "oom")
+    steps(tmp_path, "before", {256: 0.1}, 0.01).failed(gpu(context_length=1024), "oom")
     shutil.copytree(tmp_path / "before", tmp_path / "copy")
     sides = ("compare", tmp_path / "before", tmp_path / "copy")
     done = answer_here(*sides, "--fail-on", "slower")
     assert done.returncode == 2 and "2 combinations; 1 with the same measurements on both sides" in done.stdout
     assert "--fail-on: both sides are the same measurements" in done.stderr and "`lmsweep run --fresh`" in done.stderr
     for name, median in (("before", 0.3), ("copy", 0.4)):
-        Attempts(tmp_path / name).ok(gpu(context_length=512), {"step.time": samples(median, STEADY)})
+        steps(tmp_path, name, {512: median})
     done = answer_here(*sides, "--fail-on", "slower")
     assert done.returncode == 1 and "--fail-on slower: 1 slower of 3 combinations" in done.stderr
 
 
 def test_a_gate_says_what_it_judged_and_which_undecided_combinations_passed(tmp_path: Path) -> None:
     for name, median in (("before", 0.1), ("after", 0.103)):
-        attempts = Attempts(tmp_path / name)
-        for context_length in (128, 256):
-            attempts.ok(gpu(context_length=context_length), {"step.time": samples(median, 0.02)})
-        attempts.ok(gpu(context_length=512), {"step.time": samples(0.3, STEADY)})
+        steps(tmp_path, name, {128: median, 256: median}, 0.02)
+        steps(tmp_path, name, {512: 0.3})
     sides = ("compare", tmp_path / "before", tmp_path / "after")
     done = answer_here(*sides, "--fail-on", "slower")
     assert done.returncode == 0
@@ -262,8 +245,7 @@ def test_a_gate_says_what_it_judged_and_which_undecided_combinations_passed(tmp_
     assert wrong.returncode == 2 and "--fail-on ambigous: no such verdict" in wrong.stderr
 
 
-def test_the_verdict_has_the_flags_of_both_sides(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_the_verdict_has_the_flags_of_both_sides(attempts: Attempts) -> None:
     attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=(Flag.HOST_BOUND,))
     words = ("compare", attempts.store.location, "--baseline", "batch_size=4", "--contrast", "batch_size=8")
@@ -276,7 +258,8 @@ def test_the_doctor_says_what_a_flag_means() -> None:
     assert Flag.HOST_BOUND.advice in " ".join(answer_here("doctor", "host_bound").stdout.split())
     wrong = answer_here("doctor", "host_bund")
     assert wrong.returncode == 2 and "host_bund is not a flag; did you mean host_bound?" in wrong.stderr
-    assert all(flag in answer_here("doctor", "FLAG").stderr for flag in Flag), "what there is"
+    said = answer_here("doctor", "FLAG").stderr
+    assert all(flag in said for flag in Flag), "what there is"
 
 
 @pytest.mark.parametrize(
@@ -287,11 +270,9 @@ def test_the_doctor_says_what_a_flag_means() -> None:
         (["--baseline", "compil=none", "--contrast", "compile=block"], "--baseline compil: no such column; did you me"),
     ],
 )
-def test_a_wrong_comparison_is_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for batch_size in (4, 8):
-        attempts.ok(gpu(batch_size=batch_size), {"step.time": samples(0.1, STEADY)})
-    done = answer_here("compare", tmp_path / "results", *arguments)
+def test_a_wrong_comparison_is_refused(attempts: Attempts, arguments: list[str], message: str) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    done = answer_here("compare", attempts.store.location, *arguments)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
@@ -309,14 +290,14 @@ def test_a_store_that_ships_with_lmsweep_is_read_by_its_name_unless_there_is_ano
 def test_other_numbers_of_steps_are_compared_and_named_unless_too_few_warm_up_or_vary_on_a_side(
     attempts: Attempts,
 ) -> None:
-    def two(baseline: dict[str, int], contrast: dict[str, int], store: Attempts) -> None:
-        for compiled, fields, seconds in (("none", baseline, 0.1), ("block", contrast, 0.05)):
-            store.ok(gpu(compile=compiled, **fields), {"step.time": samples(seconds, 1e-5)})
+    def two(baseline: dict[str, int], contrast: dict[str, int]) -> None:
+        attempts.ok(gpu(**baseline), {"step.time": samples(0.1, STEADY)})
+        attempts.ok(gpu(compile="block", **contrast), {"step.time": samples(0.05, STEADY)})
 
-    two({"warmup_steps": 5, "measure_steps": 20}, {"warmup_steps": 2, "measure_steps": 10}, attempts)
-    found = of(attempts, {"compile": "none"}, {"compile": "block"})
+    two({"warmup_steps": 5, "measure_steps": 20}, {"warmup_steps": 2, "measure_steps": 10})
+    found = of(attempts, *SIDES)
     assert list(found.frame["verdict"]) == ["faster"]
     assert found.warnings[0] == ("The sides ran other numbers of steps: warmup_steps 5 and 2, measure_steps 20 and 10.")
-    two({"warmup_steps": 0, "batch_size": 8}, {"warmup_steps": 5, "batch_size": 8}, attempts)
+    two({"warmup_steps": 0, "batch_size": 8}, {"warmup_steps": 5, "batch_size": 8})
     with pytest.raises(RequestError, match="--across warmup_steps"):
         of(attempts, *({"compile": one, "batch_size": "8"} for one in ("none", "block")))

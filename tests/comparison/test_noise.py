@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,7 @@ from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
+from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import lmsweep, lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
 
@@ -17,49 +17,39 @@ STEADY = 1e-5
 """Half an interval, of 1, too small to matter."""
 
 
-def measure_noise(attempts: Attempts, *wall: float, device: tuple[float, ...] = (), **fields: Any) -> None:
-    """Processes of one cell of the sweep `noise`, with these medians."""
-    trial = config(device="cuda", model="medium")
+NOISE = config(device="cuda", model="medium")
+SIDES = [config(device="cuda", compile=compiled) for compiled in ("none", "block")]
+
+
+def processes(attempts: Attempts, trial: TrialConfig, *wall: float, device: tuple[float, ...] = ()) -> None:
+    """Processes of one trial, with these medians."""
     for place, median in enumerate(wall):
         values = {WALL_TIME: samples(median, STEADY * median)}
         if device:
             values[DEVICE_TIME] = samples(device[place], STEADY * device[place])
-        attempts.ok(trial, values, sweep="noise", **fields)
+        attempts.ok(trial, values, sweep="noise")
 
 
-def two_sides(attempts: Attempts, *processes: tuple[float, float]) -> None:
-    for both in processes:
-        for compiled, median in zip(("none", "block"), both, strict=True):
-            attempts.ok(config(device="cuda", compile=compiled), {WALL_TIME: samples(median, STEADY * median)})
-
-
-def compared(attempts: Attempts, **options: Any) -> Comparison:
+def compared(attempts: Attempts) -> Comparison:
     frame = analysis.load(attempts.store, pooled=False)
     sides = select_sides(frame, {"compile": "none"}, {"compile": "block"})
-    return compare(sides[0], sides[1], between=sides[2], variation=known_variation(frame), **options)
+    return compare(sides[0], sides[1], between=sides[2], variation=known_variation(frame))
 
 
 def test_noise_of_the_machine_widens_what_one_process_says(attempts: Attempts) -> None:
-    two_sides(attempts, (0.1, 0.14))
+    for trial, wall in zip(SIDES, (0.1, 0.14), strict=True):
+        processes(attempts, trial, wall)
     assert list(compared(attempts).frame["verdict"]) == ["slower"]
-    measure_noise(attempts, 0.1, 0.13, 0.08, 0.12)
+    processes(attempts, NOISE, 0.1, 0.13, 0.08, 0.12)
     sides = ("--baseline", "compile=none", "--contrast", "compile=block")
     said = lmsweep_here("compare", attempts.store.location, *sides, "--fail-on", "slower", "-v")
     assert "Standard deviation between processes, from repeated combinations: 14 % of wall time with gaps." in said
 
 
-def test_processes_of_the_cell_decide_as_they_differ(attempts: Attempts) -> None:
-    two_sides(attempts, (0.1, 0.11), (0.1, 0.11), (0.106, 0.11), (0.1, 0.11), (0.1, 0.11))
-    assert list(compared(attempts).frame["verdict"]) == ["slower"]
-    two_sides(attempts, (0.13, 0.08), (0.14, 0.09))
-    assert list(compared(attempts).frame["verdict"]) == ["ambiguous"]
-
-
 def test_device_times_have_a_variation_of_their_own(attempts: Attempts) -> None:
-    measure_noise(attempts, 0.1, 0.13, device=(0.05, 0.0501))
-    for compiled, wall, device in (("none", 0.1, 0.05), ("block", 0.12, 0.0515)):
-        values = {WALL_TIME: samples(wall, STEADY), DEVICE_TIME: samples(device, STEADY)}
-        attempts.ok(config(device="cuda", compile=compiled), values)
+    processes(attempts, NOISE, 0.1, 0.13, device=(0.05, 0.0501))
+    for trial, wall, device in zip(SIDES, (0.1, 0.12), (0.05, 0.0515), strict=True):
+        processes(attempts, trial, wall, device=(device,))
     found = compared(attempts)
     assert found.warnings[0].endswith("0.17 % of device time.")
     assert list(found.frame["verdict"]) == ["host-limited"], "the device is busy for half of the step"

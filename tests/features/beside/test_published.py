@@ -1,6 +1,5 @@
 """The numbers of the published reports: all of them, in SI units, and marked where they are not what they seem."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,9 +8,7 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.reference import published
 from lmsweep.trials.results.flag_meanings import CAVEATS
-from tests.support.command import lmsweep_here
-
-ROOT = Path(__file__).parents[3]
+from tests.support.command import ROOT, lmsweep_here
 
 ROWS = {"seed0": (9, 118), "seed1": (7, 122), "seed2": (10, 344), "seed3": (11, 377), "seed4": (11, 840)}
 """Source -> its tables and its numbers."""
@@ -67,23 +64,6 @@ def test_every_caveat_holds_of_as_many_numbers_of_each_source_as_its_page_says()
     # The label and the note of a derived number say everything about it.
     assert [caveat for caveat in CAVEATS if f"`{caveat}`" not in page] == ["derived"]
     assert [source for source in ROWS if f"### {source}" not in page] == []
-
-
-def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32():
-    frame = published()
-    times = frame[(frame["metric"] == "time") & ~frame["backward_by_subtraction"] & (frame["workload"] == "timing")]
-    small = one(times, table="run_log_small", precision="fp32", phase="forward")
-    tokens = 64 * 256
-    # Two FLOPs for each weight that a token meets (all but the embedding's), and attention's.
-    needed = tokens * (2 * (128_625_408 - 768 * 10_000) + 12 * 4 * 256 * 768)
-    assert needed / small["value"] > 1.7 * 19.5e12 and small["suspected_tf32"]
-    suspected = frame[frame["suspected_tf32"]]
-    assert set(zip(suspected["source"], suspected["table"], strict=True)) == {
-        *(("seed2", name) for name in ("e2e_fp32", "e2e_no_warmup", "e2e_warmup1", "e2e_compiled")),
-        *(("seed3", f"{kind}_{size}") for kind in ("run_log", "performance_comparison") for size in ("small", "large")),
-    }
-    assert set(suspected["precision"]) == {"fp32"}
-    assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
 
 
 def test_published_numbers_are_a_store_that_states_what_its_sources_state():

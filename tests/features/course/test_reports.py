@@ -86,7 +86,6 @@ def test_each_number_of_the_reports_is_in_one_cell_of_its_table_in_its_unit(atte
 SIZES = ["small", "medium", "large", "xl", "2.7b"]
 ROWS_AND_COLUMNS: dict[str, tuple[list[object], list[object]]] = {
     "seed2 e2e_fp32": (SIZES, ["forward", "backward", "forward_backward"]),
-    "seed0 memory_full": ([128, 256, 512], ["forward", "step"]),
     "seed4 warmup_with": ([str(number) for number in range(1, 11)], ["forward", "forward_backward"]),
     "seed4 model_table": (SIZES, ["", "cpu", "mps", "cuda"]),
     "seed3 ddp_flat": (["naive", "flattened", "flattened vs naive"], ["total", "comm", "compute"]),

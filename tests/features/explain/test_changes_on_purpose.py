@@ -5,7 +5,6 @@ Measured once, one process each (docs/lab/2026-11-25-explain.md). The same twice
 
 import re
 from functools import cache
-from typing import NamedTuple
 
 import pytest
 
@@ -19,18 +18,12 @@ STORE, ONCE, AGAIN = (str(STORES / name) for name in ("changes", "cost-profiled"
 ATTENTION, FEED_FORWARD, NORM = r"\.attention ", r"\.feed_forward ", r"norm "
 
 CHANGES: dict[str, str] = {
-    "written_attention": ATTENTION,
-    "flash_attention": ATTENTION,
-    "masked_attention": ATTENTION,
-    "three_products": ATTENTION,
-    "rotated": ATTENTION,
+    **dict.fromkeys(
+        ("written_attention", "flash_attention", "masked_attention", "three_products", "rotated"), ATTENTION
+    ),
+    **dict.fromkeys(("written_gelu", "wider", "dropout", "extra_copies", "layer_in_fp32"), FEED_FORWARD),
     "written_norm": NORM,
-    "written_gelu": FEED_FORWARD,
-    "wider": FEED_FORWARD,
-    "dropout": FEED_FORWARD,
-    "extra_copies": FEED_FORWARD,
     "not_contiguous": rf"{NORM}|^blocks\.\* ",  # the block copies, and the norms copy back
-    "layer_in_fp32": FEED_FORWARD,
     "waits_for_host": IDLE,
     "no_prefetch": rf"^{IDLE}|^forward",
 }
@@ -57,29 +50,18 @@ PURPOSES |= {f"{field[0]} {field[2]}": (field, expected) for field, expected in 
 FAST = ("layer_in_fp32", "checkpointing block")
 
 
-class NamedFirst(NamedTuple):
-    cause: str
-    change: str
-    explained: float
-    """1 less the distance between the difference and the sum of what is named, as a share of the difference."""
-
-    @property
-    def words(self) -> str:
-        return f"{self.cause}: {self.change}"
-
-
 @cache
-def named_first(field: str, baseline: str, contrast: str, **conditions: str) -> NamedFirst:
+def named_first(field: str, baseline: str, contrast: str, **conditions: str) -> tuple[str, str, float]:
+    """The cause that is named first, how it changed, and how much of the difference all that is named explains."""
     where = {name: value for name, value in {**BASE, **conditions}.items() if name != field}
     found = explain(STORE, baseline={field: baseline}, contrast={field: contrast}, where=where)
     rows = found.frame.set_index("cause")
     named = rows[rows["named"]]
     # Of wall time, if it is named that the device waits.
     whole = float(rows["difference"][WALL if IDLE in named.index else WHOLE])
-    share = 1 - abs(float(named["difference"].sum()) / whole - 1)
-    cause = re.match(r"first: ([^:]+?)(?:: |, [+-])", found.sentences()[1])
-    assert cause
-    return NamedFirst(cause[1], str(named["change"][cause[1]]), share)
+    first = re.match(r"first: ([^:]+?)(?:: |, [+-])", found.sentences()[1])
+    assert first
+    return first[1], str(named["change"][first[1]]), 1 - abs(float(named["difference"].sum()) / whole - 1)
 
 
 @pytest.mark.parametrize(
@@ -87,16 +69,16 @@ def named_first(field: str, baseline: str, contrast: str, **conditions: str) -> 
 )
 def test_what_was_changed_is_named_first_and_explains_the_difference(name: str) -> None:
     sides, expected = PURPOSES[name]
-    found = named_first(*sides)
-    assert re.search(expected, found.cause)
-    assert found.explained > 0.9
+    cause, _, explained = named_first(*sides)
+    assert re.search(expected, cause)
+    assert explained > 0.9
 
 
 def test_another_kernel_is_one_line_and_those_that_the_compiler_wrote_are_counted() -> None:
-    found = named_first("model_args.change", "none", "flash_attention")
-    assert found.words == "blocks.*.attention backward: cudnn -> flash" and found.explained > 0.9
-    found = named_first("model_args.change", "written_gelu", "graph_breaks", compile="model")
-    assert found.words == "backward: 6 Triton kernels -> 5 Triton kernels, embedding_dense_backward and 1 more"
+    cause, change, explained = named_first("model_args.change", "none", "flash_attention")
+    assert (cause, change) == ("blocks.*.attention backward", "cudnn -> flash") and explained > 0.9
+    cause, change, _ = named_first("model_args.change", "written_gelu", "graph_breaks", compile="model")
+    assert (cause, change) == ("backward", "6 Triton kernels -> 5 Triton kernels, embedding_dense_backward and 1 more")
 
 
 def test_the_same_step_twice_has_no_cause() -> None:

@@ -15,24 +15,19 @@ from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import H200, Attempts, config, kernel
 
 SMALL = config("small", context_length=512, mode="train_step")
-"""12 layers, 12 heads, d_model 768, batch 4."""
-GEMM, EXP = (
-    "ampere_sgemm_128x128_tn",
-    "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel_cuda(...)>",
-)
 MADE_UP = [
-    # range, kernel, operator, milliseconds and calls in both steps together
-    ("attention", GEMM, "aten::mm", 20.0, 96),
-    ("scores", GEMM, "aten::bmm", 6.0, 24),
-    ("scores", "elementwise_kernel", "aten::where", 2.0, 24),
-    ("softmax", EXP, "aten::exp", 9.0, 24),
-    ("value_matmul", "cutlass_80_gemm", "aten::bmm", 3.0, 24),
-    ("loss", EXP, "aten::exp", 4.0, 2),
-    ("backward of attention", GEMM, "aten::mm", 40.0, 192),
-    ("backward of fused_attention", "flash_bwd_kernel", "aten::_flash_attention_backward", 8.0, 2),
-    ("accumulate_grad", "Memcpy DtoD", "torch::autograd::AccumulateGrad", 2.0, 10),
-    ("optimizer", "adamw_kernel", "aten::_fused_adamw_", 5.0, 2),
-    (None, "mystery", None, 1.0, 2),
+    # range, operator, milliseconds in both steps together
+    ("attention", "aten::mm", 20.0),
+    ("scores", "aten::bmm", 6.0),
+    ("scores", "aten::where", 2.0),
+    ("softmax", "aten::exp", 9.0),
+    ("value_matmul", "aten::bmm", 3.0),
+    ("loss", "aten::exp", 4.0),
+    ("backward of attention", "aten::mm", 40.0),
+    ("backward of fused_attention", "aten::_flash_attention_backward", 8.0),
+    ("accumulate_grad", "torch::autograd::AccumulateGrad", 2.0),
+    ("optimizer", "aten::_fused_adamw_", 5.0),
+    (None, None, 1.0),
 ]
 
 
@@ -40,10 +35,7 @@ MADE_UP = [
 def made_up(tmp_path: Path) -> Path:
     """A store of one profile with kernels that we chose, and the same step as it was timed and traced."""
     attempts = Attempts(tmp_path)
-    kernels = [
-        kernel(where, name, ms / 1e3, operator=operator, instances=calls, share=ms / 100)
-        for where, name, operator, ms, calls in MADE_UP
-    ]
+    kernels = [kernel(where, str(name), ms / 1e3, operator=name, share=ms / 100) for where, name, ms in MADE_UP]
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("profile",), sweep="made-up"))
     attempts.store.keep(attempt.rows("profile", [*kernels, *range_rows([], [])], H200))
     times = {"forward.time": (0.025,), "backward.time": (0.05,), "optimizer.time": (0.005,), "step.time": (0.08,)}
@@ -57,38 +49,13 @@ def lines_of(store: Path, preset: str) -> pd.DataFrame:
     return table.frame
 
 
-def test_the_kernel_with_most_time_in_each_phase_and_its_calls_in_a_forward_pass(made_up: Path):
-    found = lines_of(made_up, "kernels").set_index("phase")
-    assert list(found.index) == ["forward", "loss", "backward", "optimizer", "other", "step"]
-    forward = found.loc["forward"]
-    assert (forward["kernel"], forward["calls"]) == (GEMM, 60)
-    assert forward["time"] == pytest.approx(0.020)
-    assert forward["of_step"] == pytest.approx(0.4) and forward["of_phase"] == pytest.approx(0.65)
-    assert found["kernel"]["loss"] == "vectorized_elementwise exp"
-    assert (found["calls"]["step"], found["time"]["step"]) == (156, pytest.approx(0.05))
-
-
-def test_where_the_time_of_a_step_goes_range_by_range(made_up: Path):
-    found = lines_of(made_up, "kernels-by-range").set_index("range")
-    assert list(found.index[:3]) == ["backward of attention", "attention", "softmax"]
-    assert found["of_step"].sum() == pytest.approx(1) and found["of_step"]["unattributed"] == pytest.approx(0.01)
-    assert found["of_range"]["scores"] == pytest.approx(0.75)
-
-
 def test_the_share_of_matrix_products_forward_and_in_all(made_up: Path):
     found = lines_of(made_up, "matmul-share").set_index("phase")
+    assert list(found.index) == ["forward", "loss", "backward", "optimizer", "other", "step"]
     kinds = found[["matmul", "fused_attention", "other"]]
     assert kinds.loc["forward"].tolist() == pytest.approx([29 / 40, 0, 11 / 40])
     assert kinds.loc["backward"].tolist() == pytest.approx([0.8, 0.16, 0.04])
     assert kinds.loc["step"].tolist() == pytest.approx([0.69, 0.08, 0.23])
-
-
-def test_softmax_takes_longer_than_its_flops_would_say(made_up: Path):
-    (line,) = lines_of(made_up, "softmax-matmul").to_dict("records")
-    assert line["softmax"] == pytest.approx(0.0045) and line["matmul"] == pytest.approx(0.0045)
-    scores = 4 * 12 * 512**2  # of one layer
-    assert (line["softmax_flops"], line["matmul_flops"]) == (12 * 5 * scores, 12 * 2 * 2 * 64 * scores)
-    assert line["time_ratio"] == pytest.approx(1) and line["flops_ratio"] == pytest.approx(5 / 256)
 
 
 def test_the_profiled_step_stands_beside_the_timed_one_and_the_busy_gpu(made_up: Path):

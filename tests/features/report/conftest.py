@@ -20,19 +20,10 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
         yield browser
 
 
-def opened(browser: Browser, report: Path) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    """One page for all tests of the file. Each closes what it has opened."""
     page = open_page(browser, report, viewport={"width": 1280, "height": 900})
     yield page
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
-
-
-@pytest.fixture
-def page(browser: Browser, report: Path) -> Iterator[Page]:
-    yield from opened(browser, report)
-
-
-@pytest.fixture(scope="module")
-def glance(browser: Browser, report: Path) -> Iterator[Page]:
-    """The page for tests that look at it and leave it as it is, or choose all of what they look at."""
-    yield from opened(browser, report)

@@ -13,9 +13,8 @@ import pytest
 from lmsweep.analysis.comparison.claim import Form, Gain, claim_of, words
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
-from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.answers.headline import headline_of
-from lmsweep.orchestrator.features.report.answers.question import MEASURES, Asked, asked_in, questions
+from lmsweep.orchestrator.features.report.answers.question import Asked, asked_in, questions
 from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer, answer
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.report.joined import joined
@@ -24,9 +23,6 @@ from lmsweep.orchestrator.features.report.views import view_of_answer
 from lmsweep.trials.results.outcome import Flag
 from tests.features.report.grids import grid
 from tests.support.made_up_results import Attempts, config, samples
-
-FEW = ("h200-attention",)
-"""Shipped sets with a question about one workload, whose pages are made soon."""
 
 
 def answers_of(location: str, *others: str, asked: Asked | None = None) -> list[Answer]:
@@ -74,27 +70,20 @@ def test_a_busy_host_is_mentioned(tmp_path: Path) -> None:
     assert "The machine was busy in 2 of 2 comparisons." in headline_of(answers_of(location)[0])[1]
 
 
-@pytest.mark.parametrize(
-    ("way", "unit", "options", "said"),
-    [
-        ("checkpointing", "s", {"none": None, "block": 6.4, "nested": 7.8}, "nested is 18 % slower than checkpointing"),
-        ("precision", "B", {"fp32": 4e9, "bf16": 3e9}, "Peak memory: bf16 needs 25 % less than fp32"),
-    ],
-)
-def test_memory_is_less_or_more_and_an_option_that_ran_out_of_it_everywhere_is_no_baseline(
-    way: str, unit: str, options: dict[str, float | None], said: str, tmp_path: Path
-) -> None:
-    attempts = Attempts(tmp_path / "results")
-    workload, value = ("timing", "step.time") if unit == "s" else ("memory", "step.peak_allocated")
-    for option, found in options.items():
-        trial = config(device="cuda", **{way: option})
-        if found is None:
-            attempts.failed(trial, "oom")
-        else:
-            values = samples(found, 0.01) if unit == "s" else (found,) * 10
-            attempts.ok(trial, {value: values}, workload=workload, units={value: unit})
+def test_memory_is_less(attempts: Attempts) -> None:
+    for precision, peak in (("fp32", 4e9), ("bf16", 3e9)):
+        trial = config(device="cuda", precision=precision)
+        attempts.ok(trial, {"step.peak_allocated": (peak,) * 3}, workload="memory", units={"step.peak_allocated": "B"})
     [answered] = answers_of(attempts.store.location)
-    assert said in headline_of(answered)[0]
+    assert "Peak memory: bf16 needs 25 % less than fp32" in headline_of(answered)[0]
+
+
+def test_an_option_that_ran_out_of_memory_everywhere_is_no_baseline(attempts: Attempts) -> None:
+    attempts.failed(config(device="cuda", checkpointing="none"), "oom")
+    for checkpointing, seconds in (("block", 6.4), ("nested", 7.8)):
+        attempts.ok(config(device="cuda", checkpointing=checkpointing), {"step.time": samples(seconds, 0.01)})
+    [answered] = answers_of(attempts.store.location)
+    assert "nested is 18 % slower than checkpointing" in headline_of(answered)[0]
 
 
 def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None:
@@ -109,8 +98,7 @@ def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None
     assert headline_of(answers_of(attempts.store.location)[0])[0].endswith("fp32: cannot tell")
 
 
-def test_a_table_in_which_two_clocks_decide_marks_the_times_of_the_device(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_a_table_in_which_two_clocks_decide_marks_the_times_of_the_device(attempts: Attempts) -> None:
     for length, wall in ((256, (0.1, 0.1)), (1024, (0.4, 0.2))):
         for precision, step, device in zip(("fp32", "bf16"), wall, (0.08, 0.04), strict=True):
             trial = config(device="cuda", context_length=length, precision=precision)  # type: ignore[arg-type]
@@ -121,8 +109,7 @@ def test_a_table_in_which_two_clocks_decide_marks_the_times_of_the_device(tmp_pa
     assert view.caption.endswith("; on GPU: device time, else wall time")
 
 
-def test_the_least_memory_from_a_size_on_is_not_called_faster(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_the_least_memory_from_a_size_on_is_not_called_faster(attempts: Attempts) -> None:
     for checkpointing, peaks in {"none": (2, 4, 8), "block": (3, 3, 5), "nested": (4, 4.5, 7)}.items():
         for length, peak in zip((128, 256, 512), peaks, strict=True):
             trial = config(device="cuda", context_length=length, checkpointing=checkpointing)
@@ -205,19 +192,6 @@ def test_jobs_that_one_chart_cannot_show_have_a_view_each_and_the_first_has_the_
     assert len(of_first) > 1 and len(shown) == len(whole)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in stores()]
-)
-def test_the_page_of_a_shipped_set_begins_with_what_the_question_of_the_set_is_about(name: str) -> None:
-    asked = asked_in(load(stores()[name]))
-    workload = asked.where.get("workload") if asked else None
-    if asked is None or workload is None:
-        pytest.skip("the set has no question about one workload")
-    content = content_of(name)
-    (measure,) = (one.name for one in MEASURES if one.workload == workload)
-    assert (content.question, content.headline.partition(":")[0].lower()) == (asked.ask, measure)
-
-
 @pytest.mark.slow
 def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_per_cent(tmp_path: Path) -> None:
     for factor, title in ((10, "times as fast as fp32"), (2, "% faster than fp32")):
@@ -226,8 +200,7 @@ def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_p
         assert chart["title"] == title and title.startswith(name), "the page's list of charts says the same"
 
 
-def test_a_size_that_follows_another_one_is_no_line_of_a_chart(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_a_size_that_follows_another_one_is_no_line_of_a_chart(attempts: Attempts) -> None:
     for length, batch in ((128, 32), (256, 16), (512, 8), (1024, 4)):
         for precision, factor in (("fp32", 3), ("tf32", 2), ("bf16", 1)):
             trial = config(device="cuda", context_length=length, batch_size=batch, precision=precision)
@@ -252,8 +225,7 @@ def test_a_difference_whose_size_is_not_known_has_no_number() -> None:
     }  # fmt: skip
 
 
-def test_the_option_that_surely_beats_another_leads_although_a_busy_host_blurs_its_steps(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_the_option_that_surely_beats_another_leads_although_a_busy_host_blurs_its_steps(attempts: Attempts) -> None:
     steps = {"fp32": (100, 100, 100), "tf32": (25, 25, 24), "bf16": (15, 60, 12)}  # fastest, slowest step; on the GPU
     for length in (128, 256, 512, 1024):
         for precision, (fastest, slowest, device) in steps.items():
@@ -267,8 +239,7 @@ def test_the_option_that_surely_beats_another_leads_although_a_busy_host_blurs_i
     assert "may be as good" not in " ".join(details)
 
 
-def test_an_option_is_named_without_what_it_leaves_at_none(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_an_option_is_named_without_what_it_leaves_at_none(attempts: Attempts) -> None:
     for attention, compile_, seconds in (("naive", "none", 0.3), ("naive", "model", 0.2), ("sdpa", "none", 0.1)):
         attempts.ok(config(attention=attention, compile=compile_), {"step.time": samples(seconds, seconds / 1e3)})
     [asked, *_] = questions(load(attempts.store, pooled=False), None, (), ())

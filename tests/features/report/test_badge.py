@@ -35,8 +35,7 @@ def test_a_badge_of_one_cell_has_its_median(store: str) -> None:
         badge(store, "step.time")
 
 
-def test_names_in_a_store_are_text(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_names_in_a_store_are_text(attempts: Attempts) -> None:
     attempts.ok(config(device="cuda"), {"<b>&.time": samples(0.010, 1e-6)})
     said = badge(attempts.store.location, "<b>&.time", {})
     assert ET.fromstring(said).get("aria-label", "").startswith("<b>&.time: 10")

@@ -24,8 +24,8 @@ from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT
-from tests.support.made_up_results import H200, config, kernel
+from tests.support.command import ROOT, lmsweep_here
+from tests.support.made_up_results import H200, Attempts, config, kernel
 
 
 def test_the_tooltip_of_a_timeline_names_the_lines_that_hold_the_most_memory() -> None:
@@ -141,3 +141,12 @@ def test_a_table_of_the_page_is_what_pandas_writes_with_all_keys_in_each_row() -
     with pd.option_context("styler.sparse.index", False):
         of_pandas = re.sub(r"(<t[hd][^>]*?) >", r"\1>", render(table, "html"))
     assert html_of(sheet_of(table, HTML)) == of_pandas
+
+
+def test_a_range_of_the_users_model_has_a_name_with_points_as_its_module(attempts: Attempts, tmp_path: Path) -> None:
+    values = {f"{phase}.kernel_time": (0.1,) for phase in ("h.0.attn", "backward of h.0.attn")}
+    attempts.ok(config(), values, workload="profile")
+    lmsweep_here("report", attempts.store.location, "-o", str(tmp_path / "page.html"))
+    data = (tmp_path / "page.html").read_text("utf-8")
+    assert '"h.0.attn.kernel_time":{"result"' in data and '"backward of h.0.attn.kernel_time":{"result"' in data
+    assert "100 [" in lmsweep_here("table", attempts.store.location, "--value", "h.0.attn.kernel_time")

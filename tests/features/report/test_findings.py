@@ -22,8 +22,7 @@ def end_of_run(attempts: Attempts, action: Any, *configs: TrialConfig, left: str
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom"])
-def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, status: str) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_no_report_is_recommended_if_nothing_could_run(attempts: Attempts, capsys, status: str) -> None:
     attempts.failed(config(), status)
     end_of_run(attempts, "run")
     said = capsys.readouterr().out
@@ -31,8 +30,7 @@ def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, s
     assert ("lmsweep report" in said) == (status == "oom")
 
 
-def test_trials_that_the_time_cut_could_have_run_here(tmp_path: Path, capsys) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_trials_that_the_time_cut_could_have_run_here(attempts: Attempts, capsys) -> None:
     attempts.failed(config(precision="fp8_tensorwise"), "unsupported")
     end_of_run(attempts, "run", config(precision="fp8_tensorwise"), config(), left="1 trial was cut")
     said = capsys.readouterr().out
@@ -51,8 +49,7 @@ def test_what_a_machine_does_not_support_is_no_finding_but_a_failure_is(
     assert said in found and ("lora" in found) == (status == "oom")
 
 
-def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path, capsys) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(attempts: Attempts, capsys) -> None:
     attempts.ok(config(), {"step.time": (0.2,) * 10})
     end_of_run(attempts, "stored")
     assert capsys.readouterr().out.endswith(
@@ -60,9 +57,8 @@ def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path
     )
 
 
-def test_what_a_sweep_asks_and_what_varies_find_the_same_gain_once(tmp_path: Path, capsys) -> None:
+def test_what_a_sweep_asks_and_what_varies_find_the_same_gain_once(attempts: Attempts, capsys) -> None:
     """Packed batches have no budget of tokens, so that the fields that vary name the same two options otherwise."""
-    attempts = Attempts(tmp_path / "results")
     asked = {"ask": "How to make batches?", "compare": ["batching"], "baseline": {"batching": "padded"}}
     ways: tuple[dict[str, Any], ...] = (
         {"batching": "padded"},

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.orchestrator.features.report.content import content_of, histories_of
 from lmsweep.orchestrator.features.report.history import headline_of_history, histories
 from lmsweep.orchestrator.features.report.joined import joined
@@ -31,8 +30,7 @@ def measured(attempts: Attempts, factor: float, day: int, **fields: Any) -> None
         attempts.ok(trial, times, started_at=BEGAN + timedelta(days=day, minutes=place), **fields)
 
 
-def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(attempts: Attempts) -> None:
     for day, factor in enumerate((1.0, 1.0, 1.25, 1.0)):
         measured(attempts, factor, day, fingerprint=replace(H200, driver_version=f"570.{day}"))
     [found] = histories_of(joined(attempts.store.location, history=True), ())
@@ -65,8 +63,7 @@ def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
     assert "in 2 stores" in page and "Preset tables" not in page
 
 
-def test_one_day_is_no_history(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_one_day_is_no_history(attempts: Attempts) -> None:
     measured(attempts, 1.0, 0)
     with pytest.raises(RequestError, match="no device has a combination in two states of the code"):
         content_of(attempts.store.location, history=True)
@@ -74,15 +71,11 @@ def test_one_day_is_no_history(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def days(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    """A process for each of two cells on each of 13 days; a test multiplies what they measured."""
+    """A process for each of two cells on each of 8 days; a test multiplies what they measured."""
     attempts = Attempts(tmp_path_factory.mktemp("days"))
-    for day in range(13):
+    for day in range(8):
         measured(attempts, 1.0, day)
     return joined(attempts.store.location, history=True).attempts
-
-
-def until(days: pd.DataFrame, day: int) -> pd.DataFrame:
-    return days[days["started_at"].dt.day < BEGAN.day + day]
 
 
 def varied(frame: pd.DataFrame, kind: Kind, draw: np.random.Generator, **later: float) -> pd.DataFrame:
@@ -100,28 +93,11 @@ def varied(frame: pd.DataFrame, kind: Kind, draw: np.random.Generator, **later: 
 
 @pytest.mark.slow
 def test_at_most_one_history_of_twenty_without_a_change_names_one(days: pd.DataFrame) -> None:
-    frame, draw, count = until(days[days["metric"] == "time"], 8), np.random.default_rng(7), 40
+    frame, draw, count = days[days["metric"] == "time"], np.random.default_rng(7), 40
     found = [list(histories(varied(frame, "wall", draw), ())) for _ in range(count)]
     assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
 
 
-@pytest.mark.slow
-def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(days: pd.DataFrame) -> None:
-    """On every other of 13 days the GPU waited, which made steps 10 % longer; days of one kind repeat."""
-    frame = days
-    day = frame["started_at"].dt.day
-    waited = day.mod(2).eq(1) & frame["metric"].eq("time")
-    slow = frame["median"].where(~waited, 1.1 * frame["median"]) * (1 + 0.0005 * day.mod(3))
-    frame = frame.assign(median=slow)
-    frame = frame.assign(**{KIND: kinds(frame)})
-    assert {*frame.loc[frame["metric"] == "time", KIND]} == {"wall", "wall_waits"}
-    [found] = histories(frame, ())
-    known = found.question.variation
-    assert known and known["NVIDIA H200", "wall"].scale < PRIORS["wall"].scale
-    assert known["NVIDIA H200", "wall_waits"].scale < PRIORS["wall_waits"].scale
-
-
 def test_a_change_by_a_twentieth_is_found_on_its_day(days: pd.DataFrame) -> None:
-    frame, draw = until(days, 7), np.random.default_rng(1)
-    [found] = histories(varied(frame, "device", draw, d6=1.05), ())
+    [found] = histories(varied(days, "device", np.random.default_rng(1), d6=1.05), ())
     assert list(found.changes) == ["2026-11-06"]

@@ -50,8 +50,7 @@ def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown
     assert memory.traces[0]["lines"][0][1].startswith("peak ")
 
 
-def test_without_memory_and_without_prices_there_is_no_front(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_without_memory_and_without_prices_there_is_no_front(attempts: Attempts) -> None:
     for batch in (1, 2, 4):
         attempts.ok(config("small", device="cuda", batch_size=batch), {"step.time": samples(0.1, 1e-6)})
     assert list(pareto.fronts(Results(attempts.store))) == []

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.dataset
@@ -29,119 +30,6 @@ ERROR = (
     f'  File "/home/{PERSON}/my venv/lib/x.py", line 3, in f\nOSError: {HOST} and gpu-node-17 of {PERSON} at '
     f"C:\\Users\\{PERSON}\\data.bin or /mnt/nfs/{PERSON}/set.bin; see https://pytorch.org/docs/stable/x.html"
 )
-
-
-@pytest.fixture(scope="module")
-def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
-    return Attempts(tmp_path_factory.mktemp("mine") / "results")
-
-
-@pytest.fixture(scope="module")
-def shared(attempts: Attempts) -> Path:
-    """What the command writes of one result and one failure. Tests leave it as it is."""
-    machine = replace(H200, host_name=HOST)
-    attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=machine)
-    attempts.failed(config(context_length=512), "error", error=ERROR, fingerprint=machine)
-    folder = Path(attempts.store.location).parent / "shared"
-    assert "report.html" in lmsweep_here("report", attempts.store.location, "--share", folder)
-    return folder
-
-
-def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> None:
-    assert {path.name for path in shared.iterdir()} == {
-        "README.md", "chart.svg", "environment.json", "files.json", "report.html", "results",
-    }  # fmt: skip
-    texts = {path: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
-    for path in (shared / "results").rglob("*.parquet"):
-        texts[path] = pd.read_parquet(path).to_csv() + str(path.read_bytes())
-    for path, text in texts.items():
-        for word in (HOST, "gpu-node-17", PERSON, "/home/", "/mnt/nfs", str(shared.parent), str(ROOT)):
-            assert word not in text, f"{path.name} has {word}"
-    error = lmsweep.load(str(shared))["error"].dropna().item()
-    assert error == "flash.py:12: ValueError"
-
-
-def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
-    ours, theirs = lmsweep.load(attempts.store), lmsweep.load(str(shared))
-    kept = ["trial_id", "environment_id", "median", "status"]
-    assert ours[kept].equals(theirs[kept])
-    assert theirs["host_name"].isna().all() and ours["host_name"].notna().all()
-    assert json.loads((shared / "environment.json").read_text())[0]["device_name"] == H200.device_name
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--share", "."), "exists already"),
-        (("--share", "shared", "--with", "h200-devices"), "take one store as it is; leave out --with"),
-        (("--share", "shared", "--to", "zenodo"), "--to zenodo"),
-        (("--to", "hf"), "the folder of --share FOLDER"),
-        (("--value", "step.time"), "--value and --where choose the number of a badge"),
-    ],
-)
-def test_it_is_written_into_a_new_folder_and_what_changes_nothing_there_is_refused(
-    words: tuple[str, ...], reason: str
-) -> None:
-    done = answer_here("report", STORE, *words)
-    assert done.returncode == 2 and reason in done.stderr
-
-
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for Hugging Face, of a set with several tables. Tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("hub") / "shared"
-    lmsweep_here("report", TABLES, "--share", folder, "--to", "hf")
-    return folder
-
-
-def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_tables(card: Path) -> None:
-    nothing, head, text = (card / "README.md").read_text("utf-8").split("---\n", 2)
-    about = yaml.safe_load(head)
-    assert nothing == "" and text.lstrip().startswith(f"# {about['pretty_name']}")
-    assert {one["config_name"] for one in about["configs"]} == {path.name for path in (card / "results").iterdir()}
-    assert [one["config_name"] for one in about["configs"] if one.get("default")] == ["measurements"]
-    for one in about["configs"]:
-        read = pyarrow.dataset.dataset([str(path) for path in card.glob(one["data_files"])])
-        stored = open_store(str(TABLES)).read(one["config_name"])[0]
-        assert read.count_rows() == len(stored) > 0
-
-
-def test_the_library_of_data_sets_loads_it_offline(card: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    datasets = pytest.importorskip("datasets")
-    for name in ("measurements", "timelines", "residuals"):
-        found = datasets.load_dataset(str(card), name, split="train", cache_dir=str(tmp_path))
-        assert len(found) == len(open_store(card).read(name)[0])
-    assert len(datasets.load_dataset(str(card), split="train", cache_dir=str(tmp_path))) == len(lmsweep.load(str(card)))
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None: ...
-
-
-def test_results_are_compared_with_those_at_an_address(shared: Path, attempts: Attempts, tmp_path: Path) -> None:
-    shutil.copytree(shared, tmp_path / "shared")
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address, mine = f"http://127.0.0.1:{server.server_address[1]}", attempts.store.location
-        words = ("compare", mine, "--with", f"{address}/shared/", "--where", "context_length=256")
-        assert "Alone: 0 of mine" in lmsweep_here(*words)
-        with pytest.raises(RequestError, match=r"none/files.json cannot be read"):
-            lmsweep.load(f"{address}/none")
-        server.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("/home/ann/x.py:3", "x.py:3"),
-        ("forward/backward, tokens/s and s3://bucket/key", "forward/backward, tokens/s and s3://bucket/key"),
-        ("./mine/flash.py:Flash", "./mine/flash.py:Flash"),
-        ("ann's annotations", "private's annotations"),
-    ],
-)
-def test_what_is_no_path_stays(text: str, left: str) -> None:
-    assert scrub_text(text, {"ann"}) == left
 
 
 SECRETS = {
@@ -187,6 +75,124 @@ def texts_with(secret: str) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
+    """Results and failures whose path, errors, arguments and questions are hostile. Tests leave them as they are."""
+    attempts = Attempts(tmp_path_factory.mktemp("mine") / "Jürgën & \"Söhne\" 'x' <b>" / "results")
+    more: dict[str, Any] = {"fingerprint": replace(H200, host_name=HOST)}
+    step, statuses = {"step.time": samples(1, 0.1)}, ("error", "unsupported", "lost", "oom", "timeout")
+    for precision in ("fp32", "bf16"):
+        attempts.ok(config(precision=precision), step, sweep="10.12.13.14/acme-unreleased", **more)
+    attempts.failed(config(context_length=512), "error", error=ERROR, **more)
+    for number, secret in enumerate(SECRETS.values()):
+        (error, *_) = texts_with(secret)
+        attempts.failed(config(context_length=number + 1), statuses[number % 5], error=f"{error} {secret}", **more)
+    for secret in list(SECRETS.values())[:3]:
+        arguments = json.dumps({"key": secret, secret: 1, "tile": 64, "kind": "causal"})
+        mine = config(attention="mine.flash:attend", attention_args=arguments)
+        attempts.ok(mine, step, question=json.dumps({"ask": f"How fast is {secret}?"}), **more)
+    return attempts
+
+
+@pytest.fixture(scope="module")
+def shared(attempts: Attempts) -> Path:
+    """What the command writes of them. Tests leave it as it is."""
+    folder = Path(attempts.store.location).parent / "shared"
+    assert "report.html" in lmsweep_here("report", attempts.store.location, "--share", folder)
+    return folder
+
+
+def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> None:
+    assert {path.name for path in shared.iterdir()} == {
+        "README.md", "chart.svg", "environment.json", "files.json", "report.html", "results",
+    }  # fmt: skip
+    texts = {path: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
+    for path in (shared / "results").rglob("*.parquet"):
+        texts[path] = pd.read_parquet(path).to_csv() + str(path.read_bytes())
+    words = """Jürgën J\\u00fc J&uuml; Söhne acme Quux quux hunter22 hf_AbC wJalr 10.12.13.14 dgx-a100 fileserver7
+        pod-7f9c sk-ABC QWxh jürgën 9f86d0 192.168 b3Blb Zarath gpu-node-17 /home/ /mnt/nfs"""
+    for path, text in texts.items():
+        assert not [word for word in (*words.split(), PERSON, str(ROOT)) if word in text], path.name
+    assert "lmsweep table results" in texts[shared / "report.html"]
+
+
+def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
+    ours, theirs = lmsweep.load(attempts.store), lmsweep.load(str(shared))
+    kept = ["trial_id", "environment_id", "median", "status"]
+    assert ours[kept].equals(theirs[kept])
+    assert theirs["host_name"].isna().all() and ours["host_name"].notna().all()
+    assert "flash.py:12: ValueError" in set(theirs["error"])
+    assert theirs["attention_args"].dropna().str.contains('"tile":64,"kind":"causal"', regex=False).all()
+    assert theirs["attention_args"].nunique() == 3
+    assert json.loads((shared / "environment.json").read_text())[0]["device_name"] == H200.device_name
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--share", "."), "exists already"),
+        (("--share", "shared", "--with", "h200-devices"), "take one store as it is; leave out --with"),
+        (("--share", "shared", "--to", "zenodo"), "--to zenodo"),
+        (("--to", "hf"), "the folder of --share FOLDER"),
+        (("--value", "step.time"), "--value and --where choose the number of a badge"),
+    ],
+)
+def test_it_is_written_into_a_new_folder_and_what_changes_nothing_there_is_refused(
+    words: tuple[str, ...], reason: str
+) -> None:
+    done = answer_here("report", STORE, *words)
+    assert done.returncode == 2 and reason in done.stderr
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for Hugging Face, of a set with several tables. Tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("hub") / "shared"
+    lmsweep_here("report", TABLES, "--share", folder, "--to", "hf")
+    return folder
+
+
+def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_tables(card: Path) -> None:
+    nothing, head, text = (card / "README.md").read_text("utf-8").split("---\n", 2)
+    about = yaml.safe_load(head)
+    assert nothing == "" and text.lstrip().startswith(f"# {about['pretty_name']}")
+    assert {one["config_name"] for one in about["configs"]} == {path.name for path in (card / "results").iterdir()}
+    assert [one["config_name"] for one in about["configs"] if one.get("default")] == ["measurements"]
+    for one in about["configs"]:
+        read = pyarrow.dataset.dataset([str(path) for path in card.glob(one["data_files"])])
+        stored = open_store(str(TABLES)).read(one["config_name"])[0]
+        assert read.count_rows() == len(stored) > 0
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_results_are_compared_with_those_at_an_address(shared: Path, attempts: Attempts, tmp_path: Path) -> None:
+    shutil.copytree(shared, tmp_path / "shared")
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address, mine = f"http://127.0.0.1:{server.server_address[1]}", attempts.store.location
+        words = ("compare", mine, "--with", f"{address}/shared/", "--where", "attention=naive")
+        assert "Alone: 0 of mine" in lmsweep_here(*words)
+        with pytest.raises(RequestError, match=r"none/files.json cannot be read"):
+            lmsweep.load(f"{address}/none")
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/home/ann/x.py:3", "x.py:3"),
+        ("forward/backward, tokens/s and s3://bucket/key", "forward/backward, tokens/s and s3://bucket/key"),
+        ("./mine/flash.py:Flash", "./mine/flash.py:Flash"),
+        ("ann's annotations", "private's annotations"),
+    ],
+)
+def test_what_is_no_path_stays(text: str, left: str) -> None:
+    assert scrub_text(text, {"ann"}) == left
+
+
 @pytest.mark.parametrize("what", SECRETS)
 def test_an_error_keeps_its_file_line_type_and_lmsweeps_own_words(what: str) -> None:
     secret = SECRETS[what]
@@ -196,35 +202,6 @@ def test_an_error_keeps_its_file_line_type_and_lmsweeps_own_words(what: str) -> 
         kind = left.partition(": ")[2]  # what a path holds may hide where its file begins
         assert found in (left, kind) or (left.endswith("[...]") and found.startswith(left.removesuffix("[...]")))
         assert secret not in found
-
-
-def test_no_file_of_a_store_whose_path_and_errors_are_hostile_holds_what_they_hold(tmp_path: Path) -> None:
-    folder = tmp_path / "Jürgën & \"Söhne\" 'x' <b>" / "r"
-    attempts = Attempts(folder)
-    for precision in ("fp32", "bf16"):
-        attempts.ok(config(precision=precision), {"step.time": samples(1, 0.1)}, sweep="10.12.13.14/acme-unreleased")
-    statuses = ("error", "unsupported", "lost", "oom", "timeout")
-    for number, secret in enumerate(SECRETS.values()):
-        (error, *_) = texts_with(secret)
-        attempts.failed(config(context_length=number + 1), statuses[number % 5], error=f"{error} {secret}")
-    for secret in list(SECRETS.values())[:3]:
-        arguments = json.dumps({"key": secret, secret: 1, "tile": 64, "kind": "causal"})
-        mine = config(attention="mine.flash:attend", attention_args=arguments)
-        ask = json.dumps({"ask": f"How fast is {secret}?"})
-        attempts.ok(mine, {"step.time": samples(1, 0.1)}, question=ask)
-    lmsweep.share(attempts.store.location, folder.parent / "shared")
-    shared = folder.parent / "shared"
-    texts = {path.name: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
-    for path in (shared / "results").rglob("*.parquet"):
-        texts[path.name] = "\n".join(map(str, pd.read_parquet(path).astype(str).to_numpy().ravel()))
-    words = """Jürgën J\\u00fc J&uuml; Söhne acme Quux quux hunter22 hf_AbC wJalr 10.12.13.14 dgx-a100 fileserver7
-        pod-7f9c sk-ABC QWxh jürgën 9f86d0 192.168 b3Blb Zarath"""
-    for name, text in texts.items():
-        assert not [word for word in words.split() if word in text], name
-    assert "lmsweep table results" in texts["report.html"]
-    kept = lmsweep.load(str(shared), pooled=False)
-    assert kept["attention_args"].dropna().str.contains('"tile":64,"kind":"causal"', regex=False).all()
-    assert kept["attention_args"].nunique() == 3
 
 
 def test_its_readme_names_every_version_that_measured_the_newest_last(tmp_path: Path) -> None:
