@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
+from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.orchestrator.features.explain.attribution import RANGES, UNATTRIBUTED, host_pieces, surroundings
+from lmsweep.orchestrator.features.explain.kernel_table import operator_rows
 from lmsweep.orchestrator.features.explain.profiled_steps import PROFILED_STEPS
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.profiling import torch_trace
-from lmsweep.trials.profiling.torch_trace import take_trace
+from lmsweep.trials.profiling.torch_trace import events_of, take_trace
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.record import DetailRow, Record, StoredFile
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -38,9 +40,9 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def times_of(rows: list[Any]) -> dict[str, tuple[float, ...]]:
+def times_of(rows: list[Any], metric: str = "kernel_time") -> dict[str, tuple[float, ...]]:
     """Range -> its samples."""
-    return {row.phase: row.samples for row in rows if isinstance(row, Record) and row.metric == "kernel_time"}
+    return {row.phase: row.samples for row in rows if isinstance(row, Record) and row.metric == metric}
 
 
 def kernels_of(rows: list[Any]) -> list[Any]:
@@ -51,6 +53,9 @@ def kernels_of(rows: list[Any]) -> list[Any]:
 def tiny() -> list[Any]:
     """A real profile of training steps of tiny, with attention and softmax written out."""
     return rows_of(TINY)
+
+
+# A real profile
 
 
 def test_the_times_of_the_ranges_sum_to_that_of_the_step_to_the_nanosecond(tiny: list[Any]):
@@ -139,3 +144,21 @@ def test_a_profile_for_explaining_has_kernels_but_neither_a_trace_nor_operators(
     assert times_of(rows)["step"] and kernels_of(rows)
     assert not [row for row in rows if isinstance(row, StoredFile)]
     assert all(isinstance(row.detail, Kernel) for row in rows if isinstance(row, DetailRow))
+
+
+def test_operators_times_are_those_of_pytorch_s_own_table():
+    step = TrainingStep(TINY, set_math_mode("fp32", "cpu"))
+    for phase in step.phases():
+        phase.run()
+    with profile(activities=[ProfilerActivity.CPU]) as trace:
+        for phase in step.phases():
+            phase.run()
+    hosts, _ = events_of(trace.profiler.kineto_results.events())
+    ours = {row.name: row for row in operator_rows(hosts, surroundings(hosts), None, 1)}
+    theirs = {row.key: row for row in trace.key_averages() if not row.is_user_annotation}
+    assert ours.keys() == theirs.keys()
+    for name, row in theirs.items():
+        assert ours[name].self_cpu == pytest.approx(row.self_cpu_time_total / 1e6, abs=1e-6)
+        assert ours[name].self_device is None
+    assert ours["aten::mm"].calls == theirs["aten::mm"].count
+    assert ours["aten::mm"].total_cpu == pytest.approx(theirs["aten::mm"].cpu_time_total / 1e6)
