@@ -1,65 +1,49 @@
 """Each row of a store counts once, whichever files hold it, and no file hides the rows of another."""
 
 import io
+import os
 import shutil
 import threading
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import rows
 from tests.support.command import lmsweep_here
 
 
-class ObjectStore(MemoryFileSystem):
-    """Shows an object only once it is complete, as S3 does. fsspec's own shows it empty, and its readers share it."""
+class ObjectStore(DirFileSystem):
+    """Shows an object only once it is complete, and answers late, as S3 does: it can go between listing and reading."""
 
     protocol = "objects"
-    store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
-    lock = threading.RLock()
 
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return super()._strip_protocol(path.replace("objects://", "memory://"))
+    def __init__(self, **_: Any) -> None:
+        super().__init__("/", LocalFileSystem())
 
-    def _open(self, path: str, mode: str = "rb", *_: Any, **__: Any) -> io.BytesIO:
-        path = self._strip_protocol(path)
-        time.sleep(0.01)  # an object store answers late, so that an object can go between its listing and its reading
-        with self.lock:
-            return io.BytesIO(super()._open(path, "rb").getvalue()) if mode == "rb" else Upload(self, path)
-
-    def ls(self, *args: Any, **options: Any) -> Any:
-        with self.lock:
-            return super().ls(*args, **options)
-
-    def info(self, *args: Any, **options: Any) -> Any:
-        with self.lock:
-            return super().info(*args, **options)
-
-    def rm_file(self, path: str) -> None:
-        with self.lock:
-            super().rm_file(path)
+    def open(self, path: str, mode: str = "rb", **_: Any) -> io.FileIO:
+        time.sleep(0.01)
+        return io.FileIO(f"/{path}") if mode == "rb" else Upload(Path("/", path))
 
 
-class Upload(io.BytesIO):
-    def __init__(self, objects: ObjectStore, path: str) -> None:
-        super().__init__()
-        self.objects, self.path = objects, path
+class Upload(io.FileIO):
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        super().__init__(f"{path}~", "w")
+        self.path = path
 
     def close(self) -> None:
         if not self.closed:
-            with self.objects.lock:
-                self.objects.store[self.path] = MemoryFile(self.objects, self.path, self.getvalue())
-        super().close()
+            super().close()
+            os.replace(f"{self.path}~", self.path)
 
 
 MERGED = f"compacted-{'a' * 32}.parquet"
@@ -132,8 +116,7 @@ def test_rows_of_an_attempt_that_differ_between_files_are_all_read(store: Store)
 
 def test_merges_at_once_without_a_lock_lose_no_row_and_count_none_twice(tmp_path: Path) -> None:
     fsspec.register_implementation(ObjectStore.protocol, ObjectStore, clobber=True)
-    location = f"objects://lmsweep-merges-at-once/{tmp_path.name}"
-    store, stores = Store(location), [Store(location) for _ in range(3)]
+    store, *stores = (Store(f"objects:/{tmp_path}/store") for _ in range(4))
     for context in range(64, 74):
         store.keep(rows(context))
     expected = contexts(store)
