@@ -209,10 +209,10 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     assert beyond_a_screen(page, 390) == []
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[slice(0, 5, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=str)
 def honest(request: pytest.FixtureRequest) -> list[Case]:
-    """Every fourth public row, or all."""
-    claims = [claim_of(row) for row in read("honest.csv")[:: request.param]]
+    """Two public rows, or all."""
+    claims = [claim_of(row) for row in read("honest.csv")[request.param]]
     answers, cases = asked_of(claims), []
     for claim in claims:
         found = predicted(claim, answers)
@@ -239,7 +239,7 @@ def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: 
         rate = (case.claim.tokens_per_second_per_gpu or 0) * case.claim.count
         found = judged(replace(case, claim=replace(case.claim, tokens_per_second_per_gpu=rate)))
         assert "per node or per GPU" in [one.cause for one in found.explanations[:3]], case.claim
-    assert len(cases) >= 2
+    assert cases
 
 
 @pytest.mark.slow

@@ -164,7 +164,7 @@ def test_best_of_a_store_answers_for_each_job_and_for_one_in_full(attempts: Atte
 
 
 def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attempts) -> None:
-    for process, more in enumerate((0.0, 0.004, -0.003, 0.002, -0.004)):
+    for process, more in enumerate((0.0, 0.004, -0.003)):
         for attention in ("naive", "sdpa"):
             attempts.ok(gpu(attention=attention), {"step.time": samples(0.04 * np.exp(more), 1e-6)})
         got = found(attempts)

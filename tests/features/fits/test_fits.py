@@ -38,7 +38,7 @@ SHORT = ("--context", "256")
 def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
     done = answer_here(
         "fits", "2.7b", *SHORT, "--for", "T4,4090,H100", "--method", "full", "--tokens", "1B", "--price", "H100=2.5",
-        "--format", "json",
+        "--set", "checkpointing=none", "--format", "json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, *others = json.loads(done.stdout)["fits"]
@@ -180,8 +180,6 @@ def test_a_line_says_whether_other_trainers_fit_too():
 
 @pytest.mark.slow
 def test_compiled_ranks_name_the_plan_that_predicts_them():
-    """The refusal, the table and JSON do: for the model, GPUs and settings that were asked. Advice to compile is of
-    one GPU alone."""
     asked = ["fits", "tiny", *SHORT, "--set", "compile=block", "--set", "optimizer=adamw_foreach", "--for", "H100,B200",
              "--price", "H100=2.5"]  # fmt: skip
     refused = answer_here(*asked, "--gpus", "8", "--method", "full,lora")
@@ -243,8 +241,6 @@ def page_of(folder: Path, **changes: Any) -> Path:
 
 
 def test_with_prices_the_page_names_the_cheapest_and_the_fastest_of_each_method(tmp_path):
-    """The buyer's question. It says how sure that is: whose intervals reach theirs. The table has the number of tokens
-    and each price below it."""
     first = ANSWER["fits"][0] | {"dollars": 100.0, "dollars_between": (90.0, 113.0)}
     fast = first | {"device_name": "H200 SXM", "tokens_per_second": 18000.0, "hours": 15.6, "dollars": 156.0}
     fast |= {"tokens_per_second_between": (16000.0, 20000.0), "dollars_between": (140.0, 175.0)}
@@ -417,7 +413,6 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
         (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
         (("tiny", "--price", "B200=9", "--for", "H100"), "no such device"),
-        (("tiny", "--price", "H10=9", "--for", "H100,A100"), "--price H10: no such device here; did you mean H100?"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
