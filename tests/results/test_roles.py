@@ -23,13 +23,7 @@ WRITERS = (
     "orchestrator/features/best/transfer.py",
 )
 """They choose which columns a table shows or an answer reads."""
-SOURCES = (
-    "trials/results/roles.py",
-    "trials/spec/rules",
-    "trials/spec/config.py",
-    "trials/spec/reference.py",
-    "trials/results/roles.py",
-)
+SOURCES = ("trials/results/roles.py", "trials/spec/rules", "trials/spec/config.py", "trials/spec/reference.py")
 """They say it."""
 FEWEST = 5
 """Fields that make a tuple a list of what fields mean."""

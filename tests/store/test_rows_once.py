@@ -18,7 +18,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import rows
-from tests.support.command import lmsweep_here
 
 
 class ObjectStore(DirFileSystem):
@@ -64,25 +63,6 @@ def files(store: Store) -> list[Path]:
 
 def contexts(store: Store) -> list[int]:
     return sorted(store.read()[0]["context_length"].to_pylist())
-
-
-def claim(path: Path, *names: str, to: str | None = None) -> None:
-    """Make the file say that it replaces others. to: another name for it."""
-    table = pq.read_table(path)
-    metadata = {**table.schema.metadata, b"lmsweep_replaces": str(list(names)).replace("'", '"').encode()}
-    path.unlink()
-    pq.write_table(table.replace_schema_metadata(metadata), path.with_name(to or path.name))
-
-
-@pytest.mark.parametrize("to", [None, MERGED, "a.parquet"])
-def test_a_file_that_claims_to_replace_its_neighbour_or_itself_hides_no_row(store: Store, to: str | None) -> None:
-    one, other = files(store)
-    claim(one, other.name, one.name, to or "", to=to)
-    assert contexts(store) == [16, 16, 32, 32]
-    shown = lmsweep_here("table", store.location, "--rows", "context_length", "--value", "forward.time")
-    assert "\n16 " in shown and "\n32 " in shown
-    store.compact()
-    assert contexts(store) == [16, 16, 32, 32]
 
 
 def test_files_that_hold_the_same_rows_in_any_number_and_order_count_them_once(store: Store, tmp_path: Path) -> None:

@@ -22,8 +22,6 @@ from tests.support.command import answer_here
 PARTS = (".writing", "damaged", "artifacts", *TABLES)
 HALF_WRITTEN = f"{'a' * 32}-thesis.parquet"
 
-State = dict[str, tuple[bytes, int]]
-
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
@@ -36,7 +34,7 @@ def documents(tmp_path: Path) -> Path:
     return folder
 
 
-def state(folder: Path) -> State:
+def state(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Every file with its content and the time of its last change."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
