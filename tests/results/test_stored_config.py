@@ -23,7 +23,3 @@ def test_a_configuration_is_rebuilt_from_a_row_of_the_store_and_of_a_table(tmp_p
     for row in (attempts.store.read()[0].to_pylist()[0], analysis.load(attempts.store).iloc[0].to_dict()):
         assert config_of(row) == stored
         assert environment_of(row) == H200
-
-
-def test_fields_without_a_column_have_their_defaults() -> None:
-    assert config_of({"d_model": 64}) == TrialConfig(d_model=64)

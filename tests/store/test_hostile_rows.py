@@ -33,7 +33,6 @@ WRONG_ROWS: dict[str, tuple[str, Any]] = {
     "arguments cut off": ("attention_args", '{"tile": 6'),
     "arguments nested deep": ("model_args", DEEP),
     "a name of a megabyte": ("sweep", "x" * 1_000_000),
-    "a metric of a megabyte": ("metric", "x" * 1_000_000),
     "a time before computers": ("started_at", datetime(1901, 1, 1, tzinfo=UTC)),
 }
 
@@ -131,19 +130,27 @@ def test_a_file_that_is_none_of_ours_is_named_and_the_others_are_read(
     assert (Path(store.location) / "measurements" / f"{NAME}-a.parquet").exists() == damage.is_newer
 
 
-VERBS = (
-    ("table",),
-    ("compare", "--baseline", "precision=fp32", "--contrast", "precision=bf16"),
-    ("best",),
-    ("report", "-o", "{folder}/report.html"),
-    ("report", "--share", "{folder}/shared"),
+TABLES = ("table", "compare --baseline precision=fp32 --contrast precision=bf16")
+REPORTS = ("report -o {folder}/report.html", "report --share {folder}/shared")
+ASKS = ("a question of lists", "a question on nothing")
+
+
+@pytest.mark.parametrize(
+    ("verbs", "what"),
+    [
+        *((TABLES, what) for what, (column, _) in READ_ALL_THE_SAME.items() if column != "question"),
+        *((REPORTS[:1], what) for what in ASKS),
+        *(pytest.param(("best", *REPORTS), what, marks=pytest.mark.slow) for what in READ_ALL_THE_SAME | WRONG_ROWS),
+    ],
 )
-
-
-def answers(store: Store, verbs: tuple[tuple[str, ...], ...]) -> None:
-    for verb, *options in verbs:
-        folder = Path(store.location).parent
-        done = answer_here("--debug", verb, store.location, *(one.format(folder=folder) for one in options))
+def test_every_verb_that_reads_shows_the_rest_and_what_other_lmsweeps_may_store(
+    verbs: tuple[str, ...], what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
+) -> None:
+    store = stored(changed(good, *(READ_ALL_THE_SAME | WRONG_ROWS)[what]))
+    folder = Path(store.location).parent
+    for verb, *options in map(str.split, verbs):
+        words = [one.format(folder=folder) for one in options]
+        done = answer_here("--debug", verb, store.location, *words)
         assert done.returncode == 0, f"{verb}: {done.stderr}"
         assert "\x1b[31m" not in done.stdout + done.stderr
         assert max(map(len, done.stdout.splitlines())) < 3 * LONGEST_NAME
@@ -151,45 +158,18 @@ def answers(store: Store, verbs: tuple[tuple[str, ...], ...]) -> None:
     assert not page.exists() or "<script>alert" not in page.read_text()
 
 
-@pytest.mark.parametrize("what", READ_ALL_THE_SAME)
-def test_table_compare_and_a_question_s_report_show_what_other_lmsweeps_may_store(
-    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
-) -> None:
-    asks = READ_ALL_THE_SAME[what][0] == "question"
-    answers(stored(changed(good, *READ_ALL_THE_SAME[what])), (VERBS[3],) if asks else VERBS[:2])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", [*READ_ALL_THE_SAME, *WRONG_ROWS])
-def test_every_verb_that_reads_shows_the_rest(what: str, good: pa.Table, stored: Callable[[pa.Table], Store]) -> None:
-    answers(stored(changed(good, *(READ_ALL_THE_SAME | WRONG_ROWS)[what])), VERBS[2:])
-
-
-WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
-"""Root may read every file; without its capabilities it is a user like any other."""
-
-Ask = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def ask() -> Ask:
-    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-        return program(*WITHOUT_RIGHTS, *command, COLUMNS="400")
-
-    if run("true").returncode:
+def ask(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Root may read every file; without its capabilities it is a user like any other."""
+    without_rights = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
+    if program(*without_rights, "true").returncode:
         pytest.skip("this user may not give up rights")
-    return run
+    return program(*without_rights, *command, COLUMNS="400")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    attempts = Attempts(tmp_path / "store")
+def test_a_file_that_this_user_may_not_read_is_named_and_stays(attempts: Attempts) -> None:
     for context in (16, 32):
         attempts.ok(config(context_length=context), {"step.time": (1.0, 1.0, 1.0)})
-    return tmp_path / "store"
-
-
-def test_a_file_that_this_user_may_not_read_is_named_and_stays(store: Path, ask: Ask) -> None:
+    store = Path(attempts.store.location)
     theirs, _ = sorted((store / "measurements").iterdir())
     theirs.chmod(0)
     found = ask(*COMMAND, "table", store)
@@ -199,16 +179,17 @@ def test_a_file_that_this_user_may_not_read_is_named_and_stays(store: Path, ask:
     assert theirs.exists() and not (store / "damaged").exists()
 
 
-@pytest.mark.parametrize("part", [".", "measurements"])
-def test_a_folder_that_this_user_may_not_enter_is_one_sentence(store: Path, ask: Ask, part: str) -> None:
-    (store / part).chmod(0)
-    found = ask(*COMMAND, "table", store)
-    (store / part).chmod(0o755)
+@pytest.mark.parametrize("part", [".", pytest.param("measurements", marks=pytest.mark.slow)])
+def test_a_folder_that_this_user_may_not_enter_is_one_sentence(attempts: Attempts, part: str) -> None:
+    attempts.ok(config(), {"step.time": (1.0, 1.0, 1.0)})
+    folder = Path(attempts.store.location, part)
+    folder.chmod(0)
+    found = ask(*COMMAND, "table", attempts.store.location)
+    folder.chmod(0o755)
     assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
     assert "cannot reach the store" in found.stderr and "Permission denied" in found.stderr
 
 
-INFLATING = "0123456789abcdef-aa.parquet"
 IN_EVERY_FILE = ["trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at"]
 
 
@@ -229,13 +210,13 @@ def long_lists(one: pa.Table) -> pa.Table:
 def test_a_small_file_that_stands_for_gigabytes_is_named_and_the_rest_is_read(tmp_path: Path, inflating) -> None:
     Attempts(tmp_path).ok(config(), {"step.time": (1.0, 1.0, 1.0)})
     honest = Store(str(tmp_path)).read()[0]
-    path = tmp_path / "measurements" / INFLATING
+    path = tmp_path / "measurements" / f"{NAME}-aa.parquet"
     pq.write_table(inflating(honest.slice(0, 1)), path, compression="zstd", dictionary_pagesize_limit=2**20)
     assert path.stat().st_size < 400_000
     before = pa.total_allocated_bytes()
     rows, damage = Store(str(tmp_path)).read()
     assert rows.equals(honest) and pa.total_allocated_bytes() - before < 10_000_000
-    assert [(item.path, "1000 times" in item.error) for item in damage] == [(f"measurements/{INFLATING}", True)]
+    assert [(item.path, "1000 times" in item.error) for item in damage] == [(f"measurements/{path.name}", True)]
 
 
 def test_a_merged_file_whose_rows_are_equal_except_in_their_attempts_is_read(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import threading
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -22,7 +21,7 @@ from lmsweep.trials.results.record import Attempt, DetailRow, Identity, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT
+from tests.support.command import PYTHONPATH, ROOT
 from tests.support.made_up_results import LAPTOP
 
 CONFIG = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
@@ -40,10 +39,6 @@ def rows(context_length: int = 16, *, started_at: datetime | None = None, **fail
         for phase in ("forward", "backward")
     ]
     return attempt.rows("timing", measurements, MACHINE)
-
-
-def read(store: Store) -> pd.DataFrame:
-    return store.read()[0].to_pandas()
 
 
 def test_rows_are_those_with_one_of_the_wanted_values_in_each_column_and_a_store_that_is_not_there_has_none(tmp_path):
@@ -104,10 +99,9 @@ def test_a_writer_merges_its_fragments_as_it_goes_unless_another_process_is_comp
         names = [path.name for path in (tmp_path / "merged" / table).iterdir()]
         assert len([name for name in names if name.startswith("compacted-")]) == 2
         assert len(names) == 2 + 4 + 2
+    rows_of_both = (store.read()[0].to_pandas() for store in (merged, plain))
     keys = ["context_length", "phase"]
-    pd.testing.assert_frame_equal(
-        *(read(store).sort_values(keys, ignore_index=True) for store in (merged, plain)), check_like=True
-    )
+    pd.testing.assert_frame_equal(*(one.sort_values(keys, ignore_index=True) for one in rows_of_both), check_like=True)
     assert merged.read("dtypes")[0].num_rows == 14
 
 
@@ -165,23 +159,17 @@ def test_a_file_with_a_flipped_bit_is_read_as_it_was_written_or_named(tmp_path):
     (path,) = (tmp_path / "measurements").iterdir()
     content, expected, _ = path.read_bytes(), *store.read()
     dice, named = random.Random(0), 0
-    for _ in range(150):
+    for _ in range(50):
         flipped = bytearray(content)
         flipped[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
         path.write_bytes(flipped)
         table, damage = store.read()
         named += len(damage)
         assert table.equals(expected) or [item.path for item in damage] == [f"measurements/{path.name}"]
-    assert named > 100, "of most bits the file has a checksum"
+    assert named > 30, "of most bits the file has a checksum"
     for harmed in (b"", bytes(len(content)), content[: len(content) // 2], content[:-1], b"status,ok\n" * 40):
         path.write_bytes(harmed)
         assert [item.path for item in store.read()[1]] == [f"measurements/{path.name}"], harmed
-
-
-def test_a_store_that_is_a_file_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match="is a file"):
-        Store(str(tmp_path / "file"))
 
 
 def test_a_tilde_that_the_shell_left_is_the_home_folder(tmp_path, monkeypatch):
@@ -208,18 +196,9 @@ while True:
 """
 
 
-def append_forever(folder: Path) -> subprocess.Popen[bytes]:
-    root = Path(__file__).parents[2]
-    return subprocess.Popen(
-        [sys.executable, "-c", APPEND_FOREVER, str(folder)],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    )
-
-
 def test_what_was_appended_before_a_kill_is_there_and_nothing_is_half_there(tmp_path):
-    process = append_forever(tmp_path)
+    words = [sys.executable, "-c", APPEND_FOREVER, str(tmp_path)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": PYTHONPATH})
     assert process.stdout is not None
     for _ in range(30):
         process.stdout.readline()
@@ -245,11 +224,11 @@ def test_the_next_merge_deletes_what_a_killed_merge_left_half_written(tmp_path):
 def test_a_reader_that_meets_a_compaction_reads_every_row(tmp_path):
     """Fragments that were listed are gone when they are to be read: their rows are in a file that was not listed."""
     store = Store(str(tmp_path))
-    for context in range(1, 41):
+    for context in range(1, 21):
         store.keep(rows(context))
     kept = {path: path.read_bytes() for path in (tmp_path / "measurements").iterdir()}
     counts = set()
-    for _ in range(3):
+    for _ in range(2):
         for path in (tmp_path / "measurements").glob("compacted-*"):
             path.unlink()
         for path, content in kept.items():
@@ -260,4 +239,4 @@ def test_a_reader_that_meets_a_compaction_reads_every_row(tmp_path):
             table, damage = store.read()
             counts.add((table.num_rows, len(damage)))
         compaction.join()
-    assert counts == {(80, 0)}
+    assert counts == {(40, 0)}

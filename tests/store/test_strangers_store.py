@@ -22,8 +22,6 @@ from tests.support.command import answer_here
 PARTS = (".writing", "damaged", "artifacts", *TABLES)
 HALF_WRITTEN = f"{'a' * 32}-thesis.parquet"
 
-State = dict[str, tuple[bytes, int]]
-
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
@@ -36,13 +34,14 @@ def documents(tmp_path: Path) -> Path:
     return folder
 
 
-def state(folder: Path) -> State:
+def state(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Every file with its content and the time of its last change."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-def strangers_store(tmp_path: Path) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     store = Store(str(tmp_path / "store"))
     for context in (16, 32):
         store.keep(rows(context))
@@ -56,26 +55,27 @@ def make_link(at: Path, to: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [*PARTS, ".compaction-lock"])
-def test_a_store_with_a_link_is_refused_whatever_the_link_leads_to(tmp_path: Path, documents: Path, part: str) -> None:
-    store, before = strangers_store(tmp_path), state(documents)
-    for target in (documents, documents / "thesis.txt", tmp_path / "nothing"):
-        make_link(store / part, target)
+def test_a_store_with_a_link_is_refused_whatever_the_link_leads_to(folder: Path, documents: Path, part: str) -> None:
+    before, nothing = state(documents), folder.parent / "nothing"
+    targets = (documents, documents / "thesis.txt", nothing)
+    for scheme, target in zip(("", "file://", "local://"), targets, strict=True):
+        make_link(folder / part, target)
         with pytest.raises(RequestError, match=rf"{part} is a link, .* follows no link"):
-            Store(str(store))
-        (store / part).unlink()
-    assert state(documents) == before and not (tmp_path / "nothing").exists()
+            Store(f"{scheme}{folder}")
+        (folder / part).unlink()
+    assert state(documents) == before and not nothing.exists()
 
 
-def test_every_command_refuses_it_and_leaves_the_readers_files_alone(tmp_path: Path, documents: Path) -> None:
-    store, before = strangers_store(tmp_path), state(documents)
-    make_link(store / "measurements", documents)
+def test_every_command_refuses_it_and_leaves_the_readers_files_alone(folder: Path, documents: Path) -> None:
+    before, page = state(documents), folder.parent / "page.html"
+    make_link(folder / "measurements", documents)
     for words in (
-        ("table", store),
-        ("report", store, "-o", tmp_path / "page.html"),
-        ("compare", store, store),
-        ("run", "quick", "--no-predict", "--store", store),
-        ("best", store),
-        ("report", "h200-costs", "--with", store, "-o", tmp_path / "page.html"),
+        ("table", folder),
+        ("report", folder, "-o", page),
+        ("compare", folder, folder),
+        ("run", "quick", "--no-predict", "--store", folder),
+        ("best", folder),
+        ("report", "h200-costs", "--with", folder, "-o", page),
     ):
         done = answer_here(*words)
         assert done.returncode == 2 and "measurements is a link" in done.stderr, (words, done.stdout, done.stderr)
@@ -92,9 +92,9 @@ def test_every_command_refuses_it_and_leaves_the_readers_files_alone(tmp_path: P
     ],
 )
 def test_a_folder_that_becomes_a_link_while_the_store_is_open_is_not_followed(
-    tmp_path: Path, documents: Path, part: str, write: Callable[[Store], object]
+    folder: Path, documents: Path, part: str, write: Callable[[Store], object]
 ) -> None:
-    folder, before = strangers_store(tmp_path), state(documents)
+    before = state(documents)
     broken = sorted((folder / "measurements").iterdir())[0]
     broken.write_bytes(b"broken")
     store = Store(str(folder))
@@ -107,11 +107,10 @@ def test_a_folder_that_becomes_a_link_while_the_store_is_open_is_not_followed(
     assert state(documents) == before
 
 
-def test_a_file_that_is_a_link_is_named_and_neither_read_merged_nor_moved(tmp_path: Path) -> None:
+def test_a_file_that_is_a_link_is_named_and_neither_read_merged_nor_moved(folder: Path, tmp_path: Path) -> None:
     own = Store(str(tmp_path / "own"))
     own.keep(rows(128))
     private = next((tmp_path / "own" / "measurements").iterdir())
-    folder = strangers_store(tmp_path)
     link = folder / "measurements" / private.name
     link.symlink_to(private)
     store = Store(str(folder))
@@ -124,8 +123,7 @@ def test_a_file_that_is_a_link_is_named_and_neither_read_merged_nor_moved(tmp_pa
     assert link.is_symlink() and private.exists() and Store(str(folder)).count_fragments() == 2
 
 
-def test_only_files_with_names_that_lmsweep_gives_are_deleted_and_moved(tmp_path: Path) -> None:
-    folder = strangers_store(tmp_path)
+def test_only_files_with_names_that_lmsweep_gives_are_deleted_and_moved(folder: Path) -> None:
     store = Store(str(folder))
     kept = {
         folder / ".writing" / "thesis.txt": b"a thesis",
@@ -149,8 +147,7 @@ def test_only_files_with_names_that_lmsweep_gives_are_deleted_and_moved(tmp_path
     assert store.read()[0].num_rows == 4, "rows of mine.parquet and of the merged file count once"
 
 
-def test_a_damaged_file_does_not_overwrite_another_that_was_set_aside(tmp_path: Path) -> None:
-    folder = strangers_store(tmp_path)
+def test_a_damaged_file_does_not_overwrite_another_that_was_set_aside(folder: Path) -> None:
     name = sorted((folder / "measurements").iterdir())[0].name
     for content in (b"first", b"second", b"third"):
         (folder / "measurements" / name).write_bytes(content)
@@ -175,33 +172,23 @@ def test_what_waits_to_be_sent_leads_to_no_other_files(tmp_path: Path, documents
     assert (tmp_path / "waiting" / "measurements" / "mine.parquet").read_bytes() == b"mine"
 
 
-def test_a_store_by_another_scheme_follows_no_link_either(tmp_path: Path, documents: Path) -> None:
-    folder = strangers_store(tmp_path)
-    make_link(folder / "damaged", documents)
-    for location in (f"file://{folder}", f"local://{folder}"):
-        with pytest.raises(RequestError, match="damaged is a link"):
-            Store(location)
-
-
-def test_a_store_that_is_given_as_a_link_is_the_store(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(strangers_store(tmp_path))
+def test_a_store_that_is_given_as_a_link_is_the_store(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
     store = Store(str(tmp_path / "link"))
     store.keep(rows(64))
     store.compact()
     assert store.read()[0].num_rows == 6 and len(pq.read_table(tmp_path / "store" / "measurements")) == 6
 
 
-def test_the_results_of_a_shared_folder_are_no_link(tmp_path: Path) -> None:
-    store = strangers_store(tmp_path)
+def test_the_results_of_a_shared_folder_are_no_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
-    (tmp_path / "shared" / "results").symlink_to(store)
+    (tmp_path / "shared" / "results").symlink_to(folder)
     done = answer_here("table", tmp_path / "shared")
     assert done.returncode == 2 and "results is a link" in done.stderr
 
 
 @pytest.mark.slow
-def test_commands_that_read_change_nothing_in_a_store(tmp_path: Path) -> None:
-    folder = strangers_store(tmp_path)
+def test_commands_that_read_change_nothing_in_a_store(folder: Path, tmp_path: Path) -> None:
     (folder / "measurements" / "broken.parquet").write_bytes(b"not Parquet")
     (folder / ".writing" / HALF_WRITTEN).write_bytes(b"half")
     os.utime(folder / ".writing" / HALF_WRITTEN, (0, 0))

@@ -24,13 +24,10 @@ from tests.support.command import answer_here, lmsweep
         ),
     ],
 )
-def test_a_wrong_request_is_refused_before_anything_is_measured(
-    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_wrong_request_is_refused_before_anything_is_measured(words: tuple[str, ...], said: str, here: Path) -> None:
     done = answer_here("accept", *words)
     assert done.returncode == 2 and said in done.stderr and "measuring" not in done.stderr
-    assert [*tmp_path.iterdir()] == []
+    assert [*here.iterdir()] == []
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import lmsweep
 from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
-from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import Predicted, predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
 from lmsweep.trials.spec.quantities import gib
@@ -210,10 +209,10 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     assert beyond_a_screen(page, 390) == []
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[slice(0, 5, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=str)
 def honest(request: pytest.FixtureRequest) -> list[Case]:
-    """Every fourth public row, or all."""
-    claims = [claim_of(row) for row in read("honest.csv")[:: request.param]]
+    """Two public rows, or all."""
+    claims = [claim_of(row) for row in read("honest.csv")[request.param]]
     answers, cases = asked_of(claims), []
     for claim in claims:
         found = predicted(claim, answers)
@@ -222,18 +221,16 @@ def honest(request: pytest.FixtureRequest) -> list[Case]:
     return cases
 
 
-def times(claim: Claim, factor: float) -> Claim:
-    changed = {name: value * factor for name in ("tokens_per_second", "tokens_per_second_per_gpu", "mfu")
-               if (value := getattr(claim, name))}  # fmt: skip
-    return replace(claim, **changed, **({"step_seconds": claim.step_seconds / factor} if claim.step_seconds else {}))
-
-
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "possible"), (4.0, "impossible"), (1 / 3, "slow")])
 def test_public_rows_are_possible_and_with_a_factor_are_flagged(
     honest: list[Case], factor: float, verdict: str
 ) -> None:
-    found = [judged(replace(case, claim=times(case.claim, factor))).verdict for case in honest]
-    assert found == [verdict] * len(honest)
+    for case in honest:
+        stated = {name: value * factor for name in ("tokens_per_second", "tokens_per_second_per_gpu", "mfu")
+                  if (value := getattr(case.claim, name))}  # fmt: skip
+        seconds = case.claim.step_seconds and case.claim.step_seconds / factor
+        claim = replace(case.claim, **stated, step_seconds=seconds)
+        assert judged(replace(case, claim=claim)).verdict == verdict, claim
 
 
 def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: list[Case]) -> None:
@@ -242,7 +239,7 @@ def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: 
         rate = (case.claim.tokens_per_second_per_gpu or 0) * case.claim.count
         found = judged(replace(case, claim=replace(case.claim, tokens_per_second_per_gpu=rate)))
         assert "per node or per GPU" in [one.cause for one in found.explanations[:3]], case.claim
-    assert len(cases) >= 2
+    assert cases
 
 
 @pytest.mark.slow
@@ -254,9 +251,6 @@ def test_experts_on_ranks_of_their_own_are_not_held_to_the_time_of_sharded_weigh
     assert [one.verdict for one in audited(rows)] == ["possible", "possible"]
 
 
-FIRST, AMONG_THREE = 16, 17
-
-
 @pytest.mark.slow
 def test_public_threads_whose_cause_was_found() -> None:
     rows = read("threads.csv")
@@ -265,5 +259,6 @@ def test_public_threads_whose_cause_was_found() -> None:
     for row, found in zip(rows, audited(claims), strict=True):
         causes = [one.cause for one in found.explanations]
         places.append(causes.index(row["cause"]) if row["cause"] in causes else len(causes) + 3)
-    assert sum(place == 0 for place in places) >= FIRST, dict(zip((row["thread"] for row in rows), places, strict=True))
-    assert sum(place < 3 for place in places) >= AMONG_THREE
+    found_at = dict(zip((row["thread"] for row in rows), places, strict=True))
+    assert sum(place == 0 for place in places) >= 16, found_at
+    assert sum(place < 3 for place in places) >= 17, found_at

@@ -63,7 +63,6 @@ def test_a_configuration_of_the_hub_is_a_model() -> None:
 WRONG = {
     ("model", "lama-3.1-8b"): "--model lama-3.1-8b: no such model; did you mean llama-3.1-8b?",
     ("gpus", "8"): "--gpus 8: what GPU? Write 8xH100",
-    ("context", "8z"): "context 8z: write the tokens of a sequence, such as 8192 or 8k",
     ("tokens/s", "fast"): "tokens/s fast: write a number, such as 58000 or 58k",
     ("tokens/s", "0"): "tokens per second is 0; it must be a number above 0",
     ("batch", "0"): "--batch is 0; it must be at least 1",
@@ -74,13 +73,9 @@ WRONG = {
 
 
 def test_a_wrong_claim_is_one_sentence_with_what_to_write() -> None:
-    def read(texts: dict[str, str]) -> object:
-        claim = claim_of(texts)
-        return claim.shape, claim.device if claim.gpus else None
-
     for (column, text), message in WRONG.items():
         with pytest.raises(RequestError, match=f"^{re.escape(message)}"):
-            read({column: text})
+            getattr(claim_of({column: text}), "device" if column == "gpus" else "shape")
 
 
 def test_what_is_missing_is_named() -> None:

@@ -78,16 +78,11 @@ def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(at
     assert known_cost(got.winner, got.aim).median == got.winner.dollars(got.aim)
 
 
-@pytest.mark.parametrize(
-    ("goal", "said"),
-    [
-        ("$/Mtoken", "of device time, 0.01302 dollars per million tokens if the GPU never waited"),
-        ("tokens/s", "0.01628 dollars per million tokens, 0.01302 if the GPU never waited"),
-    ],
-)
-def test_each_price_in_the_answer_has_its_unit_once(attempts: Attempts, goal: str, said: str) -> None:
+def test_each_price_in_the_answer_has_its_unit_once(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.03, 1e-6), "step.device_time": samples(0.024, 1e-6)})
-    assert said in winner_words(found(attempts, goal, prices=["H200=2", "H100=2"]))
+    by_money, by_time = (winner_words(found(attempts, goal, prices=["H200=2"])) for goal in ("$/Mtoken", "tokens/s"))
+    assert "of device time, 0.01302 dollars per million tokens if the GPU never waited" in by_money
+    assert "0.01628 dollars per million tokens, 0.01302 if the GPU never waited" in by_time
 
 
 def test_the_effects_are_those_of_the_grid_and_a_limit_excludes_what_exceeds_it_or_may(attempts: Attempts) -> None:
@@ -169,7 +164,7 @@ def test_best_of_a_store_answers_for_each_job_and_for_one_in_full(attempts: Atte
 
 
 def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attempts) -> None:
-    for process, more in enumerate((0.0, 0.004, -0.003, 0.002, -0.004)):
+    for process, more in enumerate((0.0, 0.004, -0.003)):
         for attention in ("naive", "sdpa"):
             attempts.ok(gpu(attention=attention), {"step.time": samples(0.04 * np.exp(more), 1e-6)})
         got = found(attempts)

@@ -53,12 +53,6 @@ def test_a_search_answers_and_a_run_continues_from_its_results(tmp_path):
     assert f"2 trials, {2 - len(searched)} to run" in plan
 
 
-def test_a_search_decides_how_often_a_cell_is_measured(tmp_path):
-    done = answer_here("best", grid(tmp_path), "--store", tmp_path / "results", "--set", "processes=2")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--set processes: best decides" in done.stderr.splitlines()[-1]
-
-
 @pytest.mark.slow
 def test_a_killed_search_resumes(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
@@ -93,6 +87,7 @@ def test_ctrl_c_names_the_command_that_resumes(tmp_path):
         ({}, [], "(context_length varies), and none is best; choose one, such as --set context_length=16"),
         ({"context_length": [16]}, ["--goal", "J/Mtoken"], "--goal J/Mtoken needs the workload energy"),
         ({"context_length": [16]}, ["--where", "model=tiny"], "--where selects results of a store"),
+        ({"context_length": [16]}, ["--set", "processes=2"], "--set processes: best decides"),
     ],
 )
 def test_best_refuses_a_sweep_that_cannot_answer_before_anything_runs(tmp_path, changes, options, message):

@@ -1,7 +1,6 @@
 """The table `upgrade`: what another release brings, cell by cell."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +25,7 @@ def table_of(attempts: Attempts, **where: str) -> Listing:
     return found
 
 
-def test_every_release_is_compared_with_the_oldest_by_device_time(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path)
+def test_every_release_is_compared_with_the_oldest_by_device_time(attempts: Attempts) -> None:
     measured(attempts, "torch==2.12.0", "2.12.0+cu130", {256: 10.0, 512: 20.0})
     measured(attempts, None, "2.11.0", {256: 12.0, 512: 20.0})
     measured(attempts, "torch==2.9.1", "2.9.1", {256: 15.0, 512: 21.0})
@@ -41,8 +39,7 @@ def test_every_release_is_compared_with_the_oldest_by_device_time(tmp_path: Path
     assert set(newest["verdict"]) == {"faster"}
 
 
-def test_two_softwares_need_no_column_for_the_software(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path)
+def test_two_softwares_need_no_column_for_the_software(attempts: Attempts) -> None:
     measured(attempts, "torch==2.9.1", "2.9.1", {256: 10.0})
     measured(attempts, "torch==2.12.0", "2.12.0", {256: 10.05})
     table = table_of(attempts)
@@ -50,16 +47,14 @@ def test_two_softwares_need_no_column_for_the_software(tmp_path: Path) -> None:
     assert table.frame["verdict"].to_list() == ["same"] and "software" not in table.frame
 
 
-def test_a_release_that_cannot_be_installed_is_a_failed_cell(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path)
+def test_a_release_that_cannot_be_installed_is_a_failed_cell(attempts: Attempts) -> None:
     measured(attempts, None, "2.11.0", {256: 10.0})
     trial = config(device="cuda", context_length=256, software="torch==9.9.9")
     attempts.failed(trial, "unsupported", fingerprint=replace(H200, torch_version="9.9.9"))
     assert table_of(attempts).frame["verdict"].to_list() == ["failed"]
 
 
-def test_stores_without_the_field_compare_the_versions_of_torch(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path)
+def test_stores_without_the_field_compare_the_versions_of_torch(attempts: Attempts) -> None:
     measured(attempts, None, "2.11.0", {256: 10.0})
     with pytest.raises(RequestError, match=r"one software only \(2\.11\.0\)"):
         table_of(attempts)

@@ -33,12 +33,11 @@ ATTENTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
-def test_what_check_says_of_an_attention_works_when_it_is_pasted(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, sweep = tmp_path / "attention.py", tmp_path / "lmsweep.yaml"
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "heads-last" in name else ()) for name in ATTENTIONS]
+)
+def test_what_check_says_of_an_attention_works_when_it_is_pasted(name: str, here: Path) -> None:
+    code, sweep = here / "attention.py", here / "lmsweep.yaml"
     code.write_text(f"{CODE}\ndef {ATTENTIONS[name]}\n")
     assert answer_here("init").returncode == 0
     said = answer_here("check", sweep).stdout

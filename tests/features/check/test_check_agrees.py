@@ -164,7 +164,13 @@ LOSSES = [("loss_of_any", {}), ("loss_of_context", {}), ("loss_of_context", {"co
 OPTIMIZERS = [(name, {}) for name in ["Plain", "Scheduled", "Closure", "Matrices", "RefusesVectors", "Ranks", "split"]]
 KINDS = {"model_code": MODELS, "loss": LOSSES, "optimizer": OPTIMIZERS}
 CASES = [(kind, *case) for kind, cases in KINDS.items() for case in cases]
-FEW = ("Bias", "Norm", "Remembers", "Scheduled", "loss_of_context")
+SAID = {
+    "Closure": "name a training step of your own by step:",
+    "RefusesVectors": "it takes only matrices, and is given other weights too: name a function of the weights",
+    "Ranks": "measure it by workloads: [ddp]",
+}
+"""What to write, of optimizers that one process cannot call."""
+FEW = ("Bias", "Norm", "Remembers", *SAID)
 
 
 def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:
@@ -176,45 +182,25 @@ def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:
     return wrong, [row.error for row in rows if row.status != Status.OK]
 
 
-def trial_of(folder: Path, field: str, name: str, **fields: Any) -> Trial:
-    """A trial of a part of the user's code: of a model, or of ours with a loss or an optimizer."""
-    (folder / "mine.py").write_text(CODE)
+@pytest.mark.parametrize(
+    ("field", "name", "fields"),
+    [pytest.param(*one, id=f"{one[1]} {one[2]}", marks=() if one[1] in FEW else pytest.mark.slow) for one in CASES],
+)
+def test_check_calls_wrong_what_fails_in_a_trial_and_nothing_else_and_says_what_to_write(
+    field: str, name: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
     usual = {"vocab_size": 50, "context_length": 24, "batch_size": 3, "warmup_steps": 1, "measure_steps": 2}
     ours = {"d_model": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2}
     size = {"model": "own", "loss": "cross_entropy"} if field == "model_code" else ours
     config = TrialConfig(**(usual | size | {field: f"mine:{name}"} | fields))
-    return Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(folder))
-
-
-@pytest.mark.parametrize(
-    ("field", "name", "fields"),
-    [
-        pytest.param(*one, id=f"{one[1]} {one[2] or ''}", marks=() if one[1] in FEW else pytest.mark.slow)
-        for one in CASES
-    ],
-)
-def test_check_calls_wrong_what_fails_in_a_trial_and_nothing_else(
-    field: str, name: str, fields: dict[str, Any], tmp_path: Path
-) -> None:
-    wrong, errors = in_clean_process(check_and_run, trial_of(tmp_path, field, name, **fields))
+    trial = Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(tmp_path))
+    wrong, errors = in_clean_process(check_and_run, trial)
     assert bool(wrong) == bool(errors), (wrong, errors)
-
-
-MATRICES = "it takes only matrices, and is given other weights too: name a function of the weights in its place"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("Closure", "name a training step of your own by step:"),
-        ("RefusesVectors", MATRICES),
-        ("Ranks", "measure it by workloads: [ddp]"),
-    ],
-)
-def test_an_optimizer_that_one_process_cannot_call_says_what_to_write(name: str, words: str, tmp_path: Path) -> None:
-    (wrong,), (error,) = in_clean_process(check_and_run, trial_of(tmp_path, "optimizer", name))
-    assert wrong.startswith("mine.py:") and words in wrong
-    assert error is not None and error.splitlines()[0] == wrong
+    if name in SAID:
+        (said,), (error,) = wrong, errors
+        assert said.startswith("mine.py:") and SAID[name] in said
+        assert error is not None and error.splitlines()[0] == said
 
 
 def test_an_assertion_or_a_look_up_that_fails_in_lmsweep_is_not_put_on_the_users_code() -> None:

@@ -128,19 +128,16 @@ def test_what_takes_two_gpus_is_no_sweep_of_its_own_on_one_but_named_with_what_t
     assert not any("DDP" in words for words in beside.not_measured)
 
 
-def test_the_command_says_where_it_looked_what_it_found_and_what_comes_next_and_never_overwrites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "model.py").write_text(MODEL)
+def test_the_command_says_where_it_looked_what_it_found_and_what_comes_next_and_never_overwrites(here: Path) -> None:
+    (here / "tests").mkdir()
+    (here / "tests" / "model.py").write_text(MODEL)
     said = lmsweep_here("init")
-    assert f"read 0 files of {tmp_path}" in said and "Not read: tests, build, dist" in said
+    assert f"read 0 files of {here}" in said and "Not read: tests, build, dist" in said
     again = answer_here("init")
     assert again.returncode == 2
     assert "lmsweep.yaml exists" in again.stderr
-    (tmp_path / "lmsweep.yaml").unlink()
-    (tmp_path / "mine.py").write_text(MODEL)
+    (here / "lmsweep.yaml").unlink()
+    (here / "mine.py").write_text(MODEL)
     said = lmsweep_here("init")
     assert "model      mine:LM  (mine.py:20)" in said and "next: lmsweep check lmsweep.yaml" in said
     assert "found, and not in the sweep:\n  mine:Pair (mine.py:26): its forward also requires target" in said

@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -29,25 +30,16 @@ def lm(parameters: str, *, rows: str = "10000", others: str = "") -> str:
     return HEAD + LM.format(parameters=parameters, rows=rows, others=others)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "values"),
-    [
-        ("num_tokens=2000, depth=4, width=8", '"num_tokens":2000'),
-        ("num_tokens=2_000, depth=4, max_len=2048", '"num_tokens":2000'),
-        ("vocab_size=2000, d_model=96, num_layers=4", None),
-    ],
-)
-def test_a_first_sweep_keeps_the_defaults_of_a_models_signature(
-    tmp_path: Path, parameters: str, values: str | None
-) -> None:
+def test_a_first_sweep_keeps_the_defaults_of_a_models_signature(tmp_path: Path) -> None:
     """They are what its user wants measured."""
-    for device in ("cpu", "cuda"):
+    for device, (parameters, kept) in product(("cpu", "cuda"), {
+        "num_tokens=2_000, depth=4, width=8, max_len=2048": (2000, '{"num_tokens":2000}', 0, None),
+        "vocab_size=2000, d_model=96, num_layers=4": (2000, None, 96, 4),
+    }.items()):  # fmt: skip
         written = swept(tmp_path, device, mine=lm(parameters, rows="20"))
         assert written.model.replaced == () and "first look:" not in written.text
         (config, *_) = (one.config for one in trials_of(tmp_path, device))
-        assert config.vocab_size == 2000 and config.model_args == (values and f"{{{values}}}")
-        if "d_model" in parameters:
-            assert (config.d_model, config.num_layers) == (96, 4)
+        assert (config.vocab_size, config.model_args, config.d_model, config.num_layers) == kept
 
 
 @pytest.mark.parametrize(
@@ -59,13 +51,12 @@ def test_a_first_sweep_keeps_the_defaults_of_a_models_signature(
     ],
 )
 def test_a_default_that_a_first_sweep_must_replace_is_named_with_both_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameters: str, replaced: str
+    here: Path, parameters: str, replaced: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("ROWS = 2000\n" + lm(parameters, rows="ROWS"))
+    (here / "mine.py").write_text("ROWS = 2000\n" + lm(parameters, rows="ROWS"))
     assert f"for a first look the sweep sets {replaced}: change them in lmsweep.yaml" in lmsweep_here("init")
     assert f"# For a first look: {replaced}." in Path("lmsweep.yaml").read_text()
-    (config, *_) = (one.config for one in trials_of(tmp_path))
+    (config, *_) = (one.config for one in trials_of(here))
     if "ROWS" in parameters:
         assert config.vocab_size == 10000 and (config.num_layers == 2 or '"depth":2' in str(config.model_args))
 
@@ -217,56 +208,46 @@ def test_a_model_in_a_folder_that_no_import_can_name_gets_its_function_beside_it
     ids=["value", "object", "forward", "images", "pretrained"],
 )
 def test_a_sweep_of_a_model_that_cannot_be_named_says_what_to_write_and_measures_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], words: str
+    here: Path, files: dict[str, str], words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     optimizer = "class Lion(torch.optim.Optimizer):\n    def __init__(self, params): ...\n    def step(self): ...\n"
     for name, text in {**files, "optim": HEAD + optimizer}.items():
-        (tmp_path / f"{name}.py").write_text(text)
+        (here / f"{name}.py").write_text(text)
     assert "before it runs, write" in lmsweep_here("init")
     for verb in ("check", "plan", "run"):
         done = answer_here(verb, "lmsweep.yaml")
         assert done.returncode == 2 and words in done.stderr, (verb, done.stdout, done.stderr)
-    assert not (tmp_path / "results").exists()
+    assert not (here / "results").exists()
 
 
-def test_a_function_that_the_user_has_written_in_place_of_the_one_to_write_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(lm("vocab_size, router: Router", rows="vocab_size"))
+def test_a_function_that_the_user_has_written_in_place_of_the_one_to_write_is_measured(here: Path) -> None:
+    (here / "mine.py").write_text(lm("vocab_size, router: Router", rows="vocab_size"))
     lmsweep_here("init")
-    written = tmp_path / "lmsweep_model.py"
+    written = here / "lmsweep_model.py"
     written.write_text(written.read_text().replace("raise NotImplementedError", "return mine.LM(vocab_size, None) #"))
     written.write_text(f"import mine\n{written.read_text()}")
     assert "finite logits" in lmsweep_here("check", "lmsweep.yaml")
 
 
-def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(here: Path) -> None:
     grid = "grids:\n  - {workloads: [timing], fixed: {device: cpu, model: tiny}}\n"
-    (tmp_path / "mine.yaml").write_text(f"name: mine\ncode: .\n{grid}")
+    (here / "mine.yaml").write_text(f"name: mine\ncode: .\n{grid}")
     for verb in ("check", "plan", "run"):
         done = answer_here(verb, "mine.yaml")
         assert done.returncode == 2, verb
         assert "no trial uses anything in it" in done.stderr and "package.module:Class" in done.stderr
-    (tmp_path / "ours.yaml").write_text(f"name: ours\n{grid}")
-    assert load_sweep(str(tmp_path / "ours.yaml")).trials
-    (tmp_path / "mine.py").write_text(lm("vocab_size"))
+    (here / "ours.yaml").write_text(f"name: ours\n{grid}")
+    assert load_sweep(str(here / "ours.yaml")).trials
+    (here / "mine.py").write_text(lm("vocab_size"))
     both = grid + '  - {workloads: [timing], fixed: {device: cpu, model: "mine:LM", vocab_size: 9}}\n'
-    (tmp_path / "mine.yaml").write_text(f"name: mine\ncode: .\n{both}")
-    assert load_sweep(str(tmp_path / "mine.yaml"), {"model": ["tiny"]}).trials, "its user chose lmsweep's model"
+    (here / "mine.yaml").write_text(f"name: mine\ncode: .\n{both}")
+    assert load_sweep(str(here / "mine.yaml"), {"model": ["tiny"]}).trials, "its user chose lmsweep's model"
 
 
-def test_a_folder_without_anything_to_measure_gets_no_sweep_but_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data.py").write_text("def load(): ...\n")
+def test_a_folder_without_anything_to_measure_gets_no_sweep_but_the_reason(here: Path) -> None:
+    (here / "data.py").write_text("def load(): ...\n")
     done = answer_here("init")
-    assert done.returncode == 2 and not (tmp_path / "lmsweep.yaml").exists()
+    assert done.returncode == 2 and not (here / "lmsweep.yaml").exists()
     assert "no model, attention, optimizer or wrapper" in done.stderr and "--code FOLDER" in done.stderr
 
 
