@@ -2,13 +2,8 @@
 
 import contextlib
 import math
-import os
 import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,7 +19,7 @@ from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.digest import code_digest, code_folder
-from lmsweep.trials.code.importing import CodeFinder, use_code
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -40,7 +35,7 @@ from lmsweep.trials.results.record import Attempt, DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Store
-from tests.support.clean_process import in_clean_process
+from tests.support.clean_process import in_clean_process, program_in_clean_process
 from tests.support.trial_here import run_here
 from tests.support.whole_steps import flops_by_phase
 
@@ -76,14 +71,8 @@ def sample(rows: list[Any], phase: str, metric: str) -> float:
 
 
 @pytest.fixture(autouse=True)
-def _code(forget_code: None) -> Iterator[None]:
+def _code(forget_code: None) -> None:
     use_code(CODE)
-    yield
-    _forget_code()
-
-
-def _forget_code() -> None:
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
 
 
 needs_transformers = pytest.mark.skipif(
@@ -153,15 +142,20 @@ def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
     measured("timing", config(name, compile=compiled, num_layers=2))
 
 
-@pytest.mark.slow
-def test_an_import_that_hangs_does_not_disturb_the_plan(tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text("while True: pass\ndef make(vocab_size): ...\n")
+@pytest.mark.parametrize(
+    ("imported", "words"),
+    [
+        pytest.param("while True: pass", "did not finish on fake tensors within 3 s", marks=pytest.mark.slow),
+        ("import os; os._exit(3)", "ended the process that predicts (exit code 3)"),
+    ],
+)
+def test_an_import_that_hangs_or_ends_its_process_does_not_disturb_the_plan(
+    tmp_path: Path, imported: str, words: str
+) -> None:
+    (tmp_path / "odd.py").write_text(f"{imported}\ndef make(vocab_size): ...\n")
     one = replace(config("NanoGPT"), model_code="odd.py:make")
-    _forget_code()
-    began = time.monotonic()
-    ((index, answer),) = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
-    assert index == 0 and time.monotonic() - began < 60
-    assert answer == "your code did not finish on fake tensors within 3 s"
+    answers = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
+    assert answers == [(0, f"your code {words}")]
 
 
 def _answers(batch: Batch, code: Code, limit: float) -> list[tuple[int, str]]:
@@ -221,8 +215,6 @@ def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overr
     assert (plain.vocab_size, plain.d_model, plain.num_layers, plain.num_heads) == (512, 64, 4, 4)
     gpt2 = trial_of("model: {hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", tmp_path)
     assert (gpt2.vocab_size, gpt2.num_layers) == (100, 2)
-    axis = trial_of("model: 'hf:hf/llama.json', model_args.num_hidden_layers: 3", tmp_path)
-    assert axis.num_layers == 3
 
 
 def test_a_hugging_face_configuration_in_a_mapping_may_stand_under_hf_or_call(tmp_path: Path) -> None:
@@ -260,15 +252,25 @@ def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_
     assert store.read()[0]["vocab_size"].to_pylist() == [None] and load(store)["vocab_size"].isna().all()
 
 
-def test_a_model_that_needs_targets_for_all_logits_gets_them_and_its_own_loss_counts() -> None:
-    step = TrainingStep(config("LastToken"), MathMode())
-    step.forward()
-    assert step.logits is not None and step.logits.shape == (2, 32, 512)
-    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
-    torch.testing.assert_close(step.loss, 2 * usual)
+def test_a_loss_is_refused_by_a_model_that_computes_its_own() -> None:
     with pytest.raises(UnsupportedError, match=r"zoo\.py:LastToken computes its own loss; loss cross_entropy"):
         TrainingStep(config("LastToken", loss="cross_entropy"), MathMode())
     TrainingStep(config("NanoGPT", loss="cross_entropy"), MathMode())
+
+
+FETCH = """
+import os
+os.environ |= {environment!r}
+import torch
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.model.users.users_model import from_hugging_face
+from lmsweep.trials.spec.config import TrialConfig
+use_code(code_folder({folder!r}))
+config = TrialConfig(model_code='hf:some/model', vocab_size=0)
+try: from_hugging_face(config, dict(), dtype=torch.float32)
+except ValueError as error: print(error)
+"""
 
 
 @needs_transformers
@@ -285,18 +287,8 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
                     asked.append(1)
 
         threading.Thread(target=hang_up, daemon=True).start()
-        script = (
-            "import torch\n"
-            "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
-            "from lmsweep.trials.model.users.users_model import from_hugging_face\n"
-            "from lmsweep.trials.spec.config import TrialConfig\n"
-            f"use_code(code_folder({str(FOLDER)!r}))\n"
-            "config = TrialConfig(model_code='hf:some/model', vocab_size=0)\n"
-            "try: from_hugging_face(config, {}, dtype=torch.float32)\n"
-            "except ValueError as error: print(error)"
-        )
-        environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
-        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        done = program_in_clean_process(FETCH.format(environment=environment, folder=str(FOLDER)), tmp_path)
     assert done.stdout == (
         "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
         "is a network: hf download some/model config.json\n"
@@ -305,10 +297,11 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"), [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True)]
+    ("name", "loss"),
+    [("ByName", False), ("Masked", False), ("LastToken", True), ("LossFirst", True), ("InMapping", True)],
 )
-def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
-    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
+def test_forwards_and_outputs_are_accepted_by_name_and_a_models_own_loss_counts(name: str, loss: bool) -> None:
+    """Keyword-only tokens; a mask and positions, or targets for all logits; (loss, logits), a dict with both."""
     step = TrainingStep(config(name), MathMode())
     step.forward()
     assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
@@ -334,14 +327,12 @@ class Layer(nn.Module):
 @pytest.mark.parametrize(
     ("layers", "kinds"),
     [
-        ([Layer(1 + i, 8) for i in range(4)], (0, 0, 0, 0)),
         ([Layer(i, 4 if i < 1 else 8) for i in range(4)], (0, 1, 1, 1)),
         ([Layer(i, 8, window=None if i % 2 else 16) for i in range(4)], (0, 1, 0, 1)),
-        ([Layer(i, 8, window=16 if i == 2 else None) for i in range(4)], (0, 0, 1, 0)),
         ([Layer(i, 8, scale=0.5**i) for i in range(3)], (0, 0, 0)),
         ([Layer(i, 8, scale=float(i > 0)) for i in range(3)], (0, 1, 1)),
     ],
-    ids=["their numbers", "widths", "windows", "one window", "scales", "no scale"],
+    ids=["widths", "windows", "scales", "no scale"],
 )
 def test_layers_are_of_one_kind_if_their_modules_weights_and_settings_are_equal(
     layers: list[Layer], kinds: tuple[int, ...]
