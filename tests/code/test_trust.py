@@ -15,6 +15,7 @@ from lmsweep.trials.code import source
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here
+from tests.support.installed import install
 from tests.support.made_up_results import Attempts, config
 
 LIBRARY = sysconfig.get_path("stdlib")
@@ -52,28 +53,25 @@ def make(vocab_size):
     return Model()
 """
 HELPER = "import subprocess\nfrom subprocess import call, run as deep\n"
+OWN = {"mine/model.py": MINE, "mine/helper.py": HELPER}
+OUTSIDE = (
+    *("../other/evil.py", "../evil.py", ".venv/lib/python3.11/site-packages/evil.py", ".tox/evil.py"),
+    *("env/bin/evil.py", "deps/evil.py", "pip/lib/python3/dist-packages/evil.py"),
+    *("python/lib/python3.9/subprocess.py", "python/lib/python3.9/json/evil.py"),
+)
+EMPTY = (
+    *("mine/__init__.py", "env/pyvenv.cfg", "deps/evil-1.0.dist-info/RECORD"),
+    *(f"python/lib/python3.9/{name}" for name in ("os.py", "site.py", "encodings/__init__.py")),
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of a sweep file, and outside of it what a stranger would like to reach. Nothing of it may have run."""
     own = tmp_path / "own"
-    (own / "mine").mkdir(parents=True)
-    (own / "mine" / "__init__.py").touch()
-    (own / "mine" / "model.py").write_text(MINE)
-    (own / "mine" / "helper.py").write_text(HELPER)
-    for path in (
-        *("other/evil.py", "evil.py", "own/.venv/lib/python3.11/site-packages/evil.py", "own/.tox/evil.py"),
-        *("own/env/bin/evil.py", "own/deps/evil.py", "own/pip/lib/python3/dist-packages/evil.py"),
-        *("own/python/lib/python3.9/subprocess.py", "own/python/lib/python3.9/json/evil.py"),
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(EVIL)
-    for name in ("own/env/pyvenv.cfg", *(f"own/python/lib/python3.9/{name}" for name in ("os.py", "site.py"))):
-        (tmp_path / name).touch()
-    for name in ("own/python/lib/python3.9/encodings/__init__.py", "own/deps/evil-1.0.dist-info/RECORD"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).touch()
+    for name, text in (dict.fromkeys(EMPTY, "") | dict.fromkeys(OUTSIDE, EVIL) | OWN).items():
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).write_text(text)
     (own / "library").symlink_to(LIBRARY)
     (own / "link.py").symlink_to(f"{LIBRARY}/subprocess.py")
     (own / "neighbour").symlink_to(tmp_path / "other")
@@ -249,10 +247,7 @@ def test_arguments_are_values_and_never_references(folder: Path) -> None:
 
 def test_a_package_lends_only_what_it_registers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = folder.parent / "site"
-    (site / "lender-1.dist-info").mkdir(parents=True)
-    (site / "lender-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lender\nVersion: 1\n")
-    (site / "lender-1.dist-info" / "entry_points.txt").write_text("[lmsweep.optimizers]\nlent = lender:Lent\n")
-    (site / "lender.py").write_text(f"{EVIL}class Lent: pass\n")
+    install(site, "lmsweep.optimizers", "lender", f"{EVIL}class Lent: pass\n", "Lent")
     monkeypatch.syspath_prepend(str(site))
     source.registered_references.cache_clear()
     try:
@@ -278,9 +273,7 @@ def test_files_that_other_programs_run_by_themselves_are_not_run(folder: Path) -
     for name in ("sitecustomize.py", "usercustomize.py", "conftest.py", "setup.py", "torch.py", "__main__.py"):
         (folder / name).write_text(code)
     (folder / "evil.pth").write_text(code.replace("\n", "; "))
-    (folder / "evil-1.dist-info").mkdir()
-    (folder / "evil-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
-    (folder / "evil-1.dist-info" / "entry_points.txt").write_text("[lmsweep.workloads]\nevil = __main__:record\n")
+    install(folder, "lmsweep.workloads", "evil", code)
     (folder / "modeling.py").write_text(code)
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch ../sprung'\ntR.")
     for kind in ("unheard-of", "llama"):
