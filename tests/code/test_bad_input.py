@@ -60,10 +60,6 @@ class Elsewhere(Good):
         self.register_buffer("cache", torch.zeros(1, device="meta"))
         return super().forward(tokens)
 
-class OnMeta(Good):
-    def forward(self, tokens):
-        return self.head.to("meta")(self.embedding(tokens))
-
 class Raises(Good):
     def forward(self, tokens):
         return self.no_such_layer(tokens)
@@ -97,9 +93,8 @@ BAD_MODELS = {
     "Pooled": "models.py:13: Pooled returned logits of shape (2, 32); for tokens of shape (2, 16) they must be",
     "Silent": "models.py:17: Silent returned a NoneType; a model returns logits",
     "Elsewhere": "models.py:21: Elsewhere has cache on meta after forward; the trial runs on cpu",
-    "OnMeta": "models.py:28: ",
-    "Raises": "models.py:32: AttributeError: 'Raises' object has no attribute 'no_such_layer'",
-    "number": "models.py:34: number returned a int; a model is a torch.nn.Module",
+    "Raises": "models.py:28: AttributeError: 'Raises' object has no attribute 'no_such_layer'",
+    "number": "models.py:30: number returned a int; a model is a torch.nn.Module",
 }
 RESEARCH = {
     "analysis/__init__.py": "from analysis.data import x",

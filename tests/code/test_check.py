@@ -21,7 +21,7 @@ from tests.support.command import ROOT, answer_here
 pytestmark = pytest.mark.usefixtures("one_core")
 
 CODE = """
-import functools, math, os, time, torch, torch.distributed as dist
+import functools, math, os, time, torch
 from torch import nn
 
 class Good(nn.Module):
@@ -100,25 +100,6 @@ class Lazy(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr})
     def step(self):
         pass
-
-class Wrapper:
-    # no module: it has what is called, and nothing more
-    def __init__(self, module):
-        self.module = module
-    def __call__(self, x):
-        return self.module(x)
-    def finish_gradient_synchronization(self):
-        for parameter in self.module.parameters():
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
-
-class Sums(Wrapper):
-    def finish_gradient_synchronization(self):
-        for parameter in self.module.parameters():
-            dist.all_reduce(parameter.grad)
-
-def number(module):
-    return 3
 
 @functools.cache
 def table(width):
@@ -226,26 +207,44 @@ def test_caches_of_lmsweep_itself_are_kept_and_modules_that_import_late_what_the
 
 
 SHARDED = "cs336_systems.sharded_optimizer:ShardedOptimizer"
+WRAPPERS = """
+import torch.distributed as dist
+from cs336_systems.ddp import DDPIndividualParameters
+
+class Sums(DDPIndividualParameters):
+    def _reduce(self, parameter):
+        self.pending.append(dist.all_reduce(parameter.grad, async_op=True))
+
+def number(module):
+    return 3
+"""
 RANKS: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 2, "world_size": 2}
 
 
+@pytest.fixture
+def student(tmp_path: Path) -> Code:
+    """A folder with the student's code and modules beside it."""
+    shutil.copytree(ROOT / "examples/student/cs336_systems", tmp_path / "cs336_systems")
+    (tmp_path / "mine.py").write_text(WRAPPERS)
+    return Code(folder=str(tmp_path))
+
+
 @pytest.mark.slow
-def test_a_wrapper_is_tried_in_ranks_by_the_code_that_measures_it(code: Code) -> None:
-    found = {one.what: one for one in look(code, "mine:Wrapper", "ddp", **RANKS)}
+def test_a_wrapper_is_tried_in_ranks_by_the_code_that_measures_it(student: Code) -> None:
+    found = {one.what: one for one in look(student, "cs336_systems.ddp:DDPIndividualParameters", "ddp", **RANKS)}
     assert float(found["relative error of gradients"].found) < 1e-6
     assert float(found["relative error of weights"].found) < 1e-6
     assert found["finish_gradient_synchronization"].found == "is called after backward"
-    (wrong,) = [one for one in look(code, "mine:Sums", "ddp", **RANKS) if one.kind == "wrong"]
+    (wrong,) = [one for one in look(student, "mine:Sums", "ddp", **RANKS) if one.kind == "wrong"]
     assert wrong.found.startswith("error 1.0e+00 of the gradients")
-    (refused,) = [one for one in look(code, "mine:number", "ddp", **RANKS) if one.kind == "wrong"]
+    (refused,) = [one for one in look(student, "mine:number", "ddp", **RANKS) if one.kind == "wrong"]
     assert refused.found.endswith(": number returned a int; a wrapper is called as the module is")
 
 
 def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
-    code: Code, capfd: pytest.CaptureFixture[str]
+    student: Code, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(ROOT / "examples/student/cs336_systems", Path(code.folder, "cs336_systems"))
-    found = {one.what: one for one in look(code, SHARDED, "optimizer", ddp="naive", **RANKS)}
+    found = {one.what: one for one in look(student, SHARDED, "optimizer", ddp="naive", **RANKS)}
     assert float(found["relative error of weights"].found) < 1e-6
     (unknown,) = [one for one in found.values() if one.kind != "fine"]
     assert unknown.what == "predicted memory"

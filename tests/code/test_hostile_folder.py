@@ -15,12 +15,8 @@ import not_installed_anywhere
 
 class LM(nn.Module):
     def __init__(self, vocab_size, d_model):
-        super().__init__()
         self.embed = nn.Embedding(vocab_size, d_model)
-        self.head = nn.Linear(d_model, vocab_size)
-
-    def forward(self, tokens):
-        return self.head(self.embed(tokens))
+    def forward(self, tokens): ...
 """
 CHAIN = "a" + ".b" * 2000
 HOSTILE = {

@@ -97,14 +97,11 @@ def sweep(folder: Path, call: str, field: str = "model", **keys: Any) -> Path:
 
 CODE = {
     "the standard library": (LIBRARY, "./subprocess.py:run"),
-    "installed packages": (SITE, "./typer/main.py:get_command"),
     "an environment of its own folder": (".venv/lib/python3.11/site-packages", "evil:run"),
     "an installation of Python in its own folder": ("python", "./lib/python3.9/subprocess.py:run"),
     "a standard library there": ("python/lib/python3.9", "./subprocess.py:run"),
     "installed with --target": ("deps", "evil:run"),
-    "the packages of Debian": ("pip/lib/python3/dist-packages", "evil:run"),
     "the folder above": ("..", "evil:run"),
-    "an absolute path": ("/", f".{LIBRARY}/subprocess.py:run"),
     "the home folder": ("~", "evil:run"),
     "an environment variable": ("$AWAY", "evil:run"),
     "a link to the standard library": ("library", "./subprocess.py:run"),

@@ -111,7 +111,6 @@ def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "words"),
     [
-        ("step: mine.step:Step, attention: sdpa", Status.UNSUPPORTED, "attention has no effect"),
         ("step: mine.step:Evaluation, batch_size: 8", Status.UNSUPPORTED, "batch_size has no effect"),
         ("step: mine.step:nothing", Status.ERROR, "returned a int with none of forward, backward, optimize"),
     ],
