@@ -14,7 +14,6 @@ pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
 
 BENCH = """
 from lmsweep import time_phases
-from lmsweep.trials.results.measurement import Measurement
 
 
 def measure(bench):
@@ -72,5 +71,5 @@ def test_it_is_measured_again_if_any_field_of_a_series_changes(folder: Path) -> 
 
 def test_a_function_that_yields_nothing_is_an_error_with_its_line(folder: Path) -> None:
     (row,) = records(trials(folder, "mine/bench.py:returns")[-1])
-    words = "mine/bench.py:13: returns returned a int; a workload yields its measurements"
+    words = "mine/bench.py:12: returns returned a int; a workload yields its measurements"
     assert row.status == "error" and str(row.error).splitlines()[0] == words
