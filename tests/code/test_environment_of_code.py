@@ -164,18 +164,18 @@ def test_syntax_of_a_newer_python_is_called_so(code: Code) -> None:
         check_reference("new:f", code)
 
 
-def test_what_only_some_machines_import_is_not_called_missing(code: Code) -> None:
-    file = Path(code.folder, "later.py")
-    file.write_text(
-        "if False:\n    import not_now\n\ndef f():\n    import not_then\n\nwith open('x') as y:\n    import z9\n"
-    )
-    assert missing_packages([file], code) == {"z9": "later.py:8"}
-
-
-def test_the_first_line_that_imports_what_is_missing_is_named(code: Code) -> None:
-    file = Path(code.folder) / "twice.py"
-    file.write_text("import os\nimport z9\ntry:\n    import os\nfinally:\n    import z9\nimport z9\n")
-    assert missing_packages([file], code) == {"z9": "twice.py:2"}
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("if False:\n    import not_now\n\ndef f():\n    import not_then\n\nwith open('x') as y:\n    import z9\n", 8),
+        ("import os\nimport z9\ntry:\n    import os\nfinally:\n    import z9\nimport z9\n", 2),
+    ],
+    ids=["not what only some machines import", "several times"],
+)
+def test_what_is_missing_has_the_first_line_that_always_imports_it(code: Code, text: str, line: int) -> None:
+    file = Path(code.folder, "mine.py")
+    file.write_text(text)
+    assert missing_packages([file], code) == {"z9": f"mine.py:{line}"}
 
 
 def test_a_part_that_is_compiled_when_the_project_is_installed_is_called_so(code: Code) -> None:

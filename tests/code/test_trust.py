@@ -97,11 +97,13 @@ def sweep(folder: Path, call: str, field: str = "model", **keys: Any) -> Path:
 
 CODE = {
     "the standard library": (LIBRARY, "./subprocess.py:run"),
+    "installed packages": (SITE, "./typer/main.py:get_command"),
     "an environment of its own folder": (".venv/lib/python3.11/site-packages", "evil:run"),
     "an installation of Python in its own folder": ("python", "./lib/python3.9/subprocess.py:run"),
     "a standard library there": ("python/lib/python3.9", "./subprocess.py:run"),
     "installed with --target": ("deps", "evil:run"),
     "the folder above": ("..", "evil:run"),
+    "an absolute path": ("/", f".{LIBRARY}/subprocess.py:run"),
     "the home folder": ("~", "evil:run"),
     "an environment variable": ("$AWAY", "evil:run"),
     "a link to the standard library": ("library", "./subprocess.py:run"),
@@ -195,11 +197,10 @@ def test_what_is_refused_here_runs_where_the_user_names_the_folder(folder: Path)
     (folder.parent / "sprung").unlink()
 
 
-def python_folders() -> list[str]:
-    return list(dict.fromkeys([LIBRARY, f"{LIBRARY}/asyncio", SITE, f"{SITE}/typer", sys.prefix, sys.base_prefix, "/"]))
+PYTHON = (LIBRARY, f"{LIBRARY}/asyncio", SITE, f"{SITE}/typer", sys.prefix, sys.base_prefix, "/")
 
 
-@pytest.mark.parametrize("named", python_folders())
+@pytest.mark.parametrize("named", dict.fromkeys(PYTHON))
 def test_the_command_refuses_folders_of_python_too(folder: Path, named: str) -> None:
     (call,) = {"./subprocess.py:run" if (Path(named) / "subprocess.py").exists() else "./site.py:main"}
     done = answer_here("check", sweep(folder, call), "--code", named)

@@ -89,13 +89,10 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the stand-in writes what it is asked."""
     (tmp_path / "cuda.c").write_text(STAND_IN)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "cuda.c"], check=True)
-    for name, value in {
-        "LD_LIBRARY_PATH": str(tmp_path),
-        "CALLS": str(tmp_path / "calls"),
-        "CU_RESULT": "0",
-        "CUDA_VISIBLE_DEVICES": "2,3",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("CU_RESULT", "0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     return tmp_path / "calls"
 
 
