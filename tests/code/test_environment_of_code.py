@@ -179,7 +179,7 @@ def test_what_is_missing_has_the_first_line_that_always_imports_it(code: Code, t
 
 
 def test_a_part_that_is_compiled_when_the_project_is_installed_is_called_so(code: Code) -> None:
-    """It is imported after the version was asked for, for which pyproject.toml stands in."""
+    """It is imported after the version was asked for, which pyproject.toml has."""
     package = Path(code.folder, "cs336_systems", "__init__.py")
     package.write_text(f"{package.read_text()}from . import kernels\n")
     found = said(code, "cs336_systems.loss:loss")
