@@ -15,12 +15,8 @@ import not_installed_anywhere
 
 class LM(nn.Module):
     def __init__(self, vocab_size, d_model):
-        super().__init__()
         self.embed = nn.Embedding(vocab_size, d_model)
-        self.head = nn.Linear(d_model, vocab_size)
-
-    def forward(self, tokens):
-        return self.head(self.embed(tokens))
+    def forward(self, tokens): ...
 """
 CHAIN = "a" + ".b" * 2000
 HOSTILE = {
@@ -53,27 +49,19 @@ def write(path: Path, text: str | None) -> None:
         path.write_text(text)
 
 
-def check_that_the_model_is_found() -> None:
+def test_hostile_files_beside_the_users_code_are_passed_over(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine" / "__init__.py", "")
+    write(tmp_path / "mine" / "model.py", f"{MODEL}\nfrom mine import x\n")
+    for number, (name, text) in enumerate(HOSTILE.values()):
+        project = tmp_path / f"project{number}"
+        write(tmp_path / "mine" / f"x{number}.py" if name == "x.py" else project / name, text)
+        if name == "setup.py":
+            write(project / "pyproject.toml", "")
     done = answer_here("init")
     assert done.returncode == 0 and "mine.model:LM" in done.stdout, done.stderr
     done = answer_here("plan", "lmsweep.yaml")
     assert done.returncode in (0, 2) and "not_installed_anywhere" in done.stdout + done.stderr, done.stderr
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "mine" / "__init__.py", "")
-    write(tmp_path / "mine" / "model.py", f"{MODEL}\nfrom mine import x\n")
-    return tmp_path
-
-
-def test_hostile_files_beside_the_users_code_are_passed_over(folder: Path) -> None:
-    for number, (name, text) in enumerate(HOSTILE.values()):
-        write(folder / "mine" / f"x{number}.py" if name == "x.py" else folder / f"project{number}" / name, text)
-        if name == "setup.py":
-            write(folder / f"project{number}" / "pyproject.toml", "")
-    check_that_the_model_is_found()
 
 
 @pytest.mark.parametrize("text", [HOSTILE[name][1] for name in ("parentheses", "a long sum", "a null byte")])
@@ -95,14 +83,11 @@ def with_(**changes: object) -> str:
 
 CONFIGURATIONS = {
     "nested": (f'{{"a": {"[" * 100_000}', "recursion"),
-    "a list": ("[]", "it is not a JSON object"),
     "a text model that is none": (with_(text_config=[1]), "it is not a JSON object"),
     "many bytes": (with_(a="x" * 10_000_000), "it has 10000"),
     "many digits": (with_(hidden_size=1).replace('"hidden_size": 1', f'"hidden_size": 1{"0" * 5000}'), "4300 digits"),
     "wide": (with_(hidden_size=10**18), "hidden_size is more than"),
-    "many words": (with_(vocab_size=10**18), "vocab_size is more than"),
     "deep": (with_(num_hidden_layers=10**7), "num_hidden_layers is more than 10000"),
-    "many labels": (with_(num_labels=10**9), "num_labels is more than 1000000"),
     "many labels within": (with_(text_config=PLAIN | {"num_labels": 10**12}), "num_labels is more than 1000000"),
     "many labels around": (with_(num_labels=10**9, text_config=PLAIN), "num_labels is more than 1000000"),
     "many experts": (with_(num_local_experts=10**10), "num_local_experts is more than"),

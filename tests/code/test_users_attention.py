@@ -1,7 +1,7 @@
 """The user's own attention: what it is called with, and its error before its time."""
 
 import shutil
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -23,9 +23,6 @@ def _attend(q, k, v, is_causal, scale=None):
     if is_causal:
         scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
     return scores.softmax(-1) @ v
-
-def plain(q, k, v, is_causal=False):
-    return _attend(q, k, v, is_causal)
 
 def three_dimensions(q, k, v, is_causal):
     batch, tokens, width = q.shape
@@ -98,45 +95,25 @@ def nan(q, k, v, is_causal):
     return _attend(q, k, v, is_causal) * float("nan")
 """
 
-KERNELS = """
-import triton
-import triton.language as tl
 
-
-def wrong_triton(q, k, v, is_causal):
-    wrong[(1,)](q, SIZE=128)
-    return q
-
-
-@triton.jit
-def wrong(target, SIZE: tl.constexpr):
-    tl.store(target + tl.arange(0, SIZE), nowhere)
-"""
-
-
-class Measure:
-    """Measures short trials of a code folder, each in a fresh process."""
-
-    def __init__(self, folder: Path, runner: IsolatedRunner) -> None:
-        self.folder, self.runner = folder, runner
-
-    def __call__(self, attention: str, *more: str, workload: str = "attention", context: int = 24) -> dict[str, Record]:
-        """The rows of a trial with this attention, by phase and metric."""
-        common = [f"workloads={workload}", f"context_length={context}", f"attention={attention}"]
-        limits = ["batch_size=2", "warmup_steps=1", "measure_steps=3"]
-        trial = single_trial([*common, *limits, *more], code=str(self.folder))
-        rows = records_of(self.runner.run(trial, fallback=fingerprint("cpu")))
-        return {f"{row.phase}.{row.metric}": row for row in rows}
+Measure = Callable[..., dict[str, Record]]
+"""Runs a short trial with an attention of the code folder, and returns its rows by phase and metric."""
 
 
 @pytest.fixture(scope="module")
 def measure(tmp_path_factory: pytest.TempPathFactory, runner: IsolatedRunner) -> Measure:
-    """With a code folder that has these attentions."""
     folder = tmp_path_factory.mktemp("code")
     (folder / "mine.py").write_text(ATTENTION)
-    (folder / "kernels.py").write_text(KERNELS)
     shutil.copytree(ROOT / "examples" / "student" / "cs336_systems", folder / "cs336_systems")
-    return Measure(folder, runner)
+
+    def run(attention: str, *more: str, workload: str = "attention", context: int = 24) -> dict[str, Record]:
+        common = [f"workloads={workload}", f"context_length={context}", f"attention={attention}"]
+        limits = ["batch_size=2", "warmup_steps=1", "measure_steps=3"]
+        trial = single_trial([*common, *limits, *more], code=str(folder))
+        rows = records_of(runner.run(trial, fallback=fingerprint("cpu")))
+        return {f"{row.phase}.{row.metric}": row for row in rows}
+
+    return run
 
 
 IN_ATTENTION = ("d_model=16",)
@@ -146,12 +123,12 @@ IN_MODEL = ("model=tiny", "vocab_size=50")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("three_dimensions", ("causal=true",)),
-        ("four_dimensions", ("num_heads=2", "causal=false")),
+        ("three_dimensions", ("num_heads=2", "causal=false")),
+        ("four_dimensions", ("causal=true",)),
         ("Function", ("num_heads=2", "causal=true")),
         ("masked", ("causal=true",)),
         ("masked", ("causal=false",)),
-        ("plain", ("num_heads=4", "num_kv_heads=2")),  # which are repeated for it
+        ("four_dimensions", ("num_heads=4", "num_kv_heads=2")),  # which are repeated for it
     ],
 )
 def test_a_right_attention_agrees_with_float64_in_every_shape(
@@ -246,11 +223,3 @@ def test_attention_in_triton_is_compared_with_float64_and_timed(measure: Measure
     rows = measure("cs336_systems.flash_attention:FlashAttention", "d_model=64", "device=cuda", context=512)
     assert rows["error.output"].samples and rows["error.gradient"].samples
     assert not any("disagrees" in row.flags for row in rows.values())
-
-
-@needs_cuda
-def test_the_error_of_tritons_compiler_is_its_cause(measure: Measure) -> None:
-    (row,) = measure("kernels:wrong_triton", *IN_ATTENTION, "device=cuda").values()
-    first = (row.error or "").splitlines()[0]
-    assert first.startswith("kernels.py:") and "nowhere is not defined" in first
-    assert first.endswith("in `tl.store(target + tl.arange(0, SIZE), nowhere)`")

@@ -4,11 +4,7 @@ import contextlib
 import math
 import os
 import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,16 +14,16 @@ import pytest
 import torch
 from torch import nn
 
-from lmsweep.analysis import load
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.digest import code_digest, code_folder
-from lmsweep.trials.code.importing import CodeFinder, use_code
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.hugging_face import from_hugging_face
 from lmsweep.trials.model.users.layer_kinds import layers_of, only
 from lmsweep.trials.model.users.users_model import repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
@@ -76,14 +72,8 @@ def sample(rows: list[Any], phase: str, metric: str) -> float:
 
 
 @pytest.fixture(autouse=True)
-def _code(forget_code: None) -> Iterator[None]:
+def _code(forget_code: None) -> None:
     use_code(CODE)
-    yield
-    _forget_code()
-
-
-def _forget_code() -> None:
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
 
 
 needs_transformers = pytest.mark.skipif(
@@ -153,15 +143,20 @@ def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
     measured("timing", config(name, compile=compiled, num_layers=2))
 
 
-@pytest.mark.slow
-def test_an_import_that_hangs_does_not_disturb_the_plan(tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text("while True: pass\ndef make(vocab_size): ...\n")
+@pytest.mark.parametrize(
+    ("imported", "words"),
+    [
+        pytest.param("while True: pass", "did not finish on fake tensors within 3 s", marks=pytest.mark.slow),
+        ("import os; os._exit(3)", "ended the process that predicts (exit code 3)"),
+    ],
+)
+def test_an_import_that_hangs_or_ends_its_process_does_not_disturb_the_plan(
+    tmp_path: Path, imported: str, words: str
+) -> None:
+    (tmp_path / "odd.py").write_text(f"{imported}\ndef make(vocab_size): ...\n")
     one = replace(config("NanoGPT"), model_code="odd.py:make")
-    _forget_code()
-    began = time.monotonic()
-    ((index, answer),) = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
-    assert index == 0 and time.monotonic() - began < 60
-    assert answer == "your code did not finish on fake tensors within 3 s"
+    answers = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
+    assert answers == [(0, f"your code {words}")]
 
 
 def _answers(batch: Batch, code: Code, limit: float) -> list[tuple[int, str]]:
@@ -196,14 +191,10 @@ def test_the_repeated_layers_are_the_outermost_list_not_the_experts_of_one(width
     assert str(repeated_layers(model, "layers.1.experts")) == "layers.1.experts (8 x Sequential)"
 
 
-def test_what_only_the_users_model_knows_is_null_in_its_rows(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "store"))
-    store.keep([row for row in measured("timing", config("NanoGPT")) if isinstance(row, Record)])
+def test_what_only_the_users_model_knows_is_unknown_in_its_rows() -> None:
     unknown = ("d_model", "feed_forward", "tied_head", "qk_norm", "attention")
-    table = store.read()[0]
-    assert {name: set(table[name].to_pylist()) for name in unknown[:-1]} == {name: {None} for name in unknown[:-1]}
-    assert set(table["attention"].to_pylist()) == {"sdpa"}, "it was given, and PyTorch's kernel is chosen by it"
-    assert load(store)[list(unknown[:-1])].isna().all(axis=None)
+    given = next(row for row in measured("timing", config("NanoGPT")) if isinstance(row, Record))
+    assert given.unknown == unknown[:-1], "sdpa was given, and PyTorch's kernel is chosen by it"
     plain = Attempt.begin(Trial(config=replace(config("NanoGPT"), attention="naive"), workloads=("timing",), sweep="s"))
     assert plain.failure("timing", Status.ERROR, "", fingerprint("cpu")).unknown == unknown
     assert plain.failure("attention", Status.ERROR, "", fingerprint("cpu")).unknown == ()
@@ -221,8 +212,6 @@ def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overr
     assert (plain.vocab_size, plain.d_model, plain.num_layers, plain.num_heads) == (512, 64, 4, 4)
     gpt2 = trial_of("model: {hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", tmp_path)
     assert (gpt2.vocab_size, gpt2.num_layers) == (100, 2)
-    axis = trial_of("model: 'hf:hf/llama.json', model_args.num_hidden_layers: 3", tmp_path)
-    assert axis.num_layers == 3
 
 
 def test_a_hugging_face_configuration_in_a_mapping_may_stand_under_hf_or_call(tmp_path: Path) -> None:
@@ -257,23 +246,26 @@ def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_
     attempt = Attempt.begin(Trial(config=one, workloads=("timing",), sweep="s"))
     store = Store(str(tmp_path / "store"))
     store.keep([attempt.failure("timing", Status.ERROR, "", fingerprint("cpu"))])
-    assert store.read()[0]["vocab_size"].to_pylist() == [None] and load(store)["vocab_size"].isna().all()
+    assert store.read()[0]["vocab_size"].to_pylist() == [None]
 
 
-def test_a_model_that_needs_targets_for_all_logits_gets_them_and_its_own_loss_counts() -> None:
-    step = TrainingStep(config("LastToken"), MathMode())
-    step.forward()
-    assert step.logits is not None and step.logits.shape == (2, 32, 512)
-    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
-    torch.testing.assert_close(step.loss, 2 * usual)
+def test_a_loss_is_refused_by_a_model_that_computes_its_own() -> None:
     with pytest.raises(UnsupportedError, match=r"zoo\.py:LastToken computes its own loss; loss cross_entropy"):
         TrainingStep(config("LastToken", loss="cross_entropy"), MathMode())
     TrainingStep(config("NanoGPT", loss="cross_entropy"), MathMode())
 
 
+def fetched(environment: dict[str, str]) -> str:
+    """What it says of a name on the hub. The address of the hub is read when huggingface_hub is imported."""
+    os.environ.update(environment)
+    use_code(CODE)
+    with pytest.raises(ValueError) as refused:
+        from_hugging_face(TrialConfig(model_code="hf:some/model", vocab_size=0), {}, dtype=torch.float32)
+    return str(refused.value)
+
+
 @needs_transformers
 def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_it(tmp_path: Path) -> None:
-    """In a process of its own: huggingface_hub reads the address of the hub when it is imported."""
     asked = []
     with socket.create_server(("127.0.0.1", 0)) as hub:
         address = f"http://127.0.0.1:{hub.getsockname()[1]}"
@@ -285,30 +277,21 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
                     asked.append(1)
 
         threading.Thread(target=hang_up, daemon=True).start()
-        script = (
-            "import torch\n"
-            "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
-            "from lmsweep.trials.model.users.users_model import from_hugging_face\n"
-            "from lmsweep.trials.spec.config import TrialConfig\n"
-            f"use_code(code_folder({str(FOLDER)!r}))\n"
-            "config = TrialConfig(model_code='hf:some/model', vocab_size=0)\n"
-            "try: from_hugging_face(config, {}, dtype=torch.float32)\n"
-            "except ValueError as error: print(error)"
-        )
-        environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
-        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.stdout == (
+        environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        said = in_clean_process(fetched, environment)
+    assert said == (
         "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
-        "is a network: hf download some/model config.json\n"
+        "is a network: hf download some/model config.json"
     )
-    assert "Retrying" not in done.stderr and len(asked) == 1
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"), [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True)]
+    ("name", "loss"),
+    [("ByName", False), ("Masked", False), ("LastToken", True), ("LossFirst", True), ("InMapping", True)],
 )
-def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
-    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
+def test_forwards_and_outputs_are_accepted_by_name_and_a_models_own_loss_counts(name: str, loss: bool) -> None:
+    """Keyword-only tokens; a mask and positions, or targets for all logits; (loss, logits), a dict with both."""
     step = TrainingStep(config(name), MathMode())
     step.forward()
     assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
@@ -334,14 +317,12 @@ class Layer(nn.Module):
 @pytest.mark.parametrize(
     ("layers", "kinds"),
     [
-        ([Layer(1 + i, 8) for i in range(4)], (0, 0, 0, 0)),
         ([Layer(i, 4 if i < 1 else 8) for i in range(4)], (0, 1, 1, 1)),
         ([Layer(i, 8, window=None if i % 2 else 16) for i in range(4)], (0, 1, 0, 1)),
-        ([Layer(i, 8, window=16 if i == 2 else None) for i in range(4)], (0, 0, 1, 0)),
         ([Layer(i, 8, scale=0.5**i) for i in range(3)], (0, 0, 0)),
         ([Layer(i, 8, scale=float(i > 0)) for i in range(3)], (0, 1, 1)),
     ],
-    ids=["their numbers", "widths", "windows", "one window", "scales", "no scale"],
+    ids=["widths", "windows", "scales", "no scale"],
 )
 def test_layers_are_of_one_kind_if_their_modules_weights_and_settings_are_equal(
     layers: list[Layer], kinds: tuple[int, ...]

@@ -19,7 +19,7 @@ from tests.support.trial_here import run_here
 pytestmark = pytest.mark.usefixtures("one_core")
 
 FOLDER = Path(__file__).parent / "folder"
-OWN: dict[str, Any] = {"name": "mine", "call": "zoo.py:Ours", "size": "tiny"}
+OWN: dict[str, Any] = {"name": "mine", "call": "zoo.py:NanoGPT", "size": "tiny"}
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_the_memory_of_a_compiled_model_of_ones_own_lies_between_its_weights_and
 
 def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
     shape = {"vocab_size": 64, "context_length": 16, "batch_size": 1, "warmup_steps": 1, "measure_steps": 3}
-    config = TrialConfig(model="mine-tiny", model_code="zoo.py:Ours", **asdict(SIZES["tiny"]), **shape)
+    config = TrialConfig(model="mine-tiny", model_code="zoo.py:NanoGPT", **asdict(SIZES["tiny"]), **shape)
     rows = run_here(Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(str(FOLDER))))
     Store(str(tmp_path / "store")).keep(rows)
     done = answer_here("best", tmp_path / "store", "--max-batch")
@@ -82,7 +82,7 @@ def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
     ("models", "option"),
     [
         (["tiny", OWN], "--set model=tiny"),
-        ([OWN, {**OWN, "name": "other", "call": "zoo.py:NanoGPT"}], "--set model=zoo.py:Ours"),
+        ([OWN, {**OWN, "name": "other", "call": "zoo.py:Encoder"}], "--set model=zoo.py:NanoGPT"),
         ([{**OWN, "args": {"theta": 1}}, {**OWN, "args": {"theta": 2}}], "--set model_args.theta=1"),
     ],
     ids=str,

@@ -22,7 +22,7 @@ import torch
 
 
 class Step:
-    def __init__(self, batch_size, context_length, device, dtype, width):
+    def __init__(self, batch_size, context_length, device, dtype, width=64):
         self.weight = torch.randn(width, width, device=device, dtype=dtype, requires_grad=True)
         self.inputs = torch.randn(batch_size * context_length, width, device=device, dtype=dtype)
 
@@ -43,18 +43,10 @@ class Evaluation:
         torch.ones(64, 64) @ torch.ones(64, 64)
 
 
-def make(batch_size, context_length, device, dtype, width=64):
-    return Step(batch_size, context_length, device, dtype, width)
-
-
 def whole(d_model):
     def step():
         torch.ones(d_model, d_model).sum()
     return step
-
-
-def evaluation():
-    return Evaluation()
 
 
 def nothing():
@@ -93,9 +85,9 @@ def times(found: list[Record]) -> set[str]:
 
 @pytest.mark.slow
 def test_its_phases_are_those_methods_that_it_has_and_the_mode_calls(rows: Rows) -> None:
-    assert times(rows("step: mine.step:make")) == {"forward", "backward", "optimizer", "step"}
-    assert times(rows("step: mine.step:make, mode: forward_backward")) == {"forward", "backward", "step"}
-    assert times(rows("step: mine.step:evaluation")) == {"forward", "step"}
+    assert times(rows("step: mine.step:Step")) == {"forward", "backward", "optimizer", "step"}
+    assert times(rows("step: mine.step:Step, mode: forward_backward")) == {"forward", "backward", "step"}
+    assert times(rows("step: mine.step:Evaluation")) == {"forward", "step"}
 
 
 def test_a_function_is_a_whole_step_with_the_dimensions_of_a_model_if_it_takes_them(rows: Rows) -> None:
@@ -107,7 +99,7 @@ def test_a_function_is_a_whole_step_with_the_dimensions_of_a_model_if_it_takes_t
 def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
     found = {
         f"{row.phase}.{row.metric}": row
-        for row in rows("step: {call: mine.step:make, args: {width: 32}}, batch_size: 1", workload="memory")
+        for row in rows("step: {call: mine.step:Step, args: {width: 32}}, batch_size: 1", workload="memory")
     }
     weight = 32 * 32 * 4
     assert found["init.tensors"].samples == (weight + 256 * 32 * 4,)
@@ -119,8 +111,7 @@ def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "words"),
     [
-        ("step: mine.step:make, attention: sdpa", Status.UNSUPPORTED, "attention has no effect"),
-        ("step: mine.step:evaluation, batch_size: 8", Status.UNSUPPORTED, "batch_size has no effect"),
+        ("step: mine.step:Evaluation, batch_size: 8", Status.UNSUPPORTED, "batch_size has no effect"),
         ("step: mine.step:nothing", Status.ERROR, "returned a int with none of forward, backward, optimize"),
     ],
 )
@@ -132,7 +123,7 @@ def test_a_field_without_effect_and_what_is_no_step_are_refused(
 
 
 def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_show_them(rows: Rows) -> None:
-    given, not_given = rows("step: mine.step:make"), rows("step: mine.step:evaluation")
+    given, not_given = rows("step: mine.step:Step"), rows("step: mine.step:Evaluation")
     unknown = {"d_model", "attention", "optimizer", "loss", "vocab_size", "feed_forward", "tied_head", "qk_norm"}
     assert set(given[0].unknown) == unknown
     assert set(not_given[0].unknown) == unknown | {"context_length", "batch_size"}
@@ -148,7 +139,6 @@ def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_sh
 @pytest.mark.parametrize(
     ("text", "known"),
     [
-        ("def make(**fields): ...", set()),
         ("def make(batch_size, **fields): ...", {"batch_size"}),
         ("def other(context_length): ...\nmake = other", {"context_length"}),
         ("def other(width, batch_size): ...\nimport functools\nmake = functools.partial(other, 3)", {"batch_size"}),

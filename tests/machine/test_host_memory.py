@@ -1,6 +1,5 @@
 """How much of the host's memory a trial may hold: in a small container on a large host, and as planning sees it."""
 
-import json
 import os
 from collections import namedtuple
 from pathlib import Path
@@ -14,7 +13,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.host_memory import VARIABLE, memory_for_a_trial, why_to_end
 from lmsweep.trials.spec.config import TrialConfig
-from tests.support.command import answer_here, lmsweep_here, write_sweep
+from tests.support.command import answer_here, write_sweep
 
 LARGE_HOST = 2 * 10**12
 Memory = namedtuple("Memory", "total available")
@@ -84,20 +83,6 @@ def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypat
     room = budget(TrialConfig(d_model=16, device="cpu"), here)
     assert room and room.bytes == memory_for_a_trial(psutil.virtual_memory().total) - HOST_RESERVE == 1_450_000_000
     assert room.words == "1.35 GiB of this host (2.28 GiB for a trial minus 954 MiB for Python and the system)"
-
-
-@pytest.mark.slow
-def test_what_the_guard_would_end_is_predicted_not_to_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    sweep = write_sweep(tmp_path, batch_size=4000)  # some 6 GB
-
-    def actions() -> set[str]:
-        plan = json.loads(lmsweep_here("plan", sweep, "--store", tmp_path / "none", "--format", "json"))
-        return {one["action"] for one in plan["trials"]}
-
-    assert actions() == {"run"}
-    monkeypatch.setenv(VARIABLE, "2.5GB")
-    assert actions() == {"predicted_oom"}
 
 
 def test_what_is_no_amount_of_memory_is_reported_once_before_anything_runs(tmp_path: Path) -> None:

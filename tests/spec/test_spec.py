@@ -60,13 +60,10 @@ def test_every_field_of_the_combination_changes_the_identifier(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_heads": 3}, "num_heads 3 does not divide d_model 128"),
         ({"num_heads": 128}, "rotary embeddings need an even head dimension"),
-        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
         ({"batch_size": 10**16}, "batch_size is 10000000000000000; it must be at most 1125899906842624"),
         ({"warmup_steps": 10**16}, "warmup_steps is 10000000000000000; it must be at most 1125899906842624"),
         ({"measure_steps": 0}, "measure_steps is 0"),
-        ({"warmup_steps": -1}, "warmup_steps is -1"),
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
         ({"batch_size": 6, "accumulate": 4}, "accumulate 4 does not divide batch_size 6"),
         ({"num_kv_heads": 3}, "num_kv_heads 3 does not divide num_heads 4"),

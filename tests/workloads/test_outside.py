@@ -54,18 +54,13 @@ def test_a_workload_of_another_package_is_run_and_shown(folder: Path, monkeypatc
     workloads.cache_clear()
     plan = lmsweep_here("plan", folder / "sweep.yaml", "--no-predict", "--store", folder / "store")
     assert "2 trials, 0 to run" in plan
-    table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
-    assert re.search(r"^256 ", table, flags=re.MULTILINE), table
-    page = folder / "report.html"
-    lmsweep_here("report", folder / "store", "-o", page)
-    assert "row_copy" in page.read_text("utf-8")
+    assert "copies" in lmsweep_here("table", folder / "store")
 
 
 @pytest.mark.slow
 def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
     assert re.search(r"^256 ", table, flags=re.MULTILINE)
-    assert "copies" in lmsweep_here("table", folder / "store")
     page = folder / "elsewhere.html"
     lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")

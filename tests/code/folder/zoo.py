@@ -231,22 +231,3 @@ class Looking(Linear):
         if tokens.sum().item() < 0:
             return super().forward(tokens * 0)
         return super().forward(tokens)
-
-
-def Ours(vocab_size, context_length, d_model, d_ff, num_layers, num_heads):  # noqa: N802 - named like a class
-    """Return lmsweep's own transformer, as a model of somebody else's."""
-    from functools import partial
-
-    from lmsweep.trials.model.transformer.attention_functions import naive
-    from lmsweep.trials.model.transformer.transformer import Transformer
-    from lmsweep.trials.spec.model_sizes import ModelSize
-
-    size = ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
-    return Transformer(
-        size,
-        vocab_size=vocab_size,
-        context_length=context_length,
-        attention=partial(naive, causal=True),
-        device=torch.get_default_device(),
-        dtype=torch.float32,
-    )
