@@ -144,7 +144,7 @@ EXPERTS = {"num_experts": 64, "active_experts": 8, "d_ff": 768}
 @pytest.mark.parametrize(
     "fields",
     [
-        {"precision": "bf16"},
+        pytest.param({"precision": "bf16"}, marks=pytest.mark.slow),
         {"precision": "bf16", "attention": "sdpa", "lengths": "256", "batching": "packed", "compile": "block"},
         pytest.param({"precision": "bf16_pure", "attention": "sdpa", "compile": "block"}, marks=pytest.mark.slow),
         pytest.param(

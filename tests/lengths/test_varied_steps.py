@@ -193,7 +193,8 @@ def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
     assert str(error.value) == f"step 2, with {rows} x {width} tokens: CUDA out of memory. Tried to allocate 2 GiB."
 
 
-@pytest.mark.parametrize("batching", [pytest.param("padded", marks=pytest.mark.slow), "packed"])
+@pytest.mark.slow
+@pytest.mark.parametrize("batching", ["padded", "packed"])
 def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(
     batching: Any, runner: IsolatedRunner, environment: Fingerprint
 ) -> None:

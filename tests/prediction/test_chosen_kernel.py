@@ -112,7 +112,7 @@ def operators_of(one: tuple[Any, ...], *, device: str | None) -> list[str]:
 
 def test_on_a_cpu_the_prediction_runs_the_operators_that_the_trial_runs() -> None:
     kinds = set()
-    for one in [*grid(CPU_GRID)][::3]:  # neighbours differ in one axis
+    for one in [*grid(CPU_GRID)][::5]:  # neighbours differ in one axis
         real = operators_of(one, device=None)
         assert operators_of(one, device="cpu") == real, one
         kinds.add(tuple(real))

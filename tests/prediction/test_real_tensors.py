@@ -37,7 +37,6 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
         pytest.param({"precision": "bf16_pure", "optimizer": "sgd"}, marks=pytest.mark.slow),
         {"attention": "sdpa", "precision": "bf16"},
         pytest.param({"attention": "naive_softmax", "causal": False}, marks=pytest.mark.slow),
