@@ -1,6 +1,8 @@
 """The predicted time of steps whose batches differ: the step of any batch follows from those of a few."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +22,44 @@ CHATS: dict[str, Any] = {
 CHATS |= {"device": "cuda", "batch_size": 8, "attention": "sdpa", "precision": "bf16", "loss": "cross_entropy"}
 CHATS |= {"lengths": "lognormal(600, 0.8, 4096)"}
 
+Plan = Callable[..., dict[str, Any]]
 
-class Plans:
-    """Plans of the chats with changes, each made once."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.known = folder, dict[str, dict[str, Any]]()
-
-    def sweep(self, **changes: Any) -> Path:
-        world = {"ddp": "torch"} if "world_size" in changes else {}
-        fixed = {name: one for name, one in (CHATS | world | changes).items() if one}
-        grid = {"workloads": ["ddp" if world else "timing"], "fixed": fixed, "name": "g"}
-        path = self.folder / "chats.yaml"
-        path.write_text(yaml.safe_dump({"name": "s", "grids": [grid]}))
-        return path
-
-    def trial(self, devices: str = "H100", **changes: Any) -> dict[str, Any]:
-        """The one trial of a plan for these devices."""
-        asked = json.dumps([devices, changes])
-        if asked not in self.known:
-            shown = lmsweep_here("plan", self.sweep(**changes), "--for", devices, "--format", "json")
-            (self.known[asked],) = json.loads(shown)["trials"]
-        return self.known[asked]
+def sweep(folder: Path, **changes: Any) -> Path:
+    """Of the chats, with changes."""
+    world = {"ddp": "torch"} if "world_size" in changes else {}
+    fixed = {name: one for name, one in (CHATS | world | changes).items() if one}
+    grid = {"workloads": ["ddp" if world else "timing"], "fixed": fixed, "name": "g"}
+    path = folder / "chats.yaml"
+    path.write_text(yaml.safe_dump({"name": "s", "grids": [grid]}))
+    return path
 
 
 @pytest.fixture(scope="module")
-def plans(tmp_path_factory: pytest.TempPathFactory) -> Plans:
-    return Plans(tmp_path_factory.mktemp("plans"))
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    folder = tmp_path_factory.mktemp("plans")
+
+    @cache
+    def trial(devices: str = "H100", **changes: Any) -> dict[str, Any]:
+        """The one trial of a plan for these devices."""
+        shown = lmsweep_here("plan", sweep(folder, **changes), "--for", devices, "--format", "json")
+        (found,) = json.loads(shown)["trials"]
+        return found
+
+    return trial
 
 
 @pytest.mark.slow
-def test_documents_of_one_length_take_what_as_many_rows_of_that_length_take(plans: Plans) -> None:
-    varied, fixed = plans.trial(lengths="uniform(1000, 1000)"), plans.trial(lengths=None, context_length=1000)
+def test_documents_of_one_length_take_what_as_many_rows_of_that_length_take(plan: Plan) -> None:
+    varied, fixed = plan(lengths="uniform(1000, 1000)"), plan(lengths=None, context_length=1000)
     assert varied["expected_step_seconds"] == pytest.approx(fixed["expected_step_seconds"], rel=0.01)
     assert varied["expected_step_seconds_between"] == pytest.approx(fixed["expected_step_seconds_between"], rel=0.01)
     assert varied["padding"] == 0
 
 
 @pytest.mark.slow
-def test_two_ranks_wait_for_the_longer_batch(plans: Plans) -> None:
-    alone, two = plans.trial("2xH100"), plans.trial("2xH100", world_size=2)
+def test_two_ranks_wait_for_the_longer_batch(plan: Plan) -> None:
+    alone, two = plan("2xH100"), plan("2xH100", world_size=2)
     assert two["expected_step_seconds"] > 1.05 * alone["expected_step_seconds"]
     assert two["expected_step_seconds_between"][0] > alone["expected_step_seconds_between"][0]
     assert two["padding"] == alone["padding"] > 0.3
@@ -67,11 +67,11 @@ def test_two_ranks_wait_for_the_longer_batch(plans: Plans) -> None:
 
 @pytest.mark.slow
 def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_take_as_long_as_uncompiled(
-    plans: Plans,
+    plan: Plan,
 ) -> None:
-    eager = plans.trial(attention="sdpa_flash")
-    each = plans.trial(attention="sdpa_flash", compile="block")
-    dynamic = plans.trial(attention="sdpa_flash", compile="block", dynamic_shapes=True)
+    eager = plan(attention="sdpa_flash")
+    each = plan(attention="sdpa_flash", compile="block")
+    dynamic = plan(attention="sdpa_flash", compile="block", dynamic_shapes=True)
     assert each["expected_recompiles"] == 7 and dynamic["expected_recompiles"] >= 1
     assert each["expected_step_seconds"] == pytest.approx(eager["expected_step_seconds"])
     assert dynamic["expected_step_seconds"] < 0.9 * eager["expected_step_seconds"]
@@ -79,9 +79,9 @@ def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_tak
 
 
 @pytest.mark.slow
-def test_each_new_shape_of_a_batch_waits_for_cudnn_to_plan_its_attention(plans: Plans) -> None:
-    cudnn, flash = plans.trial(), plans.trial(attention="sdpa_flash")
+def test_each_new_shape_of_a_batch_waits_for_cudnn_to_plan_its_attention(plan: Plan, tmp_path: Path) -> None:
+    cudnn, flash = plan(), plan(attention="sdpa_flash")
     assert cudnn["expected_step_seconds"] - flash["expected_step_seconds"] == pytest.approx(0.13, abs=0.03)
-    assert plans.trial(lengths="uniform(1000, 1000)")["expected_step_seconds"] < 0.1
-    shown = lmsweep_here("plan", plans.sweep(), "--for", "H100")
+    assert plan(lengths="uniform(1000, 1000)")["expected_step_seconds"] < 0.1
+    shown = lmsweep_here("plan", sweep(tmp_path), "--for", "H100")
     assert "planned for each new shape of a batch, about 150 ms" in shown and "sdpa_flash needs no plan" in shown

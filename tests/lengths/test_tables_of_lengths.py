@@ -45,11 +45,6 @@ def test_a_table_shows_the_time_of_a_real_token_and_the_padding(store: str) -> N
     assert "step.token_time" in shown and "step.padding (%)" in shown and "75" in shown
 
 
-def test_packed_batches_are_faster_though_their_steps_take_longer(store: str) -> None:
-    shown = lmsweep_here("compare", store, "--baseline", "batching=padded", "--contrast", "batching=packed")
-    assert "1 faster" in shown and "time 2 times as fast" in shown, shown
-
-
 def test_tokens_per_second_are_those_that_are_no_padding_and_flops_are_unknown(store: str) -> None:
     frame = analysis.load(store)
     steps = frame[(frame["phase"] == "step") & (frame["metric"] == "time")].set_index("batching")

@@ -28,22 +28,12 @@ from lmsweep.trials.model.transformer.varlen_attention import cu_seqlens_of_batc
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.rules.combination_rules import why_not
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
+from tests.support.whole_steps import small
 
-TINY = TrialConfig(
-    d_model=16,
-    d_ff=24,
-    num_layers=2,
-    num_heads=2,
-    vocab_size=50,
-    context_length=32,
-    batch_size=2,
-    lengths="uniform(1, 32)",
-    warmup_steps=1,
-    batches=12,
-)
+SIZE = {"d_model": 16, "d_ff": 24, "context_length": 32, "batch_size": 2}
+TINY = small(**SIZE, lengths="uniform(1, 32)", warmup_steps=1, batches=12)
 
 
 def records_of_trial(config: TrialConfig, workload: str) -> dict[tuple[Any, Any], Any]:
@@ -192,28 +182,6 @@ def test_a_gpu_recompiles_as_often_as_was_measured(fields: dict[str, Any], count
     assert recompiles(config) == count
 
 
-@pytest.mark.parametrize(
-    ("fields", "workload", "said"),
-    [
-        ({"step": "mine:step"}, "timing", "which brings its own batches"),
-        ({"causal": False}, "timing", "documents attend to their padding; use batching: packed"),
-        ({"capture": "step", "device": "cuda"}, "timing", "capture: step replays one batch"),
-        ({}, "profile", "profile measures batches of one shape; lengths are for timing"),
-        ({"lengths": None, "batching": "grouped"}, "timing", "batching: grouped has no effect without lengths"),
-        ({"batch_tokens": 64}, "timing", "batch_tokens 64 has no effect with batching: padded"),
-        ({"allocator": "expandable_segments"}, "timing", "which device cpu does not have"),
-        ({"lengths": "8"}, "timing", "lengths 8 is a mean of packed documents; it needs batching: packed, not padded"),
-        ({"precision": "fp8_rowwise", "device": "cuda"}, "timing", "16 divides; with lengths, only batching: packed"),
-        ({"memory_budget": 10**9, "compile": "block"}, "memory", "is met for batches of one shape"),
-    ],
-    ids=str,
-)
-def test_what_lengths_do_not_go_with_is_unsupported_with_the_reason(
-    fields: dict[str, Any], workload: str, said: str
-) -> None:
-    assert said in str(why_not(replace(TINY, **fields), workload))
-
-
 def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
     taken = BatchesTaken(TrainingStep(TINY, MATH_MODES["fp32"]))
     with taken.stepping():
@@ -225,7 +193,8 @@ def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
     assert str(error.value) == f"step 2, with {rows} x {width} tokens: CUDA out of memory. Tried to allocate 2 GiB."
 
 
-@pytest.mark.parametrize("batching", [pytest.param("padded", marks=pytest.mark.slow), "packed"])
+@pytest.mark.slow
+@pytest.mark.parametrize("batching", ["padded", "packed"])
 def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(
     batching: Any, runner: IsolatedRunner, environment: Fingerprint
 ) -> None:
@@ -252,12 +221,11 @@ def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Pa
     (tmp_path / "config.json").write_text(json.dumps(described))
     use_code(code_folder(tmp_path))
     shape: dict[str, Any] = {"context_length": 32, "batch_size": 2, "lengths": "uniform(1, 32)", "batches": 6}
+    shape |= {"batching": "token_budget", "batch_tokens": 96}
     config = TrialConfig(model_code=f"hf:{tmp_path}", vocab_size=0, warmup_steps=1, **shape)
-    for batching, tokens in (("grouped", None), ("token_budget", 96)):
-        varied = replace(config, batching=batching, batch_tokens=tokens)  # type: ignore[arg-type]
-        rows = records_of_trial(varied, "timing")
-        expected = tuple(batch.padded_tokens for batch in islice(batches(varied), 6))
-        assert rows["step", "padded_tokens"].samples == expected
+    rows = records_of_trial(config, "timing")
+    expected = tuple(batch.padded_tokens for batch in islice(batches(config), 6))
+    assert rows["step", "padded_tokens"].samples == expected
 
 
 def test_the_time_of_a_token_varies_little_between_the_parts_of_sorted_batches() -> None:
@@ -283,8 +251,8 @@ def test_the_blocks_of_each_row_are_those_that_pytorch_finds() -> None:
 
 # On a GPU
 
-SIZE = {"d_model": 128, "d_ff": 256, "num_heads": 2, "vocab_size": 500, "context_length": 512}
-ON_A_GPU = replace(TINY, **SIZE, lengths="uniform(1, 512)", precision="bf16", device="cuda")
+LARGER: dict[str, Any] = {"d_model": 128, "d_ff": 256, "vocab_size": 500, "context_length": 512}
+ON_A_GPU = replace(TINY, **LARGER, lengths="uniform(1, 512)", precision="bf16", device="cuda")
 
 
 def test_borders_are_padded_with_documents_without_tokens() -> None:

@@ -34,9 +34,7 @@ MASKS: dict[str, Callable[[torch.dtype], Tensor | None]] = {
 }
 
 
-def call(
-    dtype: str, widths: tuple[int, int], key_heads: int, mask: str, dropout: float, causal: int, gradient: int
-) -> Call:
+def call(dtype: str, widths: list[int], key_heads: int, mask: str, dropout: float, causal: int, gradient: int) -> Call:
     kind = getattr(torch, dtype)
 
     def drawn(heads: int, width: int) -> Tensor:
@@ -61,24 +59,16 @@ def test_it_is_the_one_that_pytorch_chose_on_an_h100(monkeypatch: pytest.MonkeyP
     names = {kernel.value[0]: kernel for kernel in Kernel}
     measured = [names[letter] for letter in "".join(ON_H100["chosen"])]
     with torch.device("meta"):
-        found = {one: chosen_kernel(call(*map(_hashable, one))) for one in map(_key, grid(ON_H100["axes"]))}
-    wrong = {one: (kernel, seen) for (one, kernel), seen in zip(found.items(), measured, strict=True) if kernel != seen}
+        found = [(one, chosen_kernel(call(*one))) for one in grid(ON_H100["axes"])]
+    wrong = [(one, kernel, seen) for (one, kernel), seen in zip(found, measured, strict=True) if kernel != seen]
     assert len(found) == 4536 and not wrong
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _key(one: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(map(_hashable, one))
 
 
 def test_the_kernels_that_the_users_code_allows_are_the_only_ones() -> None:
     with Fakes(), sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION]):
-        assert chosen_kernel(call("bfloat16", (64, 64), HEADS, "none", 0.0, 1, 1)) == Kernel.EFFICIENT
+        assert chosen_kernel(call("bfloat16", [64, 64], HEADS, "none", 0.0, 1, 1)) == Kernel.EFFICIENT
         with pytest.raises(UnsupportedError, match="no kernel for these tensors"):
-            chosen_kernel(call("float64", (64, 64), HEADS, "none", 0.0, 1, 1))
+            chosen_kernel(call("float64", [64, 64], HEADS, "none", 0.0, 1, 1))
 
 
 class Names(TorchDispatchMode):
@@ -113,7 +103,7 @@ def operators_of(one: tuple[Any, ...], *, device: str | None) -> list[str]:
             _, fakes = stack.enter_context(fake_device(config))
             stack.enter_context(fakes)
         names = stack.enter_context(Names())
-        q, k, v, mask, dropout, causal, grouped, _ = call(*_key(one))
+        q, k, v, mask, dropout, causal, grouped, _ = call(*one)
         out = scaled_dot_product_attention(q, k, v, mask, dropout, causal, enable_gqa=grouped)
         if out.requires_grad:
             out.sum().backward()
@@ -122,7 +112,7 @@ def operators_of(one: tuple[Any, ...], *, device: str | None) -> list[str]:
 
 def test_on_a_cpu_the_prediction_runs_the_operators_that_the_trial_runs() -> None:
     kinds = set()
-    for one in [*grid(CPU_GRID)][::3]:  # neighbours differ in one axis
+    for one in [*grid(CPU_GRID)][::5]:  # neighbours differ in one axis
         real = operators_of(one, device=None)
         assert operators_of(one, device="cpu") == real, one
         kinds.add(tuple(real))
@@ -132,20 +122,15 @@ def test_on_a_cpu_the_prediction_runs_the_operators_that_the_trial_runs() -> Non
 @pytest.mark.parametrize(
     ("changes", "operator"),
     [
-        ({}, "_scaled_dot_product_flash_attention.default"),
-        ({"widths": (192, 128)}, "_scaled_dot_product_cudnn_attention.default"),
-        ({"widths": (20, 20)}, "_scaled_dot_product_flash_attention.default"),
-        ({"widths": (288, 288)}, "_scaled_dot_product_efficient_attention.default"),
-        ({"mask": "float2"}, "_scaled_dot_product_cudnn_attention.default"),
+        ({"widths": [192, 128]}, "_scaled_dot_product_cudnn_attention.default"),
+        ({"widths": [20, 20]}, "_scaled_dot_product_flash_attention.default"),
         ({"mask": "grad"}, "_scaled_dot_product_efficient_attention.default"),
-        ({"dtype": "float32", "mask": "bool2"}, "_scaled_dot_product_efficient_attention.default"),
-        ({"dtype": "float32", "widths": (16, 8)}, "_scaled_dot_product_efficient_attention.default"),
-        ({"dtype": "float32", "widths": (18, 18)}, "_safe_softmax.default"),
+        ({"dtype": "float32", "widths": [18, 18]}, "_safe_softmax.default"),
     ],
     ids=str,
 )
 def test_on_a_gpu_the_prediction_runs_the_kernel_forward_and_backward(changes: dict[str, Any], operator: str) -> None:
-    usual = {"dtype": "bfloat16", "widths": (64, 64), "key_heads": 8, "mask": "none", "dropout": 0.0, "causal": 0}
+    usual = {"dtype": "bfloat16", "widths": [64, 64], "key_heads": 8, "mask": "none", "dropout": 0.0, "causal": 0}
     one = (*(usual | changes).values(), 1)
     names = [name.removeprefix("aten.") for name in operators_of(one, device="cuda")]
     assert names[0] == operator and any("backward" in name for name in names[1:])

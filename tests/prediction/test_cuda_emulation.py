@@ -94,9 +94,8 @@ def test_a_model_that_calls_sdpa_itself_gets_pytorchs_choice_unless_its_kernel_i
     assert ("Flash" in name) == is_fused
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "sdpa_efficient"])
-def test_fused_attention_in_checkpointed_blocks_is_recomputed_as_it_was_run(attention: str) -> None:
-    whole = small(device="cuda", attention=attention, batch_size=8, context_length=128)
+def test_fused_attention_in_checkpointed_blocks_is_recomputed_as_it_was_run() -> None:
+    whole = small(device="cuda", attention="sdpa", batch_size=8, context_length=128)
     checkpointed = replace(whole, checkpointing="block")
     assert predict(checkpointed).peak < predict(whole).peak
 

@@ -17,7 +17,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from tests.support.whole_steps import small
 
 pytestmark = pytest.mark.usefixtures("one_core")
-STEPS = 30
+STEPS = 12
 
 
 def recorded(config: TrialConfig) -> list[list[int]]:
@@ -71,7 +71,7 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
     ],
     ids=str,
 )
-def test_thirty_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fields: dict[str, Any]) -> None:
+def test_steps_of_different_batches_allocate_what_was_predicted_to_the_byte(fields: dict[str, Any]) -> None:
     config = small(**fields)
     steps = lasting_memory.varied_memory(config)
     shapes = lasting_memory.shapes_of(config, STEPS)

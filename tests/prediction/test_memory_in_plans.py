@@ -29,10 +29,6 @@ def answered(config: TrialConfig, *limits: MemoryLimit, **asked: Any) -> Answer:
     return answer_to(Question(config=config, limits=limits, **asked))
 
 
-def fits(config: TrialConfig, room: MemoryLimit) -> bool | None:
-    return answered(config, room, wants=("verdict",)).fits
-
-
 TUNED = {"compile_mode": "max-autotune-no-cudagraphs"}
 """Of this even bounds are not known."""
 
@@ -55,7 +51,7 @@ def test_what_cannot_be_predicted_says_why(fields: dict[str, Any], reason: str) 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"world_size": 2, "ddp": "fsdp", "compile": "block"},
+        pytest.param({"world_size": 2, "ddp": "fsdp", "compile": "block"}, marks=pytest.mark.slow),
         {"compile": "model", "dynamic_shapes": True, "checkpointing": "block"},
     ],
     ids=str,
@@ -70,14 +66,14 @@ def test_what_compiled_code_allocates_is_bounded_by_the_step_that_is_not_compile
 
 
 def test_what_is_at_the_frontier_fits_and_the_next_does_not() -> None:
-    dimension, unit, budget = "context_length", 64, 3 * 10**8  # test_shallow_models.py has that of batches
-    config, room = named("tiny"), MemoryLimit(A100, budget)
+    dimension, unit, budget = "context_length", 64, 2 * 10**8  # test_shallow_models.py has that of batches
+    config, room = named("tiny", num_layers=1), MemoryLimit(A100, budget)
     at, none_fits = answered(
         config, room, MemoryLimit(A100, budget // 1000), wants=("largest",), dimension=dimension
     ).largest
-    assert at.sure % unit == at.possible % unit == 0
+    assert at.sure > unit and at.sure % unit == at.possible % unit == 0
     around = [replace(config, **{dimension: value}) for value in (at.sure, at.possible + unit)]
-    assert [fits(one, room) for one in around] == [True, False]
+    assert [answered(one, room, wants=("verdict",)).fits for one in around] == [True, False]
     assert predict(around[0]).on(A100).peak <= budget
     assert (none_fits.sure, none_fits.possible) == (0, 0)
 
@@ -113,7 +109,7 @@ def test_a_plan_leaves_out_what_would_fit_without_the_gaps_between_blocks(tmp_pa
 
 
 @pytest.mark.slow
-def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) -> None:
+def test_the_frontier_is_shown_for_each_configuration(tmp_path: Path) -> None:
     axes = {"model": ["small", "2.7b"], "batch_size": [4, 8]}
     sweep = write(tmp_path, {"workloads": ["timing"], "axes": axes, "fixed": {"device": "cuda"}})
     command = ["plan", sweep, "--store", tmp_path / "none", "--for", "40GB", "--no-predict"]
@@ -122,12 +118,8 @@ def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) 
     models = [(one["dimension"], one["config"]["model"]) for one in found]
     assert models == [("batch_size", "small"), ("batch_size", "2.7b")]
     at, none_fits = found
-    config = TrialConfig(**at["config"])
-    assert config.batch_size == at["largest"] > 8
+    assert at["config"]["batch_size"] == at["largest"] > 8
     assert at["budget_bytes"] == 40 * 10**9 - CUDA_CONTEXT
-    room = MemoryLimit(at["device_name"], at["budget_bytes"])
-    verdicts = [fits(replace(config, batch_size=batch), room) for batch in (at["largest"], at["possible"] + 1)]
-    assert verdicts == [True, False]
     assert (none_fits["largest"], none_fits["reason"]) == (0, None)  # weights, gradients and moments need 54 GB
 
     text = lmsweep_here(*command, "--max-context", "--set", "model=2.7b")

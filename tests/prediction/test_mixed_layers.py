@@ -20,7 +20,7 @@ WIDTHS: dict[str, Any] = {"vocab_size": 512, "hidden_size": 64, "intermediate_si
 WIDTHS |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256}
 WIDTHS |= {"tie_word_embeddings": False}
 EXPERTS: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
-ROUTED = {"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
+ROUTED = {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
 SLIDING = {**WIDTHS, "model_type": "gemma3_text", "sliding_window": 32}
 QWEN3_MOE = {**WIDTHS, **EXPERTS, "model_type": "qwen3_moe", "num_experts": 8}
 GLM = {**WIDTHS, **EXPERTS, **ROUTED, "model_type": "glm4_moe", "num_hidden_layers": 8, "first_k_dense_replace": 2}
@@ -42,12 +42,6 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
         "ABABACBABABACBABABACBABABACB",
         {**WIDTHS, "model_type": "nemotron_h", "hybrid_override_pattern": "M-M-M*-" * 4, "mamba_num_heads": 4}
         | {"mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2, "chunk_size": 32},
-    ),
-    "experts alone": ("AAAAAA", {**WIDTHS, "model_type": "mixtral", "num_hidden_layers": 6, "num_local_experts": 4}),
-    "full, then sliding": (
-        "AAAAAAABBBBBBB",
-        {**WIDTHS, "model_type": "qwen3", "num_hidden_layers": 14, "use_sliding_window": True}
-        | {"sliding_window": 32, "max_window_layers": 7},
     ),
     "of images and text": (
         "AAAAAA",

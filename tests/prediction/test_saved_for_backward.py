@@ -6,6 +6,7 @@ and adds up what saved_tensors_hooks sees, without parameters.
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,24 +21,17 @@ from lmsweep.trials.spec.config import TrialConfig
 MIB = 2**20
 
 
-def block_config(*, context: int, batch: int, width: int, layers: int = 1, checkpointing: str = "none") -> TrialConfig:
-    """Return the configuration of blocks like the course's."""
-    return TrialConfig(
-        d_model=width,
-        d_ff=4 * width,
-        num_layers=layers,
-        num_heads=16,
-        vocab_size=2,
-        context_length=context,
-        batch_size=batch,
-        compile="block",
-        mode="forward_backward",
-        checkpointing=checkpointing,
-    )
+def block_config(width: int, **fields: Any) -> TrialConfig:
+    """Blocks like the course's."""
+    size = {"d_model": width, "d_ff": 4 * width, "num_layers": 1, "num_heads": 16, "vocab_size": 2}
+    return TrialConfig(**{**size, "compile": "block", "mode": "forward_backward"} | fields)
+
+
+SMALL = {"width": 64, "context_length": 32, "batch_size": 2}
 
 
 def predicted(config: TrialConfig) -> float:
-    """Return the bytes that one compiled block saves, parameters left out: its input, the rotary tables, the rest."""
+    """Bytes that one compiled block saves, parameters left out: its input, the rotary tables, the rest."""
     memory = graph_memory(traced_graph(graph_config(config)), block=1)
     given = 4 * config.batch_size * config.context_length * config.d_model
     tables = 2 * 4 * config.context_length * config.head_width // 2
@@ -45,7 +39,7 @@ def predicted(config: TrialConfig) -> float:
 
 
 def measured(config: TrialConfig) -> int:
-    """Return the bytes that forward through the blocks saves, parameters left out, each as often as it is saved."""
+    """Bytes that forward through the blocks saves, parameters left out, each as often as it is saved."""
     step = TrainingStep(config, set_math_mode(config.precision, "cpu"))
     parameters = {weight.untyped_storage().data_ptr() for weight in step.model.parameters()}
     seen = 0
@@ -63,7 +57,7 @@ def measured(config: TrialConfig) -> int:
 
 
 def test_a_compiled_block_of_the_course_saves_what_the_course_prints():
-    one = predicted(block_config(width=2560, context=2048, batch=4)) / MIB
+    one = predicted(block_config(2560, context_length=2048, batch_size=4)) / MIB
     assert round(one, 2) == 3651.31
     assert round(4 * one, 2) == 14605.25
 
@@ -72,7 +66,7 @@ def test_a_compiled_block_of_the_course_saves_what_the_course_prints():
 @pytest.mark.parametrize("attention", ["naive", "sdpa"])
 @pytest.mark.parametrize("checkpointing", ["none", "selective"])
 def test_real_compiled_blocks_save_what_is_predicted(attention: str, checkpointing: str):
-    config = block_config(width=64, context=32, batch=2, checkpointing=checkpointing)
+    config = block_config(**SMALL, checkpointing=checkpointing)
     one = predicted(replace(config, attention=attention))
     assert measured(replace(config, attention=attention, num_layers=3)) == 3 * one
     if (attention, checkpointing) == ("naive", "selective"):  # its scores are written by no product
@@ -80,7 +74,7 @@ def test_real_compiled_blocks_save_what_is_predicted(attention: str, checkpointi
 
 
 def test_a_step_holds_for_each_compiled_block_that_keeps_products_what_its_graph_saves():
-    kept = block_config(width=64, context=32, batch=2, layers=3, checkpointing="selective")
+    kept = block_config(**SMALL, num_layers=3, checkpointing="selective")
     whole = replace(kept, checkpointing="none")
     less = predict(whole).before_backward - predict(kept).before_backward
     assert less == 3 * (predicted(whole) - predicted(kept)) > 0

@@ -38,7 +38,9 @@ def products_of(config: TrialConfig) -> int:
     [
         {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach", "loss": "cross_entropy"},
         pytest.param({"checkpointing": "block", "feed_forward": "gelu"}, marks=pytest.mark.slow),
-        {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16"},
+        pytest.param(
+            {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16"}, marks=pytest.mark.slow
+        ),
         pytest.param(
             {"attention": "flex", "window": 8, "precision": "bf16", "checkpointing": "2"}, marks=pytest.mark.slow
         ),
