@@ -125,6 +125,9 @@ def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measur
     time = step_time((product(16384, 50257, 768, layout="nt"), product(16384, 768, 768)), rates)
     assert time.at(1.0, 0) < 0.6 * time.seconds < 1.5 * time.seconds < time.at(1.0, 1)
     assert "an assumption" in source_of(time)
+    small = product(2048, 50257, 768, layout="nt")
+    words = source_of(step_time((small, product(16384, 8192, 8192)), rates))
+    assert "products measured on H200 SXM (" in words and "% of their time: an assumption" in words
     rows = ((16384, 768), (768, 50257))
     linear = (one for one in measured_operators() if one.name == "mm" and one.device_name == "NVIDIA H200")
     one = next(one for one in linear if one.form == "forward" and one.dtype == "bfloat16")
@@ -164,6 +167,7 @@ def test_attention_gains_less_from_an_a100_to_an_h100_than_products() -> None:
     of_products = a100.of(large).seconds / h100.of(large).seconds
     of_attention = a100.of(attention(8192)).seconds / h100.of(attention(8192)).seconds
     assert of_attention == pytest.approx(1.85, rel=0.1) and 2.3 < of_products < 3.2
+    assert "published" in a100.of(large).source and "datasheet" in rates_of(device("L4")).of(large).source
 
 
 def test_a_card_of_less_power_multiplies_slower_than_the_module_with_its_chip_by_tensor_cores_most() -> None:
@@ -216,6 +220,28 @@ def test_attention_of_a_card_runs_at_two_thirds_of_its_own_products(name: str, c
     assert forward.flops / through_cudnn < 0.95 * rate(name, product(8192, 8192, 8192)), "which it cannot exceed"
 
 
+# apache/tvm, tl_doc/flash_perf.md, from which the share was learned; gpu-mode/ring-attention issue 10;
+# gau-nernst/learn-cuda, 07_attention, at 400 W; flash-attention issue 1310
+@pytest.mark.parametrize(
+    ("name", "context", "head", "causal", "is_backward", "published"),
+    [
+        ("RTX 4090", 2048, 128, True, False, 151.2),
+        ("RTX 4090", 2048, 64, True, True, 96.5),
+        ("RTX A5000", 8192, 64, False, True, 77.4),
+        ("RTX 5090", 8192, 128, False, False, 186.7),
+        ("H20", 2048, 128, False, False, 83.7),
+    ],
+)
+def test_attention_is_within_two_fifths_of_what_was_published_for_a_card(
+    name: str, context: int, head: int, causal: bool, is_backward: bool, published: float
+) -> None:
+    shape = (max(1, 32768 // context), 2048 // head, context, head)
+    flops = 4 * shape[0] * shape[1] * context**2 * head // (2 if causal else 1)
+    fields = {"name": BACKWARD, "shapes": (shape,) * 5, "flops": 5 * flops // 2} if is_backward else {"flops": flops}
+    one = attention(context, **{"shapes": (shape,) * 3, "is_causal": causal} | fields)
+    assert 0.65 < rate(name, one) / (published * 1e12) < 1.4
+
+
 def test_gpus_exchange_what_blocks_of_divided_layers_send_as_fast_as_published() -> None:
     seconds = {size: rates_of(device("B200 SXM")).collective("all_gather", size, ranks=8) for size in (2**25, 2**26)}
     assert seconds[2**26] == pytest.approx(137e-6, rel=0.02), "231 µs between those of 16 and of 512 MiB"
@@ -251,8 +277,11 @@ def test_an_operator_whose_operands_do_not_all_lie_alike_takes_as_long_as_its_ad
         add = product(1, 1, 1, name="add", flops=0, dtype="float32", shapes=((2**13, 2**13),), bytes=moves * 2**28)
         return rates_of(device(gpu)).of(replace(add, **fields)).seconds  # type: ignore[arg-type]
 
-    plain, of_row = seconds("H200 SXM"), seconds("H200 SXM", 2, layout="strided")
-    strided, transposed = (seconds("H200 SXM", layout=layout) for layout in ("strided", "transposed"))
+    plain, of_row, strided, transposed = (
+        seconds("H200 SXM"),
+        seconds("H200 SXM", 2, layout="strided"),
+        *(seconds("H200 SXM", layout=layout) for layout in ("strided", "transposed")),
+    )
     assert plain < of_row < strided < transposed and 2.3 < transposed / plain < 3
     cast, both = (
         seconds("H200 SXM", dtype="bfloat16", bytes=10 * 2**26, layout=one) for one in ("cast", "strided_cast")
@@ -370,7 +399,8 @@ def test_measured_grouped_products_replace_the_formula() -> None:
 
 def test_the_source_of_a_grouped_product_is_the_device_that_measured_grouped_ones_or_else_products() -> None:
     rates = rates_of(device("H100 SXM"))
-    together = grouped(16384, 128, 1536, 2048)
+    alone, together = product(16384, 1536, 2048, layout="nt"), grouped(16384, 128, 1536, 2048)
+    assert rates.of(alone).source == "products measured on H200 SXM, the same chip"
     assert rates.of(together).source.startswith("products measured on H100 SXM, with an expected load")
     for dtype in ("float16", "tf32"):  # which loop over the groups
         assert rates.of(replace(together, dtype=dtype)).source.startswith("products measured on H200 SXM, the same")
