@@ -49,17 +49,6 @@ def test_a_second_run_of_the_same_file_runs_nothing(run_twice):
     assert "2 to run" in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=3")
 
 
-def test_a_trial_of_two_grids_gets_the_larger_number_of_processes(tmp_path):
-    path = tmp_path / "s.yaml"
-    path.write_text(
-        "name: s\ngrids:\n"
-        "  - {workloads: [timing], axes: {context_length: [16, 32]}, fixed: {model: tiny}}\n"
-        "  - {workloads: [timing], fixed: {model: tiny, context_length: 32, processes: 3}}\n"
-    )
-    trials = load_sweep(str(path)).trials
-    assert [(one.config.context_length, one.config.processes) for one in trials] == [(16, 1), (32, 3)]
-
-
 def test_compiled_trials_of_several_processes_share_no_process(tmp_path):
     for processes, shared in ((1, True), (2, False)):
         sweep = write_sweep(tmp_path, context_length=[16], compile="block", processes=processes)

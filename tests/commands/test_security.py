@@ -152,14 +152,6 @@ def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(honest, 
         assert len(opened.outcomes()) == 1, name
 
 
-def test_a_store_of_hostile_files_is_a_warning_for_the_command(honest, mark):
-    for name, make in hostile_files(Store(str(honest)).read()[0], pickle.dumps(Trap(mark))).items():
-        make(honest / "measurements" / f"{name}.parquet")
-    done = answer_here("table", honest)
-    assert done.returncode == 0, done.stderr
-    assert "NVIDIA H200" in done.stdout and "cannot be read" in done.stderr and "Traceback" not in done.stderr
-
-
 # Artifacts
 
 

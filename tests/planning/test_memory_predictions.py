@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from lmsweep.orchestrator import terminal
 from lmsweep.orchestrator.planning import memory_predictions
@@ -25,7 +24,7 @@ from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import answer_to
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from tests.support.command import lmsweep_here, start
+from tests.support.command import lmsweep_here, start, write_sweep
 from tests.support.waiting import assert_nothing_left, wait_until
 
 SIDE_BY_SIDE = min(2, len(usable_cores()))
@@ -139,9 +138,7 @@ def test_of_many_trials_some_are_predicted_and_no_verdict_about_another_is_wrong
     monkeypatch.setattr(memory_predictions, fewest, 5)
     monkeypatch.setattr(memory_predictions, "BOUND_SECONDS", 120.0)
     axes = {"model": ["tiny", "small"], "context_length": [64, 256, 1024], "batch_size": [1, 4, 16, 64]}
-    fixed = {"device": "cuda", "mode": "train_step"}
-    sweep = tmp_path / "sweep.yaml"
-    sweep.write_text(yaml.safe_dump({"name": "s", "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}))
+    sweep = write_sweep(tmp_path, **axes, device="cuda", mode="train_step", vocab_size=10_000)
     command = ["plan", sweep, "--for", "4GB", "--store", tmp_path / "none", "--format", "json"]
     found = json.loads(lmsweep_here(*command))["trials"]
     room = 4 * 10**9 - CUDA_RESERVE
@@ -160,10 +157,7 @@ def test_of_many_trials_some_are_predicted_and_no_verdict_about_another_is_wrong
 
 
 def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tmp_path: Path):
-    axes = {"batch_size": "1..1000+1", "context_length": "1..200+1"}
-    fixed = {"device": "cuda", "model": "tiny"}
-    sweep = tmp_path / "sweep.yaml"
-    sweep.write_text(yaml.safe_dump({"name": "s", "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}))
+    sweep = write_sweep(tmp_path, batch_size=["1..1000+1"], context_length=["1..200+1"], device="cuda")
     before = os.times()
     with start("plan", sweep, "--store", tmp_path / "none", CUDA_VISIBLE_DEVICES="") as process:
         assert process.stderr is not None

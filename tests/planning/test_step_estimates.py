@@ -116,11 +116,6 @@ def test_in_a_plan_the_time_of_each_trial_is_its_set_up_and_its_steps(tmp_path: 
     assert len(protocols) >= 6
 
 
-def test_explaining_a_trial_that_is_not_there_ends_with_a_sentence(sweep: Path) -> None:
-    found = answer_here("plan", sweep, "--for", "H200", "--no-predict", "--explain", "nothing")
-    assert found.returncode == 2 and "--explain nothing: no trial of steps has this identifier" in found.stderr
-
-
 def test_launches_and_collectives_that_a_store_has_are_known_by_their_gpu(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for slowness in (3, 2):
@@ -276,18 +271,6 @@ def test_a_run_says_it_before_its_first_trial(tmp_path: Path) -> None:
     what = What(sweep=str(sweep), code=str(tmp_path))
     found = prepare(make_planned(what, where, How()), began=0.0, address=None)
     assert len(found.advice) == 1 and found.advice[0].startswith("wide computes in float32")
-
-
-def test_a_plan_of_ranks_says_what_each_trial_exposes(tmp_path: Path) -> None:
-    """Parts of 1e-15 ms were printed."""
-    step = "{model: tiny, device: cuda, world_size: 2, ddp: fsdp, tp: 2, num_layers: 2, context_length: 16}"
-    (tmp_path / "ranks.yaml").write_text(
-        f"name: ranks\ngrids:\n  - {{workloads: [ddp], axes: {{seed: [1]}}, fixed: {step}}}\n"
-    )
-    shown = lmsweep_here("plan", tmp_path / "ranks.yaml", "--for", "2xH100")
-    (said,) = (line for line in shown.splitlines() if ": exposed " in line)
-    assert "gathers and sums of divided layers" in said and "GPUs up to 8, one node, bring at least 80%" in said
-    assert "e-" not in said
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(1.3294, "1,329"), (0.0612, "61.2"), (0.00064, "0.64")])

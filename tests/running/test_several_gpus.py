@@ -78,12 +78,6 @@ def test_side_by_side_trials_begin_in_the_order_of_the_plan():
     assert all(abs(place + 1 - index) <= 2 * slots for place, index in enumerate(began) if index != count), began
 
 
-def affinities() -> dict[int, tuple[int, ...]]:
-    """The cores of the trial servers of this process."""
-    servers = [one for one in psutil.Process().children() if "lmsweep.trials.isolation.server" in one.cmdline()]
-    return {one.pid: tuple(one.cpu_affinity()) for one in servers}
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="two slots need two cores")
 def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(monkeypatch, tmp_path, no_servers):
@@ -112,7 +106,8 @@ def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(mon
     for thread in threads:
         thread.start()
     ready.wait()
-    assert sorted(affinities().values()) == sorted((core,) for core in mine[:2])
+    servers = [one for one in psutil.Process().children() if "lmsweep.trials.isolation.server" in one.cmdline()]
+    assert sorted(tuple(one.cpu_affinity()) for one in servers) == sorted((core,) for core in mine[:2])
     measured.wait()
     for thread in threads:
         thread.join()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import answer_here, lmsweep_here, write_sweep
 
 RANKS = """
 name: ranks
@@ -42,10 +42,14 @@ def test_the_trials_of_ranks_whose_dollars_are_printed_are_the_cheapest(ranks: P
     assert len(fleets(lmsweep_here(*words, "--all"))) == len(trials) == 8
 
 
-def test_gpus_beyond_one_node_are_spoken_of_only_where_a_network_is_known(ranks: Path) -> None:
-    """A claim about 8192 GPUs was made as if one node held them."""
+def test_a_plan_of_ranks_says_what_is_exposed_and_speaks_of_other_nodes_only_where_a_network_is_known(
+    ranks: Path,
+) -> None:
+    """A claim about 8192 GPUs was made as if one node held them, and parts of 1e-15 ms were printed."""
     few = ("--set", "context_length=16,64,256", "--set", "gather=fp32")
-    alone = lmsweep_here("plan", ranks, "--for", "2xH100", *few)
+    alone = lmsweep_here("plan", ranks, "--for", "2xH100", "--set", "tp=2", *few)
+    exposed = [line for line in alone.splitlines() if ": exposed " in line]
+    assert all("gathers and sums of divided layers" in line and "e-" not in line for line in exposed)
     whole = lmsweep_here("plan", ranks, "--for", "8xH100", "--set", "world_size=8", *few)
     several = lmsweep_here("plan", ranks, "--for", "16xH100", "--network", "400Gb", *few)
     assert "8192" not in alone + whole and "GPUs up to 8," not in whole
@@ -55,18 +59,16 @@ def test_gpus_beyond_one_node_are_spoken_of_only_where_a_network_is_known(ranks:
 
 
 def test_a_plan_names_below_its_title_what_all_of_its_trials_share_and_decides_time_and_memory(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(
-        "name: mine\ngrids:\n  - workloads: [timing]\n    axes: {precision: [fp32, bf16]}\n"
-        "    fixed: {device: cuda, model: tiny, checkpointing: block, mode: forward_backward, attention: naive}\n"
-    )
-    shown = lmsweep_here("plan", tmp_path / "mine.yaml", "--for", "H100")
+    fields = {"checkpointing": "block", "mode": "forward_backward", "attention": "naive", "context_length": 256}
+    sweep = write_sweep(tmp_path, device="cuda", precision=["fp32", "bf16"], **fields)
+    shown = lmsweep_here("plan", sweep, "--for", "H100")
     (line,) = (line for line in shown.splitlines() if line.startswith("device_name H100 SXM, "))
     said = dict(part.rsplit(" ", 1) for part in line.split(", ")[1:])
     assert said == {
-        "model": "tiny", "vocab_size": "10000", "context_length": "256", "batch_size": "4", "compile": "none",
+        "model": "tiny", "vocab_size": "100", "context_length": "256", "batch_size": "1", "compile": "none",
         "checkpointing": "block", "attention": "naive", "optimizer": "adamw_fused", "mode": "forward_backward",
     }  # fmt: skip
-    varied = lmsweep_here("plan", tmp_path / "mine.yaml", "--for", "H100", "--set", "attention=naive,sdpa")
+    varied = lmsweep_here("plan", sweep, "--for", "H100", "--set", "attention=naive,sdpa")
     assert "attention naive" not in varied
 
 
