@@ -3,12 +3,11 @@
 import json
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -21,16 +20,7 @@ from lmsweep.orchestrator.interrupt import postpone_ctrl_c
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import (
-    COMMAND,
-    PYTHONPATH,
-    answer_here,
-    lmsweep,
-    lmsweep_here,
-    program,
-    start,
-    write_sweep,
-)
+from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep, lmsweep_here, program, start, write_sweep
 
 pytestmark = pytest.mark.usefixtures("one_core")
 CORES = tuple(usable_cores())
@@ -68,14 +58,12 @@ def test_a_device_that_is_absent_is_recorded_with_the_reason(finished):
     assert "2 results are for a device that was missing" in answer_here("table", store).stderr
 
 
-def test_running_again_finds_everything_measured(finished):
+def test_running_again_finds_everything_measured_and_starts_nothing(finished, monkeypatch):
     sweep, store, _ = finished
-    begin = time.monotonic()
-    again = lmsweep("run", sweep, "--store", store)
-    seconds = time.monotonic() - begin
-    assert again.returncode == 0 and "4 trials, 0 to run" in again.stdout
-    assert "2 stored: already measured" in again.stdout
-    assert seconds < 15, "Ray was started for nothing"  # alone on a machine it takes 3 s
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    again = lmsweep_here("run", sweep, "--store", store)
+    assert "4 trials, 0 to run" in again and "2 stored: already measured" in again
+    assert "ray" not in sys.modules, "Ray was started for nothing"
 
 
 @pytest.mark.slow
@@ -88,16 +76,6 @@ def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
             trials = json.loads(lmsweep_here(*words))["trials"]
         assert {one["config"]["context_length"] for one in trials if one["action"] == "run"} == {32, 64} - {32 * stored}
         assert all(re.fullmatch(r"[0-9a-f]{16}", one["trial_id"]) for one in trials)
-
-
-def test_help_takes_a_third_of_a_second_of_a_core():
-    seconds = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert lmsweep("--help").returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds) < 0.3  # of a core, however busy the machine is
 
 
 @pytest.mark.parametrize(
@@ -115,10 +93,6 @@ def test_help_takes_a_third_of_a_second_of_a_core():
         (["run", "quick", "--address", "nowhere"], "lmsweep: 'nowhere' is no address of a Ray cluster"),
         (["run", "quick", "--address", "ray://127.0.0.1:10001"], "run lmsweep on the head node"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; add --set device=cuda"),
-        (
-            ["plan", "quick", "--set", "device=cuda", "--for", "H200", "--no-predict", "--explain", "nothing"],
-            "--explain nothing: no trial of quick has this identifier",
-        ),
     ],
 )
 def test_a_wrong_request_is_one_message_and_exit_code_2_and_leaves_nothing(arguments, message, tmp_path, monkeypatch):

@@ -25,8 +25,7 @@ def test_shards_partition_the_sweep(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("17:30", 1800), ("16:59", 86340), ("7:00:30", 50430), ("2026-11-22T17:00:30", 30)],
+    ("text", "seconds"), [("17:30", 1800), ("16:59", 86340), ("7:00:30", 50430), ("2026-11-22T17:00:30", 30)]
 )
 def test_an_end_time_is_today_or_tomorrow_or_a_date(text: str, seconds: float) -> None:
     assert seconds_until(text, "--until", now=datetime(2026, 11, 22, 17, 0)) == seconds

@@ -43,12 +43,7 @@ def asked(*workloads: str, nodes: list[Node] = NODES, **fields: Any) -> Question
     trial = Trial(config=config(device="cuda", **fields), workloads=workloads, sweep="s")
     environments = {environment_id(node.environments["cuda"]): node.environments["cuda"] for node in nodes}
     return Question(
-        trial=trial,
-        able=nodes,
-        environments=environments,
-        of_nodes=tuple(environments),
-        cluster=NODES,
-        done={},
+        trial=trial, able=nodes, environments=environments, of_nodes=tuple(environments), cluster=NODES, done={}
     )
 
 
@@ -163,7 +158,7 @@ def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stor
 def test_a_plan_for_a_device_that_lacks_a_format_runs_and_prices_nothing(
     device: str, precision: str, reason: str | None, tmp_path: Path
 ) -> None:
-    sweep = write_sweep(tmp_path, precision=precision, device="cuda", context_length=8)
+    sweep = write_sweep(tmp_path, precision=[precision], device="cuda", context_length=8)
     options = ("--for", device, "--no-predict", "--price", f"{device}=2", "--format", "json")
     plan = json.loads(lmsweep_here("plan", sweep, *options, "--store", tmp_path / "store"))
     (trial,) = plan["trials"]

@@ -110,7 +110,7 @@ def mangled(draw) -> str:
     ],
     ids=["text", "fragments", "mangled", "data", "sweeps"],
 )
-@pytest.mark.parametrize("examples", [40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=pytest.mark.slow)])
 def test_any_text_is_a_sweep_or_a_wrong_request(tmp_path, texts, examples):
     path = tmp_path / "any.yaml"
 

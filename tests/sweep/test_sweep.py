@@ -1,5 +1,7 @@
 """A sweep file becomes trials."""
 
+import json
+import re
 import time
 import warnings
 from pathlib import Path
@@ -10,7 +12,10 @@ from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import LAPTOP
 from tests.support.sweeps import OTHERS, PARTS_OF_OTHERS, cases, error_of, values
 
 
@@ -142,3 +147,30 @@ def test_a_number_in_quotes_is_remarked_on_where_texts_are_allowed(grid_of):
 def test_every_published_table_has_a_grid_of_its_name_in_the_order_of_the_reports():
     tables = dict.fromkeys(published()["source"] + " " + published()["table"])
     assert list(load_sweep("cs336-2025").grids) == list(tables)
+
+
+ASKED = """question:
+  ask: Is bf16 faster?
+  compare: [precision]
+  baseline: {precision: fp32}
+  where: {workload: timing, causal: true}
+"""
+
+
+def test_a_question_reaches_the_rows_and_no_identifier(sweep_of):
+    grids = "grids: [{workloads: [timing], axes: {precision: [fp32, bf16]}, fixed: {model: tiny}}]"
+    asked, plain = (sweep_of(f"name: mine\n{question}{grids}").trials for question in (ASKED, ""))
+    assert [trial_id(one.config) for one in asked] == [trial_id(one.config) for one in plain]
+    assert plain[0].question is None
+    row = Attempt.begin(asked[0]).failure("timing", "oom", "why", LAPTOP)
+    assert json.loads(str(row.question)) == {
+        "ask": "Is bf16 faster?",
+        "compare": ["precision"],
+        "baseline": {"precision": "fp32"},
+        "where": {"workload": "timing", "causal": "true"},
+    }
+
+
+def test_every_packaged_sweep_asks_a_question():
+    question = re.compile(r"""^question:\n  ask: .*\?["']?$""", re.MULTILINE)
+    assert [name for name, text in packaged_sweeps().items() if not question.search(text)] == []
