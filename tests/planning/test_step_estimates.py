@@ -261,12 +261,14 @@ def test_a_plan_names_what_computes_in_float32_all_the_same_and_what_16_bits_wou
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_run_says_it_before_its_first_trial(tmp_path: Path) -> None:
+def test_a_run_says_it_before_its_first_trial_and_knows_the_time_of_own_code(tmp_path: Path) -> None:
     sweep = sweep_outside_autocast(tmp_path, "mine.py:Model", ["bf16"])
     where = Where(store=str(tmp_path / "store"), device="H100")
     what = What(sweep=str(sweep), code=str(tmp_path))
-    found = prepare(make_planned(what, where, How()), began=0.0, address=None)
+    planned = make_planned(what, where, How(budget="5s"), will_run=True)  # so little that nothing starts ahead
+    found = prepare(planned, began=0.0, address=None)
     assert len(found.advice) == 1 and found.advice[0].startswith("wide computes in float32")
+    assert found.estimate.without == 0
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(1.3294, "1,329"), (0.0612, "61.2"), (0.00064, "0.64")])

@@ -55,9 +55,9 @@ def test_gpus_share_the_cores_of_their_numa_node():
 
 def test_the_share_of_a_gpu_is_the_same_when_it_is_the_only_one_in_use():
     """So that a trial's times do not depend on how many GPUs a sweep may use, or on their names."""
-    cores = machine(1, physical=8, threads=1)
-    assert cores_of(["3"], gpus(0, 0, 0, 0), cores) == cores_of(["GPU-0003"], gpus(0, 0, 0, 0), cores) == (6, 7)
-    assert cores_of(["0", "1"], gpus(0, 0, 0, 0), cores) == (0, 1, 2, 3), "several ranks have the shares of all theirs"
+    present, cores = gpus(0, 0, 0, 0), machine(1, physical=8, threads=1)
+    assert cores_of(["3"], present, cores) == cores_of(["GPU-0003"], present, cores) == (6, 7)
+    assert cores_of(["0", "1"], present, cores) == (0, 1, 2, 3), "several ranks have the shares of all theirs"
 
 
 def test_the_cores_found_here_are_those_this_process_may_use():
