@@ -272,14 +272,10 @@ def test_other_trainers_launch_divided_layers_without_dtensors() -> None:
     assert plain.elsewhere == plain
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("peft"), reason="no PEFT")
 @pytest.mark.parametrize(
-    ("targets", "measured"),
-    [
-        pytest.param("[]", 0.52, marks=pytest.mark.slow),
-        ('["query", "value"]', 0.88),
-        pytest.param('["w1", "w2", "w3"]', 0.70, marks=pytest.mark.slow),
-    ],
+    ("targets", "measured"), [("[]", 0.52), ('["query", "value"]', 0.88), ('["w1", "w2", "w3"]', 0.70)]
 )
 def test_layers_with_adapters_cost_the_host_less_than_those_that_dtensor_divides(targets: str, measured: float) -> None:
     """measured: seconds of a rank over those of one process, over the same without adapters, on one core of an AMD EPYC
