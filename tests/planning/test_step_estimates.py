@@ -86,9 +86,9 @@ def test_a_trial_that_nothing_runs_has_no_expected_time(tmp_path: Path) -> None:
 
 def test_in_a_plan_the_time_of_each_trial_is_its_set_up_and_its_steps(tmp_path: Path) -> None:
     tiny = {"device": "cuda", "model": "tiny", "num_layers": 2, "context_length": 32, "precision": "bf16"}
-    compiled = {"compile": "block", "loss": "liger", "accumulate": 2}  # as in SWEEP, so that its step is known
-    several = ((["timing"], {"batch_size": 2}), (["timing"], {"batch_size": 8}), (["memory"], {"batch_size": 4}),
-               (["timing", "memory"], {"batch_size": 3}), (["timing"], compiled))  # fmt: skip
+    known = {"accumulate": 2, "loss": "eager"}, {"accumulate": 2, "loss": "liger", "compile": "block"}  # in SWEEP
+    several = ((["timing"], known[0]), (["timing"], known[1]), (["timing"], {"batch_size": 2}),
+               (["memory"], {"batch_size": 8}), (["timing", "memory"], {"batch_size": 3}))  # fmt: skip
     protocol = {"measure_steps": [5, 20], "warmup_steps": [0, 5]}
     grids = [{"workloads": names, "axes": protocol, "fixed": tiny | fields} for names, fields in several]
     (tmp_path / "grids.yaml").write_text(json.dumps({"name": "grids", "grids": grids}))
