@@ -1,5 +1,6 @@
 """The start of a run: what begins before the plan is made, and that none of it stays."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -12,8 +13,15 @@ from tests.support.waiting import assert_nothing_left, wait_until
 
 def wait_for_server(command: psutil.Process) -> psutil.Process:
     """The trial server that the command itself has started."""
-    wait_until(lambda: any(MODULE in one.cmdline() for one in command.children()))
-    return next(one for one in command.children() if MODULE in one.cmdline())
+    servers: list[psutil.Process] = []
+
+    def look() -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):  # another child has just ended
+            servers.extend(one for one in command.children() if MODULE in one.cmdline())
+        return servers
+
+    wait_until(look)
+    return servers[0]
 
 
 @pytest.mark.slow
