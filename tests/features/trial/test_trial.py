@@ -30,7 +30,7 @@ def test_a_trial_says_once_elsewhere_than_on_a_terminal_that_it_runs_and_ends_at
     hanging = start("trial", *words, "--store", tmp_path / "late")
     out, err = hanging.communicate(timeout=120)
     assert hanging.returncode == 1, out + err
-    assert len(re.findall(r"^timing: [\d.]+ m?s of at most 13\.0 s, .* of memory$", err, re.MULTILINE)) == 1, err
+    assert len(re.findall(r"^noop, timing: [\d.]+ m?s of at most 13\.0 s, .* of memory$", err, re.MULTILINE)) == 1, err
     assert "trials/workloads/timing.py" in err, "the stack says where it was"
     assert "ended when its time was up: timeout_seconds is 13" in out
     rows = pd.read_parquet(tmp_path / "late" / "measurements").drop_duplicates("workload")
