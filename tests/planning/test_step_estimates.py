@@ -159,7 +159,7 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     (tmp_path / "own.py").write_text(OWN)
     reference, store = f"own.py:{name}", Store(str(tmp_path / "out"))
     sizes = {"d_model": 128, "num_heads": 2, "context_length": 64, "precision": "bf16", "device": "cuda"}
-    sweep = write_sweep(tmp_path, attention=reference, d_ff=256, num_layers=3, vocab_size=512, **sizes)
+    sweep = write_sweep(tmp_path, attention=[reference], d_ff=256, num_layers=3, vocab_size=512, **sizes)
 
     def planned(batch: int = 4) -> dict[str, Any]:
         asked = ("plan", sweep, "--set", f"batch_size={batch}", "--code", tmp_path, "--for", "H200", "--format", "json")
@@ -214,8 +214,10 @@ class Model(nn.Module):
 def sweep_outside_autocast(folder: Path, model: str, precisions: list[str]) -> Path:
     (folder / "mixtral.json").write_text(json.dumps(MIXTRAL))
     (folder / "mine.py").write_text(OUTSIDE_AUTOCAST)
-    fields = {"device": "cuda", "batch_size": 8, "context_length": 512, "loss": "cross_entropy"}
-    return write_sweep(folder, model=model, precision=precisions, vocab_size=10_000, **fields)
+    fixed = {"model": model, "device": "cuda", "batch_size": 8, "context_length": 512, "loss": "cross_entropy"}
+    grid = {"workloads": ["timing"], "axes": {"precision": precisions}, "fixed": fixed}
+    (folder / "mine.yaml").write_text(json.dumps({"name": "mine", "grids": [grid]}))
+    return folder / "mine.yaml"
 
 
 def planned_for_h100(sweep: Path, *words: str) -> Any:
