@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def predicting(pid: int) -> list[psutil.Process]:
 
     def at_it() -> list[psutil.Process]:
         children = psutil.Process(pid).children(recursive=True)
-        return [one for one in children if "lmsweep.trials.prediction.predict" in one.cmdline()]
+        with suppress(psutil.NoSuchProcess):  # another child has just ended
+            return [one for one in children if "lmsweep.trials.prediction.predict" in one.cmdline()]
+        return []
 
     wait_until(lambda: len(at_it()) > (SIDE_BY_SIDE if SIDE_BY_SIDE > 1 else 0))
     return at_it()
