@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lmsweep
-from tests.support.command import ROOT, lmsweep_here
+from tests.support.command import ROOT, lmsweep_here, program
 
 H100, H200 = "h100-devices", "h200-devices"
 
@@ -26,7 +26,7 @@ def test_the_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     assert "<table" in table._repr_html_() and "bf16" in table._repr_html_()  # what a notebook draws
     assert "<table" in found._repr_html_() and "faster" in found._repr_html_()
 
-    assert lmsweep.report("h200-x2-xl", tmp_path / "report.html") == (tmp_path / "report.html").stat().st_size
+    assert lmsweep.report("h200-costs", tmp_path / "report.html") == (tmp_path / "report.html").stat().st_size
     assert {trial.action for trial in lmsweep.plan("quick", store=str(tmp_path), predict=False).plan.trials} == {"run"}
     with pytest.raises(ValueError, match="nothing to compare"):
         lmsweep.compare(H100)
@@ -44,7 +44,7 @@ def test_reading_needs_some_of_the_same_dependencies() -> None:
     assert {word.partition(">")[0] for word in left_out} == {"torch", "ray[tune]", "nvtx", "nvidia-ml-py", "psutil"}
 
 
-def without_torch_and_ray(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def without_torch_and_ray(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs the command where these cannot be imported."""
     script = (
         "import sys\n"
@@ -56,13 +56,11 @@ def without_torch_and_ray(folder: Path, *words: str) -> subprocess.CompletedProc
         "from lmsweep.orchestrator.cli import main\n"
         "main()\n"
     )
-    return subprocess.run(
-        [sys.executable, "-c", script, *words], cwd=folder, capture_output=True, text=True, timeout=100, check=False
-    )
+    return program(sys.executable, "-c", script, *words)
 
 
 def test_what_measures_says_what_is_missing_where_torch_and_ray_are_not_installed(tmp_path: Path) -> None:
-    done = without_torch_and_ray(tmp_path, "run", "quick")
+    done = without_torch_and_ray("run", "quick", "--store", tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "is not installed" in done.stderr and f"To measure: {sys.executable} -m pip install 'torch>=" in done.stderr
 
@@ -82,6 +80,7 @@ def test_what_measures_says_what_is_missing_where_torch_and_ray_are_not_installe
     ],
     ids=" ".join,
 )
-def test_what_reads_works_where_torch_and_ray_are_not_installed(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = without_torch_and_ray(tmp_path, *words)
+def test_what_reads_works_where_torch_and_ray_are_not_installed(tmp_path: Path, monkeypatch, words) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = without_torch_and_ray(*words)
     assert done.returncode == 0 and done.stdout, done.stderr

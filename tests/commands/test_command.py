@@ -3,12 +3,11 @@
 import json
 import os
 import re
-import resource
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -17,20 +16,11 @@ import pytest
 from lmsweep.orchestrator.cluster import ray_session
 from lmsweep.orchestrator.cluster.ray_session import folder_for_sockets
 from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.interrupt import postpone_ctrl_c
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import (
-    COMMAND,
-    PYTHONPATH,
-    ROOT,
-    answer_here,
-    lmsweep,
-    lmsweep_here,
-    program,
-    start,
-    write_sweep,
-)
+from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep, lmsweep_here, program, start, write_sweep
 
 pytestmark = pytest.mark.usefixtures("one_core")
 CORES = tuple(usable_cores())
@@ -38,20 +28,21 @@ CORES = tuple(usable_cores())
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, subprocess.CompletedProcess[str]]:
-    """A sweep of two trials that has run once: the sweep, the store, and what was printed."""
+    """A sweep that has run once, with two trials for a device that is not here: the sweep, the store, the output."""
     folder = tmp_path_factory.mktemp("finished")
-    sweep = write_sweep(folder, precision=["fp32"], context_length=[16, 32])
+    absent = "mps" if os.uname().sysname == "Linux" else "cuda"
+    sweep = write_sweep(folder, device=["cpu", absent], context_length=[16, 32])
     return sweep, folder / "store", lmsweep("run", sweep, "--store", folder / "store")
 
 
 def test_a_run_measures_every_trial_and_prints_their_table_and_where_the_time_went(finished):
     _, store, done = finished
     assert done.returncode == 0, done.stderr
-    assert "2 trials, 2 to run" in done.stdout and "[2/2]" in done.stdout
+    assert "4 trials, 2 to run" in done.stdout and "[2/2]" in done.stdout
     assert re.search(r"step\.time \((ms|µs|s)\)", done.stdout)
     assert re.search(r"(?m)^took [\d.]+ s: setup .* warmup .* measured [^,]*$", done.stdout)
     assert f"lmsweep table {store}" in done.stdout
-    rows = pd.read_parquet(store / "measurements")
+    rows = pd.read_parquet(store / "measurements").query("device == 'cpu'")
     times = rows[rows["metric"] == "time"]
     assert set(rows["status"]) == {"ok"} and rows["trial_id"].nunique() == 2
     assert (times.groupby("trial_id")["phase"].agg(set) == {"forward", "backward", "optimizer", "step"}).all()
@@ -59,14 +50,20 @@ def test_a_run_measures_every_trial_and_prints_their_table_and_where_the_time_we
     assert rows["device_name"].str.contains("cores").all()
 
 
-def test_running_again_finds_everything_measured(finished):
+def test_a_device_that_is_absent_is_recorded_with_the_reason(finished):
+    _, store, done = finished
+    assert "2 unsupported: this machine has no" in done.stdout and "lmsweep doctor" in done.stdout
+    rows = pd.read_parquet(store / "measurements").query("device != 'cpu'")
+    assert list(rows["status"]) == ["unsupported"] * 2
+    assert "2 results are for a device that was missing" in answer_here("table", store).stderr
+
+
+def test_running_again_finds_everything_measured_and_starts_nothing(finished, monkeypatch):
     sweep, store, _ = finished
-    begin = time.monotonic()
-    again = lmsweep("run", sweep, "--store", store)
-    seconds = time.monotonic() - begin
-    assert again.returncode == 0 and "2 trials, 0 to run" in again.stdout
-    assert "2 stored: already measured" in again.stdout
-    assert seconds < 15, "Ray was started for nothing"  # alone on a machine it takes 3 s
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    again = lmsweep_here("run", sweep, "--store", store)
+    assert "4 trials, 0 to run" in again and "2 stored: already measured" in again
+    assert "ray" not in sys.modules, "Ray was started for nothing"
 
 
 @pytest.mark.slow
@@ -81,21 +78,10 @@ def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
         assert all(re.fullmatch(r"[0-9a-f]{16}", one["trial_id"]) for one in trials)
 
 
-def test_help_takes_a_third_of_a_second_of_a_core():
-    seconds = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert lmsweep("--help").returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds) < 0.3  # of a core, however busy the machine is
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "qick"], "did you mean quick"),
-        (["run", "quick", "--set", "model=smal"], "did you mean small"),
         # Said before the nodes are looked at.
         (["run", "quick", "--store", "/proc/lmsweep-results", "--cluster", "none"], "cannot write to the store"),
         # Said after the store was found to be writable, which makes no folder.
@@ -105,15 +91,8 @@ def test_help_takes_a_third_of_a_second_of_a_core():
         (["trial", "model=tiny", "--store", "h200-devices"], "choose another name, such as my-h200-devices"),
         # Said before memory is predicted, and before anything is written.
         (["run", "quick", "--address", "nowhere"], "lmsweep: 'nowhere' is no address of a Ray cluster"),
-        (["run", "quick", "--address", "127.0.0.1:1"], "cannot join a Ray cluster at 127.0.0.1:1"),
         (["run", "quick", "--address", "ray://127.0.0.1:10001"], "run lmsweep on the head node"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; add --set device=cuda"),
-        (
-            ["plan", "quick", "--for", "A100"],
-            'planning for A100 SXM 40GB with 39.4 GiB of CUDA memory; other matches: "',
-        ),
-        (["table", "no-such-store"], "there is no store"),
-        (["trial", "model=tiny", "context_lenght=3"], "lmsweep: trial: context_lenght: unknown field; did you mean"),
     ],
 )
 def test_a_wrong_request_is_one_message_and_exit_code_2_and_leaves_nothing(arguments, message, tmp_path, monkeypatch):
@@ -135,31 +114,21 @@ def test_a_long_plan_says_that_it_predicts_memory(tmp_path):
 
 
 def test_postponed_ctrl_c_interrupts_at_the_end_or_when_repeated():
-    script = """
-import signal
-from lmsweep.orchestrator.interrupt import postpone_ctrl_c
+    done = []
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
+    @postpone_ctrl_c("this")
+    def press(times: int) -> None:
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        done.append(times)
 
-@postpone_ctrl_c("this")
-def press(times):
-    for _ in range(times):
+    for how_often in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            press(how_often)
+    press(0)
+    assert done == [1, 0]
+    with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-    print("done", times)
-
-def attempt(what, *arguments):
-    try:
-        what(*arguments)
-    except KeyboardInterrupt:
-        print("interrupted")
-
-attempt(press, 1)
-attempt(press, 2)
-attempt(press, 0)
-attempt(signal.raise_signal, signal.SIGINT)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.splitlines() == ["done 1", "interrupted", "interrupted", "done 0", "interrupted"]
 
 
 def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
@@ -212,22 +181,9 @@ def test_ray_gets_a_writable_folder_with_a_short_path(tmp_path, monkeypatch, fol
         folder_for_sockets()
 
 
-@pytest.mark.slow
-def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
-    sweep = write_sweep(tmp_path, device="mps" if os.uname().sysname == "Linux" else "cuda")
-    assert "lmsweep doctor" in lmsweep("plan", sweep, "--store", tmp_path / "store").stdout
-    done = lmsweep("run", sweep, "--store", tmp_path / "store")
-    assert done.returncode == 0, done.stderr
-    assert "2 unsupported: this machine has no" in done.stdout
-    rows = pd.read_parquet(tmp_path / "store" / "measurements")
-    assert list(rows["status"]) == ["unsupported"] * 2
-    assert "2 results are for a device that was missing" in lmsweep("table", tmp_path / "store").stderr
-    assert "0 to run" in lmsweep("run", sweep, "--store", tmp_path / "store").stdout
-
-
 def test_the_packaged_sweeps_are_listed_with_what_runs_here_and_one_is_printed_to_copy(tmp_path):
     listed = [line for line in lmsweep_here("sweeps").splitlines() if line.startswith("  ")]
-    assert {line.split()[0] for line in listed} == set(packaged_sweeps())
+    assert sorted(line.split()[0] for line in listed) == sorted(packaged_sweeps()), "each answers one question"
     assert any("  quick  " in line and "  4 trials, all run here   A first look" in line for line in listed)
     copy = tmp_path / "mine.yaml"
     copy.write_text(lmsweep_here("sweeps", "quick"))

@@ -15,7 +15,6 @@ from lmsweep.orchestrator.commands.app import JOBS, app
 from tests.support.command import GROUP, ROOT, answer_here, lmsweep
 
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
-MEASURING = ("run", "trial")
 INSTALLING = ("bisect",)
 """Their examples install releases from an index: tests/features/bisect/test_bisect.py has others."""
 
@@ -61,9 +60,7 @@ def test_help_fits_24_lines_the_jobs_of_readme_first_then_each_verb_with_its_fir
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [words for verb in VERBS if verb not in (*MEASURING, *INSTALLING) for words in examples(verb)]
-)
+@pytest.mark.parametrize("words", [words for verb in VERBS if verb not in INSTALLING for words in examples(verb)])
 def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "tests/support/stores/cpu", tmp_path / "other-results")
@@ -76,14 +73,6 @@ def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pyte
     done = lmsweep(*shlex.split(words))
     judges_no_gpu = words.startswith("accept --as") and not torch.cuda.is_available()
     assert done.returncode == (2 if judges_no_gpu else 0), done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [words for verb in MEASURING for words in examples(verb)])
-def test_the_examples_of_help_that_measure_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = lmsweep(*shlex.split(words))
-    assert done.returncode == 0, done.stderr
 
 
 def test_an_error_is_one_line_and_debug_adds_the_traceback(tmp_path: Path) -> None:

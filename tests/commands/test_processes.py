@@ -10,54 +10,26 @@ from lmsweep.trials.isolation.server import may_share_a_process
 from tests.support.command import answer_here, lmsweep, lmsweep_here, write_sweep
 
 
-@pytest.fixture(scope="module")
-def run_twice(tmp_path_factory):
-    """A sweep of two trials in two processes each, run after one of them was measured once."""
-    folder = tmp_path_factory.mktemp("processes")
-    sweep, store = write_sweep(folder, context_length=[16, 32], processes=2), folder / "store"
-    before = lmsweep("run", write_sweep(folder, "before", context_length=[16]), "--store", store)
+@pytest.mark.slow
+def test_a_plan_counts_the_processes_that_are_missing_a_run_pools_them_and_then_nothing_is_missing(tmp_path):
+    sweep, store = write_sweep(tmp_path, context_length=[16, 32], processes=2), tmp_path / "store"
+    before = lmsweep("run", write_sweep(tmp_path, "before", context_length=[16]), "--store", store)
     assert before.returncode == 0, before.stderr
     plan = json.loads(lmsweep_here("plan", sweep, "--store", store, "--format", "json"))
-    text = lmsweep_here("plan", sweep, "--store", store)
-    return sweep, store, plan, text, lmsweep("run", sweep, "--store", store)
-
-
-@pytest.mark.slow
-def test_a_plan_counts_the_processes_that_are_missing_and_their_time(run_twice):
-    _, _, plan, text, _ = run_twice
     assert [(one["config"]["context_length"], one["process"]) for one in plan["trials"]] == [(16, 2), (32, 1), (32, 2)]
+    assert sum(one["expected_seconds"] for one in plan["trials"]) < plan["expected_seconds"]
+    text = lmsweep_here("plan", sweep, "--store", store)
     said = ("4 trials, 3 to run (2 different, each in up to 2 processes)", "1 stored", "2 of 2")
     assert all(words in text for words in said)
-    assert sum(one["expected_seconds"] for one in plan["trials"]) < plan["expected_seconds"]
-
-
-@pytest.mark.slow
-def test_a_run_measures_what_is_missing_and_pools_it(run_twice):
-    _, store, _, _, done = run_twice
+    done = lmsweep("run", sweep, "--store", store)
     assert done.returncode == 0, done.stderr
     assert "[3/3]" in done.stdout and "process 2 of 2" in done.stdout
     steps = analysis.load(str(store)).query("phase == 'step' and metric == 'time'")
     assert list(steps["processes"]) == [2, 2]
-
-
-@pytest.mark.slow
-def test_a_second_run_of_the_same_file_runs_nothing(run_twice):
-    sweep, store, *_ = run_twice
     again = lmsweep_here("plan", sweep, "--store", store)
     assert "4 trials, 0 to run" in again and "4 stored: already measured" in again
     assert "1 to run" not in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=1")
     assert "2 to run" in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=3")
-
-
-def test_a_trial_of_two_grids_gets_the_larger_number_of_processes(tmp_path):
-    path = tmp_path / "s.yaml"
-    path.write_text(
-        "name: s\ngrids:\n"
-        "  - {workloads: [timing], axes: {context_length: [16, 32]}, fixed: {model: tiny}}\n"
-        "  - {workloads: [timing], fixed: {model: tiny, context_length: 32, processes: 3}}\n"
-    )
-    trials = load_sweep(str(path)).trials
-    assert [(one.config.context_length, one.config.processes) for one in trials] == [(16, 1), (32, 3)]
 
 
 def test_compiled_trials_of_several_processes_share_no_process(tmp_path):

@@ -39,9 +39,8 @@ def test_a_timeout_shows_the_time_limit_and_not_the_stack():
 
 GPU_IS_FULL = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 1.21 GiB is "
-    "free. "
-    "Process 77 has 77.90 GiB memory in use. Of the allocated memory 71.30 GiB is allocated by PyTorch, and 6.01 GiB "
-    "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "free. Process 77 has 77.90 GiB memory in use. Of the allocated memory 71.30 GiB is allocated by PyTorch, and "
+    "6.01 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
 )
 HOST_IS_FULL = (

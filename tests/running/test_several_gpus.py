@@ -54,9 +54,9 @@ def test_gpus_share_the_cores_of_their_numa_node():
 
 def test_the_share_of_a_gpu_is_the_same_when_it_is_the_only_one_in_use():
     """So that a trial's times do not depend on how many GPUs a sweep may use, or on their names."""
-    cores = machine(1, physical=8, threads=1)
-    assert cores_of(["3"], gpus(0, 0, 0, 0), cores) == cores_of(["GPU-0003"], gpus(0, 0, 0, 0), cores) == (6, 7)
-    assert cores_of(["0", "1"], gpus(0, 0, 0, 0), cores) == (0, 1, 2, 3), "several ranks have the shares of all theirs"
+    present, cores = gpus(0, 0, 0, 0), machine(1, physical=8, threads=1)
+    assert cores_of(["3"], present, cores) == cores_of(["GPU-0003"], present, cores) == (6, 7)
+    assert cores_of(["0", "1"], present, cores) == (0, 1, 2, 3), "several ranks have the shares of all theirs"
 
 
 def test_the_cores_found_here_are_those_this_process_may_use():
@@ -76,12 +76,6 @@ def test_side_by_side_trials_begin_in_the_order_of_the_plan(tmp_path):
     assert sorted(began) == [*range(1, count + 1)]
     # Those that begin together may do so in any order, and the last of the plan may begin with them.
     assert all(abs(place + 1 - index) <= 2 * slots for place, index in enumerate(began) if index != count), began
-
-
-def affinities() -> dict[int, tuple[int, ...]]:
-    """The cores of the trial servers of this process."""
-    servers = [one for one in psutil.Process().children() if "lmsweep.trials.isolation.server" in one.cmdline()]
-    return {one.pid: tuple(one.cpu_affinity()) for one in servers}
 
 
 @pytest.mark.slow
@@ -112,7 +106,8 @@ def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(mon
     for thread in threads:
         thread.start()
     ready.wait()
-    assert sorted(affinities().values()) == sorted((core,) for core in mine[:2])
+    servers = [one for one in psutil.Process().children() if "lmsweep.trials.isolation.server" in one.cmdline()]
+    assert sorted(tuple(one.cpu_affinity()) for one in servers) == sorted((core,) for core in mine[:2])
     measured.wait()
     for thread in threads:
         thread.join()

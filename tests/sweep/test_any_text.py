@@ -52,16 +52,8 @@ WORDS = [
     *("name", "grids", "workloads", "axes", "fixed", "exclude", "include", "description", *CONFIG_FIELDS),
     *("timing", "noop", *SIZES, "bf16", "cuda:*", "no", "none", "model", "2.7", "0x_", "1:30", "<<", "=", ""),
 ]
-LEAVES = st.one_of(
-    st.sampled_from(WORDS),
-    st.integers(-2, 2**70),
-    st.floats(),
-    st.booleans(),
-    st.none(),
-    st.text(max_size=5),
-    st.dates(),
-    st.binary(max_size=3),
-)
+NUMBERS = st.integers(-2, 2**70) | st.floats() | st.booleans()
+LEAVES = st.sampled_from(WORDS) | NUMBERS | st.none() | st.text(max_size=5) | st.dates() | st.binary(max_size=3)
 DATA = st.recursive(
     LEAVES,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS) | LEAVES, inner, max_size=4),
@@ -92,19 +84,7 @@ GRIDS = st.fixed_dictionaries(
     },
 )
 SWEEPS = st.fixed_dictionaries({"name": st.just("s"), "grids": st.lists(GRIDS, min_size=1, max_size=2)})
-FRAGMENTS = [
-    *"{}[]:,-?&*!|>'\"%@`#\n\t \\~<=",
-    "\r",
-    "\0",
-    "\x85",
-    "&a ",
-    "*a",
-    "!!",
-    "---",
-    "...",
-    "%YAML 1.1\n",
-    '"\\U',
-]
+FRAGMENTS = [*"{}[]:,-?&*!|>'\"%@`#\n\t \\~<=\r\0\x85", "&a ", "*a", "!!", "---", "...", "%YAML 1.1\n", '"\\U']
 
 
 @st.composite
@@ -130,7 +110,7 @@ def mangled(draw) -> str:
     ],
     ids=["text", "fragments", "mangled", "data", "sweeps"],
 )
-@pytest.mark.parametrize("examples", [40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=pytest.mark.slow)])
 def test_any_text_is_a_sweep_or_a_wrong_request(tmp_path, texts, examples):
     path = tmp_path / "any.yaml"
 

@@ -77,6 +77,7 @@ def test_an_override_of_one_value_fixes_the_field_everywhere(grid_of):
         ("medium", 4),
     ]
     assert values(grid_of(OVERRIDDEN, mode=["forward"]), "mode") == [("forward",)] * 3
+    assert values(grid_of(OVERRIDDEN, memory_budget=["2GB"]), "memory_budget") == [(2 * 10**9,)] * 3
     together = "zip: {model: [tiny, small], batch_size: [8, 4]}"
     assert values(grid_of(together, batch_size=[1]), "model", "batch_size") == [("tiny", 1), ("small", 1)]
     assert values(grid_of(together, model=["medium"]), "model", "batch_size") == [("medium", 8), ("medium", 4)]

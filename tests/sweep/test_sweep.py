@@ -1,5 +1,7 @@
 """A sweep file becomes trials."""
 
+import json
+import re
 import time
 import warnings
 from pathlib import Path
@@ -10,7 +12,10 @@ from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import LAPTOP
 from tests.support.sweeps import OTHERS, PARTS_OF_OTHERS, cases, error_of, values
 
 
@@ -51,24 +56,6 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         assert values(grid_of(f"fixed: {{{name}: {value}, {model}}}"), name) == [(expected,)]
 
 
-def test_a_memory_budget_without_a_unit_is_whole_bytes(grid_of):
-    for text in ("40XB", "0.5", "GB"):
-        advice = "write one such as 40GB or 24GiB, or a whole number of bytes"
-        said = error_of(grid_of, f"fixed: {{model: tiny, memory_budget: '{text}'}}")
-        assert f"memory_budget: '{text}' is not a size; {advice}" in said
-    said = error_of(grid_of, "fixed: {model: tiny, memory_budget: 0GB}")
-    assert "memory_budget is 0; it must be at least 1" in said
-    (trial,) = load_sweep("quick", {"memory_budget": ["2GB"], "model": ["tiny"], "compile": ["block"]}).trials[:1]
-    assert trial.config.memory_budget == 2 * 10**9, "also with --set"
-
-
-def test_of_words_steps_take_auto_alone(grid_of):
-    message = error_of(grid_of, "fixed: {model: tiny, warmup_steps: atuo, measure_steps: 2.5, batch_size: auto}")
-    assert "warmup_steps: 'atuo' is not a whole number or auto" in message
-    assert "measure_steps: 2.5 is not a whole number or auto" in message
-    assert "batch_size: 'auto' is not a whole number\n" in message + "\n"
-
-
 def test_an_exclude_row_that_excludes_nothing_is_reported_unless_set_may_be_the_reason(grid_of):
     text = "axes: {model: [tiny, small], batch_size: [1, 2]}\nexclude:\n  - {batch_size: 1}\n  - {batch_size: 3}"
     with pytest.warns(UserWarning, match="excludes nothing: no combination matches") as said:
@@ -81,19 +68,6 @@ def test_an_exclude_row_that_excludes_nothing_is_reported_unless_set_may_be_the_
         grid_of(text, batch_size=[1, 3, 4])
         for name in packaged_sweeps():
             load_sweep(name)
-
-
-def test_what_two_grids_ask_for_is_one_trial_with_the_workloads_of_both(sweep_of):
-    sweep = sweep_of(
-        "name: s\ngrids:\n"
-        "  - {workloads: [timing], axes: {batch_size: [1, 2]}, fixed: {model: tiny}}\n"
-        "  - {workloads: [noop, timing], axes: {batch_size: [2, 3]}, fixed: {model: tiny}}\n"
-    )
-    assert [(trial.config.batch_size, trial.workloads) for trial in sweep.trials] == [
-        (1, ("timing",)),
-        (2, ("noop", "timing")),
-        (3, ("noop", "timing")),
-    ]
 
 
 NAMED = (
@@ -126,9 +100,10 @@ def test_a_grid_of_no_such_name_is_answered_with_the_nearest(sweep_of):
     assert "the grids of quick.yaml have no names" in error_of(load_sweep, "quick", grids=["speed"])
 
 
-def test_a_measurement_that_was_asked_for_is_not_asked_for_again(sweep_of):
+def test_what_several_grids_ask_for_is_one_trial_with_the_workloads_of_all_and_each_is_measured_once(sweep_of):
     sweep = sweep_of(
         "name: s\ngrids:\n"
+        "  - {workloads: [timing], fixed: {model: tiny, batch_size: 1}}\n"
         "  - {workloads: [noop, timing, timing], axes: {batch_size: [1, 1]}, fixed: {model: tiny}}\n"
         "  - {workloads: [noop], fixed: {model: tiny, batch_size: 1, mode: forward}}\n"  # noop reads no mode
         "  - {workloads: [noop, timing], fixed: {model: tiny, batch_size: 1, timeout_seconds: 1}}\n"
@@ -169,16 +144,33 @@ def test_a_number_in_quotes_is_remarked_on_where_texts_are_allowed(grid_of):
     assert [str(one.message) for one in said] == [f"s.yaml:4: grids[0].axes.optimizer_args.lr[0]: {words}"]
 
 
-# The packaged sweeps
-
-
-def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
-    text = "name: s\nbudget: 1h30m\ngrids: [{workloads: [timing], fixed: {model: tiny}}]"
-    assert sweep_of(text).budget == "1h30m"
-    message = error_of(sweep_of, text.replace("1h30m", "soon"))
-    assert "s.yaml:2: budget: soon: write a time, as in 30m" in message
-
-
 def test_every_published_table_has_a_grid_of_its_name_in_the_order_of_the_reports():
     tables = dict.fromkeys(published()["source"] + " " + published()["table"])
     assert list(load_sweep("cs336-2025").grids) == list(tables)
+
+
+ASKED = """question:
+  ask: Is bf16 faster?
+  compare: [precision]
+  baseline: {precision: fp32}
+  where: {workload: timing, causal: true}
+"""
+
+
+def test_a_question_reaches_the_rows_and_no_identifier(sweep_of):
+    grids = "grids: [{workloads: [timing], axes: {precision: [fp32, bf16]}, fixed: {model: tiny}}]"
+    asked, plain = (sweep_of(f"name: mine\n{question}{grids}").trials for question in (ASKED, ""))
+    assert [trial_id(one.config) for one in asked] == [trial_id(one.config) for one in plain]
+    assert plain[0].question is None
+    row = Attempt.begin(asked[0]).failure("timing", "oom", "why", LAPTOP)
+    assert json.loads(str(row.question)) == {
+        "ask": "Is bf16 faster?",
+        "compare": ["precision"],
+        "baseline": {"precision": "fp32"},
+        "where": {"workload": "timing", "causal": "true"},
+    }
+
+
+def test_every_packaged_sweep_asks_a_question():
+    question = re.compile(r"""^question:\n  ask: .*\?["']?$""", re.MULTILINE)
+    assert [name for name, text in packaged_sweeps().items() if not question.search(text)] == []

@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from lmsweep.orchestrator.feature import packaged_sweeps
-from lmsweep.orchestrator.features.catalogue.listed import QUESTIONS
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
@@ -50,7 +48,3 @@ def test_the_question_of_the_page_is_read(tmp_path):
     (tmp_path / "example.yaml").write_text(example + question)
     asked = json.loads(str(load_sweep(str(tmp_path / "example.yaml")).trials[0].question))
     assert asked["ask"].endswith("?") and "," in asked["ask"] and asked["compare"] == ["compile"]
-
-
-def test_each_packaged_sweep_answers_one_question():
-    assert sorted(name for names in QUESTIONS.values() for name in names) == sorted(packaged_sweeps())

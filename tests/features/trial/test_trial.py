@@ -12,12 +12,6 @@ from tests.support.command import answer_here, start
 pytestmark = pytest.mark.usefixtures("one_core")
 
 TINY = ("model=tiny", "vocab_size=100", "batch_size=1", "context_length=16", "warmup_steps=1")
-ENDLESS = (*TINY, "measure_steps=10000000")
-
-
-def statuses(store: Path) -> dict[str, str]:
-    frame = pd.read_parquet(store / "measurements").drop_duplicates("workload")
-    return dict(zip(frame["workload"], frame["status"], strict=True))
 
 
 def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_path: Path, monkeypatch) -> None:
@@ -30,22 +24,17 @@ def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_p
     assert not (tmp_path / "store" / "measurements").exists()
 
 
-@pytest.mark.slow
-def test_a_trial_ends_at_its_timeout(tmp_path: Path) -> None:
-    words = (*ENDLESS, "workloads=noop,timing", "timeout_seconds=3", "--no-predict", "--store", tmp_path / "late")
-    hanging = start("trial", *words)
+@pytest.mark.slow  # a running trial says so after ten seconds
+def test_a_trial_says_once_elsewhere_than_on_a_terminal_that_it_runs_and_ends_at_its_timeout(tmp_path: Path) -> None:
+    words = (*TINY, "measure_steps=10000000", "workloads=noop,timing", "timeout_seconds=13", "--no-predict")
+    hanging = start("trial", *words, "--store", tmp_path / "late")
     out, err = hanging.communicate(timeout=120)
     assert hanging.returncode == 1, out + err
+    assert len(re.findall(r"^noop, timing: [\d.]+ m?s of at most 13\.0 s, .* of memory$", err, re.MULTILINE)) == 1, err
     assert "trials/workloads/timing.py" in err, "the stack says where it was"
-    assert "ended when its time was up: timeout_seconds is 3" in out
-    assert statuses(tmp_path / "late") == {"noop": "ok", "timing": "timeout"}
-
-
-@pytest.mark.slow  # a running trial says so after ten seconds
-def test_a_trial_says_once_elsewhere_than_on_a_terminal_that_it_runs() -> None:
-    running = start("trial", *ENDLESS, "workloads=timing", "timeout_seconds=13")
-    _, err = running.communicate(timeout=120)
-    assert len(re.findall(r"^timing: [\d.]+ m?s of at most 13\.0 s, .* of memory$", err, re.MULTILINE)) == 1, err
+    assert "ended when its time was up: timeout_seconds is 13" in out
+    rows = pd.read_parquet(tmp_path / "late" / "measurements").drop_duplicates("workload")
+    assert dict(zip(rows["workload"], rows["status"], strict=True)) == {"noop": "ok", "timing": "timeout"}
 
 
 WATCHED = """
