@@ -6,9 +6,11 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
-from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, Communication, device_seconds, on_gpu
+from lmsweep.orchestrator.features.ddp.comm_trace import SETTLE_SECONDS, Communication, device_seconds, on_cpu, on_gpu
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.step_pairs import StepPairs, exposed_flags, local_step
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
@@ -59,21 +61,9 @@ def with_buckets(kind: str) -> TrialConfig:
 
 
 @pytest.fixture(scope="module")
-def runner(no_servers, runner):
-    """The only server of this process."""
-    return runner
-
-
-@pytest.fixture(scope="module")
-def measured(runner, environment) -> dict[str, dict[str, Record]]:
-    """The rows of a trial of each variant, by phase.metric; a trial runs when a test asks for it."""
-
-    class Measured(dict[str, dict[str, Record]]):
-        def __missing__(self, kind: str) -> dict[str, Record]:
-            self[kind] = by_name(run(runner, environment, with_buckets(kind)))
-            return self[kind]
-
-    return Measured()
+def measured(runner, environment) -> Callable[[str], dict[str, Record]]:
+    """The rows of a trial of a variant, by phase.metric; it runs when a test asks for it first."""
+    return cache(lambda kind: by_name(run(runner, environment, with_buckets(kind))))
 
 
 def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, *workloads: str) -> list[Record]:
@@ -95,122 +85,99 @@ def value(row: Record) -> float:
     return median(row.samples)
 
 
-def processes() -> list[psutil.Process]:
-    """The servers of this process, their children, and the ranks."""
-    found = []
+def processes() -> dict[psutil.Process, int]:
+    """The servers of trials that this process has: 1; their children: 2; ranks, also those that it forks itself: 3."""
+    found = {}
     for one in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if "lmsweep.trials.isolation.server" in one.cmdline() or one.cmdline() == psutil.Process().cmdline():
-                found.append(one)
+            if one.status() != psutil.STATUS_ZOMBIE:
+                if "lmsweep.trials.isolation.server" in one.cmdline():
+                    found[one] = [parent.pid for parent in one.parents()].index(os.getpid()) + 1
+                elif one.cmdline() == psutil.Process().cmdline():
+                    found[one] = 3
     return found
 
 
 def no_process_left() -> bool:
-    """All have gone but the server and the spare child that it has for the next trial."""
-    wait_until(_only_servers, seconds=5)
+    """All have gone but the servers and the spare child that each has for the next trial."""
+
+    def only_servers() -> bool:
+        depths = Counter(processes().values())
+        return not depths[3] and depths[2] <= depths[1]
+
+    wait_until(only_servers, seconds=5)
     return True
 
 
-def _only_servers() -> bool:
-    alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
-    with suppress(psutil.NoSuchProcess):
-        servers = ["lmsweep.trials.isolation.server" in one.cmdline() and _depth(one) < 3 for one in alive]
-        return all(servers) and len(servers) <= 2
-    return False
+def ranks() -> list[psutil.Process]:
+    return [one for one, depth in processes().items() if depth == 3]
 
 
-def signal_later(sign: int, generation: str) -> threading.Thread:
-    """Signals a rank, or the child that started it, once both have begun to work."""
-
-    def ranks() -> list[psutil.Process]:
-        with suppress(psutil.NoSuchProcess):
-            return [one for one in processes() if _depth(one) == 3]
-        return []
+def signal_later(sign: int, of: Callable[[psutil.Process], psutil.Process | None]) -> threading.Thread:
+    """Signals the second rank, or the child that started it, once both have begun to work."""
 
     def send() -> None:
         wait_until(lambda: len(ranks()) == 2)
         time.sleep(1.5)
-        rank = ranks()[1]
-        (rank if generation == "rank" else psutil.Process(rank.ppid())).send_signal(sign)
+        process = of(ranks()[1])
+        assert process
+        process.send_signal(sign)
 
     thread = threading.Thread(target=send)
     thread.start()
     return thread
 
 
-def _depth(process: psutil.Process) -> int:
-    """1 for the server, 2 for its child, 3 for a rank."""
-    return [parent.pid for parent in process.parents()].index(os.getpid()) + 1
-
-
 # What begins when
 
 
-def collectives_begun_in_backward(parallel: TimedRank) -> int:
-    """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
+def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int]:
+    """How many there are, and how many begin in backward; see `trace_communication`."""
     parallel.build()
+    parallel.step(synchronized=True)  # in its first backward DistributedDataParallel has other buckets
     with profile(activities=[ProfilerActivity.CPU]) as trace:
-        parallel.training.forward()
-        with record_function("backward"):
-            parallel.training.backward()
-        parallel.synchronizer.finish()
+        for phase in parallel.phases():
+            with record_function(phase.name):
+                phase.run()
         time.sleep(SETTLE_SECONDS)
     events = trace.profiler.kineto_results.events()
     (backward,) = (event for event in events if event.name() == "backward")
-    return sum(event.name().startswith("c10d::") and event.start_ns() < backward.end_ns() for event in events)
+    begun = [event.start_ns() for event in events if event.name().startswith("c10d::")]
+    return on_cpu(events).collectives, sum(start < backward.end_ns() for start in begun)
 
 
-def all_begun_in_backward(bench: Workbench, config: TrialConfig) -> list[int]:
-    return [collectives_begun_in_backward(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS]
-
-
-@pytest.fixture(scope="module")
-def begun_in_backward() -> dict[str, int]:
-    return dict(zip(VARIANTS, in_ranks(all_begun_in_backward, SMALL), strict=True))
+def collectives(bench: Workbench, config: TrialConfig) -> list[tuple[int, int]]:
+    return [collectives_of_a_step(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS]
 
 
 # Six ways
 
 
-def buckets_of(kind: str) -> int:
+def buckets_of(size: int) -> int:
     parameters = list(TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters())
-    return len(fill_buckets(list(parameters[::-1]), with_buckets(kind).bucket_bytes or 0))
+    return len(fill_buckets(parameters[::-1], size))
 
 
-@pytest.mark.parametrize("kinds", [QUICK, pytest.param(tuple(VARIANTS), marks=pytest.mark.slow)], ids=len)
-def test_each_variant_communicates_in_its_own_way(measured, begun_in_backward, kinds):
-    buckets = buckets_of("bucketed")
-    assert 2 < buckets < PARAMETERS - 2
-    counted = {kind: value(measured[kind]["communication.collectives"]) for kind in kinds}
-    started_in_backward = dict(begun_in_backward)
-    # DistributedDataParallel fills its own buckets, and zero1 ends with a broadcast of each rank's weights.
-    torch_buckets = counted.pop("torch", buckets)
-    expected = {
-        "naive": PARAMETERS,
-        "flat": 1,
-        "overlap": PARAMETERS,
-        "bucketed": buckets,
-        "zero1": buckets + 2,
-        "zero2": 6,  # three gathers in forward, three scatters
-        "fsdp": 8,  # three gathers in forward, two in backward, which keeps those outside of the blocks; three scatters
-    }
-    assert counted == {kind: expected[kind] for kind in counted}
-    assert 2 < torch_buckets < PARAMETERS - 2
-    assert started_in_backward.pop("torch") >= 1, "in its first backward it has other buckets"
-    assert started_in_backward == {
-        "naive": 0,
-        "flat": 0,
-        "overlap": PARAMETERS,
-        "bucketed": buckets,
-        "zero1": buckets,
-        "zero2": 6,
-        "fsdp": 8,
+def test_each_variant_communicates_in_its_own_way():
+    buckets = buckets_of(BUCKET_BYTES)
+    assert 2 < buckets < PARAMETERS - 2 and buckets_of(10**9) == 1
+    found = dict(zip(VARIANTS, in_ranks(collectives, SMALL), strict=True))
+    of_torch, begun = found.pop("torch")  # which fills its own buckets
+    assert 2 < of_torch < PARAMETERS - 2 and begun >= 1
+    assert found == {
+        "naive": (PARAMETERS, 0),
+        "flat": (1, 0),
+        "overlap": (PARAMETERS, PARAMETERS),
+        "bucketed": (buckets, buckets),
+        "zero1": (buckets + 2, buckets),  # it ends with a broadcast of each rank's weights
+        "zero2": (6, 6),  # three gathers in forward, three scatters
+        "fsdp": (8, 8),  # and two gathers in backward, which keeps those outside of the blocks
     }
 
 
 def test_a_sharded_optimizer_keeps_each_part_of_its_state_once(measured):
-    whole = [value(measured["bucketed"][f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
-    shares = [value(measured["zero1"][f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
+    whole = [value(measured("bucketed")[f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
+    shares = [value(measured("zero1")[f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
     assert whole[0] == whole[1] == sum(shares)
     assert min(shares) > 0.4 * whole[0]
 
@@ -219,7 +186,7 @@ def test_a_sharded_optimizer_keeps_each_part_of_its_state_once(measured):
     "kind", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in VARIANTS]
 )
 def test_a_trial_reports_what_the_step_and_its_communication_took(measured, environment, kind):
-    rows = measured[kind]
+    rows = measured(kind)
     assert value(rows["gradients.relative_error"]) < 1e-5
     assert {row.fingerprint.collective_library for row in rows.values()} == {"gloo"}
     assert {row.environment_id for row in rows.values()} == {environment_id(environment)}, "each rank has one core"
@@ -402,14 +369,14 @@ def flags_of_a_crowded_step(bench: Workbench, config: TrialConfig) -> Any:
 @pytest.mark.slow
 def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(measured):
     (flags,) = in_ranks(flags_of_a_crowded_step, SMALL)
-    assert Flag.SHARED_GPU in flags and Flag.SHARED_GPU not in measured["bucketed"]["step.time"].flags
+    assert Flag.SHARED_GPU in flags and Flag.SHARED_GPU not in measured("bucketed")["step.time"].flags
 
 
 # Ranks that die or hang
 
 
 def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, environment):
-    thread = signal_later(signal.SIGSTOP, "rank")
+    thread = signal_later(signal.SIGSTOP, lambda rank: rank)
     rows = run(runner, environment, replace(ENDLESS, timeout_seconds=5.0))
     thread.join()
     assert [row.status for row in rows] == [Status.TIMEOUT]
@@ -417,8 +384,23 @@ def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, envir
     assert no_process_left()
 
 
+@pytest.mark.slow
+def test_a_rank_that_never_starts_is_a_timeout_and_the_next_trial_runs(runner, environment):
+    def stop() -> None:
+        wait_until(ranks)
+        ranks()[0].suspend()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    rows = run(runner, environment, replace(SMALL, timeout_seconds=8.0))
+    thread.join()
+    assert [row.status for row in rows] == [Status.TIMEOUT]
+    assert no_process_left()
+    assert by_name(run(runner, environment, SMALL))
+
+
 def test_ranks_die_with_the_process_that_started_them(runner, environment):
-    thread = signal_later(signal.SIGKILL, "child")
+    thread = signal_later(signal.SIGKILL, psutil.Process.parent)
     rows = run(runner, environment, ENDLESS)
     thread.join()
     assert [row.status for row in rows] == [Status.LOST]
@@ -440,7 +422,7 @@ def test_one_rank_that_fails_ends_the_others(environment):
     assert no_process_left()
 
 
-def die_after_closing(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
+def die_after_closing(environment: Fingerprint, die: Callable[[], object], rank: Rank, emit: Emit) -> bool:
     """Rank 1 closes its connection to rank 0 and then dies; rank 0 fails because of it, before the death."""
     assert rank.folder is not None
     meeting = str(rank.folder / "meeting")
@@ -451,7 +433,7 @@ def die_after_closing(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
                 break
             time.sleep(0.01)
         time.sleep(0.05)
-        os._exit(3)
+        die()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(meeting)
         listener.listen()
@@ -462,16 +444,11 @@ def die_after_closing(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
     return False
 
 
-def test_what_follows_from_a_death_does_not_hide_it(environment):
-    with pytest.raises(RankDiedError, match="rank 1 of 2 exited with code 3"):
-        run_ranks(parts_of(SMALL)[0], partial(die_after_closing, environment), cores=(0, 1), start="fork")
-
-
-# What is asked for and cannot be
-
-
-def test_other_workloads_take_one_process_and_large_buckets_are_few(runner, environment):
-    rows = run(runner, environment, replace(SMALL, ddp="bucketed", bucket_bytes=10**9), "timing", "ddp")
-    assert (rows[0].workload, rows[0].status) == ("timing", Status.UNSUPPORTED)
-    assert "runs in one process" in (rows[0].error or "")
-    assert value(by_name(rows[1:])["communication.collectives"]) <= 2
+@pytest.mark.parametrize(
+    ("die", "words"),
+    [(partial(os._exit, 3), "exited with code 3"), (partial(signal.raise_signal, signal.SIGKILL), "ended by SIGKILL")],
+    ids=["exit", "kill"],
+)
+def test_what_follows_from_a_death_does_not_hide_it(environment, die: Callable[[], object], words: str):
+    with pytest.raises(RankDiedError, match=f"rank 1 of 2 .*{words}"):
+        run_ranks(parts_of(SMALL)[0], partial(die_after_closing, environment, die), cores=(0, 1), start="fork")

@@ -4,9 +4,10 @@ import gzip
 import json
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -47,20 +48,24 @@ SMALL = TrialConfig(
     ddp="fsdp",
     timeout_seconds=100.0,
 )
+WITH_PEFT = ["peft"] if find_spec("peft") else []
+RANK_4 = '{"rank": 4}'
 FSDP: dict[str, dict[str, Any]] = {
     "fsdp": {},
     "kept": {"reshard": "false"},
     "zero2": {"ddp": "zero2"},
     "accumulated": {"accumulate": 2},
-    "kept and accumulated": {"reshard": "false", "accumulate": 2},
-    "checkpointed": {"checkpointing": "block"},
     "block inputs on the host": {"checkpointing": "block", "offload": "block_inputs"},
-    "tied": {"tied_head": True},
-    "zeroed before backward": {"zero_grad": "before_backward"},
     "of uneven parts": {"d_model": 40, "d_ff": 54, "vocab_size": 51},
 }
+MORE: dict[str, dict[str, Any]] = {
+    "kept and accumulated": {"reshard": "false", "accumulate": 2},
+    "checkpointed": {"checkpointing": "block"},
+    "tied": {"tied_head": True},
+    "zeroed before backward": {"zero_grad": "before_backward"},
+    "resharded over two": {"reshard": "2"},
+}
 ON_THE_HOST: dict[str, dict[str, Any]] = {
-    "state on the host": {"offload": "optimizer"},
     "state on the host, of uneven parts": {"offload": "optimizer", **FSDP["of uneven parts"]},
     "state on the host, not reshared": {"offload": "optimizer", "ddp": "zero2", "accumulate": 2},
 }
@@ -73,17 +78,20 @@ HSDP: dict[str, dict[str, Any]] = {
 DDP: dict[str, dict[str, Any]] = {
     kind: {"ddp": kind, "accumulate": 2} for kind in ("naive", "flat", "overlap", "bucketed", "torch", "zero1")
 }
-if find_spec("peft"):
-    FSDP["adapted"] = {"adapter": "lora", "adapter_args": '{"rank": 4}'}
-    ON_THE_HOST["adapted, state on the host"] = {"offload": "optimizer", **FSDP["adapted"]}
+if WITH_PEFT:
+    ON_THE_HOST["adapted, state on the host"] = {"offload": "optimizer", "adapter": "lora", "adapter_args": RANK_4}
 STEPS = 3
 
 
-def in_ranks(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig) -> Any:
-    """What rank 0 returns from `body`, which all ranks run as ranks of the group."""
-    cores = tuple(usable_cores()[:2])
-    run = partial(_run_body, body, config)
-    return in_clean_process(run_ranks, parts_of(config)[0], run, cores=cores, start="fork")
+def in_ranks(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig, imports: Sequence[str] = ()) -> Any:
+    """What rank 0 returns from `body`, which all ranks run as ranks of the group. `imports`: made once for all."""
+    return in_clean_process(_fork_ranks, partial(_run_body, body, config), config, imports)
+
+
+def _fork_ranks(run: Callable[[Rank, Emit], bool], config: TrialConfig, imports: Sequence[str]) -> Any:
+    for name in imports:
+        import_module(name)
+    return run_ranks(parts_of(config)[0], run, cores=tuple(usable_cores()[:2]), start="fork")
 
 
 def led_by_rank_0(parallel: Any, rank: Rank | None, ask: Callable[[Team], Any]) -> Any:
@@ -152,7 +160,7 @@ def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor
 
 def check(config: TrialConfig, variants: dict[str, dict[str, Any]]) -> None:
     """What the steps of each variant add to each weight is what they add in one process."""
-    found = in_ranks(partial(trained, variants=variants), config)
+    found = in_ranks(partial(trained, variants=variants), config, WITH_PEFT)
     for (name, fields), one in zip(variants.items(), found, strict=True):
         wanted = one_process(replace(config, **fields), one)
         before, after = ([torch.from_numpy(weight) for weight in one[when]] for when in ("before", "after"))
@@ -180,30 +188,27 @@ TENSOR: dict[str, dict[str, Any]] = {
 }
 
 
-if find_spec("peft"):
-    TENSOR["adapted"] = {"tp": 2, "ddp": "naive", "adapter": "lora", "adapter_args": '{"rank": 4}'}
+if WITH_PEFT:
+    TENSOR["adapted"] = {"tp": 2, "ddp": "naive", "adapter": "lora", "adapter_args": RANK_4}
     TENSOR["some layers adapted, checkpointed"] = TENSOR["accumulated, checkpointed"] | {
         "adapter": "lora",
         "adapter_args": '{"rank": 3, "targets": ["query", "output", "w3"]}',
     }
 
 
-@pytest.mark.slow
-def test_after_three_steps_ranks_that_share_layers_have_the_weights_of_one_process():
-    check(SMALL, TENSOR | {"tied": {"tp": 2, "ddp": "naive", "tied_head": True}})
-
-
 @pytest.mark.slow  # four ranks on two cores
 def test_after_three_steps_meshes_of_four_ranks_have_the_weights_of_one_process():
     check(
         replace(SMALL, world_size=4),
-        TENSOR | {f"{name}, fsdp": fields | {"ddp": "fsdp"} for name, fields in TENSOR.items()} | {"tp 4": {"tp": 4}},
+        TENSOR
+        | {f"{name}, fsdp": fields | {"ddp": "fsdp"} for name, fields in TENSOR.items()}
+        | {"tied": {"tp": 2, "ddp": "naive", "tied_head": True}, "tp 4": {"tp": 4}},
     )
 
 
 @pytest.mark.slow  # four ranks on two cores
 def test_after_three_steps_four_ranks_with_shards_have_the_weights_of_one_process():
-    check(replace(SMALL, world_size=4), FSDP | {"resharded over two": {"reshard": "2"}} | HSDP | DDP)
+    check(replace(SMALL, world_size=4), FSDP | MORE | HSDP | DDP)
 
 
 # What a step communicates and holds

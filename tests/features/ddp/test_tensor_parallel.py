@@ -4,7 +4,6 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
-from tests.features.ddp.test_sharding import SMALL, check, in_ranks
+from tests.features.ddp.test_sharding import RANK_4, SMALL, WITH_PEFT, check, in_ranks
 
 DIVIDED = replace(SMALL, tp=2, ddp="naive", timeout_seconds=300.0)
 PHASES = {"synchronization": "backward"}
@@ -30,20 +29,17 @@ COMPILED: list[dict[str, Any]] = [
     {"compile": "block", "checkpointing": "block", "loss": "compiled"},
     {"compile": "model"},
 ]
-ADAPTED = {"adapter": "lora", "adapter_args": '{"rank": 4}'}
-with_peft = pytest.mark.skipif(not find_spec("peft"), reason="no PEFT")
+ADAPTED = {"adapter": "lora", "adapter_args": RANK_4}
+with_peft = pytest.mark.skipif(not WITH_PEFT, reason="no PEFT")
 CASES: dict[str, dict[str, Any]] = {
-    f"{name} in {precision}": {"precision": precision, **fields}
-    for precision in ("bf16", "bf16_pure")
-    for name, fields in {
-        "plain": {},
-        "grouped queries": {"num_kv_heads": 2, "num_layers": 3},
-        "gelu, tied": {"feed_forward": "gelu", "tied_head": True},
-    }.items()
+    "grouped queries": {"precision": "bf16_pure", "num_kv_heads": 2, "num_layers": 3},
+    "gelu, tied": {"precision": "bf16", "feed_forward": "gelu", "tied_head": True},
+    "checkpointed": {"precision": "bf16", "checkpointing": "block"},
 }
-CASES["checkpointed"] = {"precision": "bf16", "checkpointing": "block"}
-if find_spec("peft"):
+HELD: dict[str, dict[str, Any]] = {"plain": {}, "in 16 bits": {"precision": "bf16_pure"}}
+if WITH_PEFT:
     CASES["adapted"] = {"precision": "bf16", **ADAPTED}
+    HELD["adapted"] = ADAPTED
 
 
 @pytest.mark.slow  # it compiles
@@ -87,9 +83,18 @@ def messages(bench: Workbench, config: TrialConfig) -> list[Sent]:
     return found
 
 
+def messages_and_parts(bench: Workbench, config: TrialConfig) -> list[Any]:
+    return [dict(zip(CASES, messages(bench, config), strict=True)), dict(zip(HELD, parts(bench, config), strict=True))]
+
+
 @pytest.fixture(scope="module")
-def sent() -> dict[str, Sent]:
-    return dict(zip(CASES, in_ranks(messages, DIVIDED), strict=True))
+def of_a_rank() -> list[Any]:
+    return in_ranks(messages_and_parts, DIVIDED, WITH_PEFT)
+
+
+@pytest.fixture(scope="module")
+def sent(of_a_rank) -> dict[str, Sent]:
+    return of_a_rank[0]
 
 
 def expected(config: TrialConfig) -> Sent:
@@ -111,13 +116,7 @@ def expected(config: TrialConfig) -> Sent:
     return found
 
 
-SENT = [name for name in CASES if name not in ("adapted", "checkpointed")]
-FEW_SENT = ("grouped queries in bf16_pure",)
-
-
-@pytest.mark.parametrize(
-    "case", [name if name in FEW_SENT else pytest.param(name, marks=pytest.mark.slow) for name in SENT]
-)
+@pytest.mark.parametrize("case", ["grouped queries", "gelu, tied"])
 def test_each_half_of_a_block_sends_once_in_each_direction_and_in_the_type_of_products(sent, case):
     one = replace(DIVIDED, **CASES[case])
     assert predicted(one) == sent[case] == expected(one)
@@ -157,11 +156,6 @@ def test_a_checkpointed_block_gathers_again_and_sums_are_not_scattered_in_anothe
 # What it holds
 
 
-HELD: dict[str, dict[str, Any]] = {"plain": {}, "in 16 bits": {"precision": "bf16_pure"}}
-if find_spec("peft"):
-    HELD["adapted"] = ADAPTED
-
-
 def parts(bench: Workbench, config: TrialConfig) -> list[dict[str, Any]]:
     found = []
     for fields in HELD.values():
@@ -180,8 +174,10 @@ def parts(bench: Workbench, config: TrialConfig) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_rank_has_its_part_of_the_vocabulary_the_residual_stream_and_each_layer_and_of_one_matrix_of_an_adapter():
-    found = dict(zip(HELD, in_ranks(parts, DIVIDED), strict=True))
+def test_a_rank_has_its_part_of_the_vocabulary_the_residual_stream_and_each_layer_and_of_one_matrix_of_an_adapter(
+    of_a_rank,
+):
+    found = of_a_rank[1]
     plain, width, tokens = found["plain"], DIVIDED.d_model, DIVIDED.context_length // 2
     assert plain["weights"]["token_embedding.weight"] == plain["weights"]["head.weight"] == (25, width)
     assert plain["weights"]["blocks.0.attention.query.weight"] == (width // 2, width)
