@@ -19,7 +19,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.store.store import Store
-from tests.support.command import lmsweep, start
+from tests.support.command import PYTHONPATH, lmsweep, start
 from tests.support.made_up_results import TINY
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
@@ -39,10 +39,7 @@ grids:
 
 @pytest.fixture(scope="module")
 def runner(no_servers):
-    """Its server is started where a run starts it, out of the reach of signals; its children are not."""
     with IsolatedRunner() as runner:
-        with postpone_termination():
-            runner.start()
         yield runner
     assert not our_children()
 
@@ -75,7 +72,7 @@ def signal_later(sign: int, *, to_server: bool = False) -> threading.Thread:
     def sent() -> bool:
         if len(our_children()) < 2:
             return False
-        time.sleep(0.3)
+        time.sleep(1.0)
         ours = our_children()
         if len(ours) == 2:  # a server that asks git is two for a moment
             parents = {one.ppid() for one in ours}
@@ -173,6 +170,27 @@ def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_hos
         assert run(runner, environment)[0].status == Status.OK
     words = r"host memory: it held [\d.]+ GiB, more than the 1.37 GiB that a trial may hold"
     assert row.status == Status.OOM and re.fullmatch(words, row.error or "")
+
+
+@pytest.mark.slow
+def test_a_schedulers_signal_reaches_a_handler_in_a_trial_and_its_exit_harms_no_other_trial(
+    runner, environment, monkeypatch, tmp_path
+):
+    """The server is started where a run starts it, out of the reach of signals; its children are not."""
+    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None)._exit(3))"
+    imports = "import ctypes, os, signal\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{imports}os.register_at_fork(after_in_child={leave})\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{PYTHONPATH}")
+    runner.close()
+    with IsolatedRunner() as odd:
+        with postpone_termination():
+            odd.start()
+        run(odd, environment)
+        thread = signal_later(signal.SIGUSR2)
+        rows = run(odd, environment, ENDLESS)
+        thread.join()
+        assert run(odd, environment)[0].status == Status.OK
+    assert [(row.status, row.error) for row in rows] == [(Status.LOST, "its process exited with code 3")]
 
 
 def test_a_server_that_cannot_start_is_a_row_with_what_it_said(environment, tmp_path):
