@@ -95,7 +95,7 @@ def test_every_accelerator_is_one_trial_per_type_present_or_startable(plan_of):
     assert planned(CLUSTER, "cuda", "cuda:H200") == ["cuda", "cuda:H200"], "a result of any GPU is none of a type"
 
 
-def test_a_trial_goes_to_the_types_that_can_hold_it(tmp_path, monkeypatch):
+def test_a_trial_goes_to_the_types_that_can_hold_it(tmp_path, monkeypatch, warm):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = {"d_model": 8192, "d_ff": 32768, "num_layers": 3, "num_heads": 64}  # the state of its training takes 52 GB
     devices = ["cuda:A100-40G", "cuda", "cuda:A100-80G"]

@@ -93,12 +93,6 @@ def test_from_64_mib_on_a_message_is_repeated_less_often(message_bytes: int, rep
     assert in_clean_process(repetitions_of, f"{tmp_path}/store", message_bytes) == repetitions
 
 
-def test_what_has_no_effect_is_unsupported_with_the_reason(runner, environment):
-    rows = run(runner, environment, world_size=1)
-    assert [row.status for row in rows] == [Status.UNSUPPORTED]
-    assert "one rank sends nothing" in (rows[0].error or "")
-
-
 @pytest.mark.slow
 def test_the_sweep_runs_on_a_cpu_and_shows_in_a_table(tmp_path):
     options = ("--set", "device=cpu", "--set", "message_bytes=1024,65536", "--set", "measure_steps=3")
