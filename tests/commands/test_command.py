@@ -24,14 +24,14 @@ from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep, lms
 
 pytestmark = pytest.mark.usefixtures("one_core")
 CORES = tuple(usable_cores())
+ABSENT = "mps" if os.uname().sysname == "Linux" else "cuda"
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, subprocess.CompletedProcess[str]]:
     """A sweep that has run once, with two trials for a device that is not here: the sweep, the store, the output."""
     folder = tmp_path_factory.mktemp("finished")
-    absent = "mps" if os.uname().sysname == "Linux" else "cuda"
-    sweep = write_sweep(folder, device=["cpu", absent], context_length=[16, 32])
+    sweep = write_sweep(folder, device=["cpu", ABSENT], context_length=[16, 32])
     return sweep, folder / "store", lmsweep("run", sweep, "--store", folder / "store")
 
 
@@ -51,8 +51,10 @@ def test_a_run_measures_every_trial_and_prints_their_table_and_where_the_time_we
 
 
 def test_a_device_that_is_absent_is_recorded_with_the_reason(finished):
-    _, store, done = finished
-    assert "2 unsupported: this machine has no" in done.stdout and "lmsweep doctor" in done.stdout
+    sweep, store, done = finished
+    alone = ("--store", store.parent / "none", "--set", f"device={ABSENT}", "--no-predict")
+    assert "lmsweep doctor" in lmsweep_here("plan", sweep, *alone)
+    assert "2 unsupported: this machine has no" in done.stdout
     rows = pd.read_parquet(store / "measurements").query("device != 'cpu'")
     assert list(rows["status"]) == ["unsupported"] * 2
     assert "2 results are for a device that was missing" in answer_here("table", store).stderr

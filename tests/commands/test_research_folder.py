@@ -85,12 +85,19 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PATHS[1:])
-def test_doctor_answers_and_a_run_predicts_and_measures_in_a_folder_of_such_files(folder: Path, path: str):
+def test_doctor_and_planning_answer_in_a_folder_of_such_files(folder: Path):
     put(folder, *NAMES)
-    assert "devices  " in run_there(folder, *START, "doctor", path=path)
-    write_sweep(folder, context_length=[16], compile=["none", "block"])
+    assert "devices  " in run_there(folder, *START, "doctor", path=PATHS[1])
     cache = folder.parent / "cache"  # nothing is predicted yet
-    out = run_there(folder, "env", f"XDG_CACHE_HOME={cache}", *START, "run", "sweep.yaml", path=path)
-    assert "2 trials, 2 to run" in out and list(cache.rglob("predictions-*"))
+    words = ("env", f"XDG_CACHE_HOME={cache}", *START, "plan", "quick", "--set", "context_length=96")
+    assert "predicted" not in run_there(folder, *words, path=PATHS[1]) and list(cache.rglob("predictions-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_a_run_measures_in_a_folder_of_such_files(folder: Path, path: str):
+    put(folder, *NAMES)
+    write_sweep(folder, context_length=[16], compile=["none", "block"])
+    out = run_there(folder, *START, "run", "sweep.yaml", path=path)
+    assert "2 trials, 2 to run" in out
     assert set(pd.read_parquet(folder / "results" / "measurements")["status"]) == {"ok"}
