@@ -14,7 +14,7 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import short_name
 
 MOST_PARTS = 8
-"""Maximum number of parts into which a grid is cut whose table does not fit a screen."""
+"""A grid whose table does not fit a screen is cut into at most this many parts."""
 
 MOST_ROWS = 24
 """Rows of a table that fits a screen beside its header and its notes."""
@@ -31,7 +31,7 @@ _RESULT = ["measurement_id", "environment_id", "workload"]
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the number of results by status: columns sweep, device_name and one per status that occurs.
 
-    With pooled=False the newest attempt with a final status counts, as for `lmsweep plan`.
+    Of rows loaded with pooled=False the newest attempt with a final status counts, as for `lmsweep plan`.
     """
     results = newest_rows(frame, prefer=[status for status in Status if status.is_final]).drop_duplicates(_RESULT)
     table = pd.crosstab([results["sweep"], results["device_name"]], results["status"])
@@ -82,10 +82,10 @@ def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits)
     lists = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
     if len(lists) == len(lists[0]) == 1:
         return []  # it cannot be cut
-    while not fits(said(lists)) and max(map(len, lists)) > 1:  # first the grid with the most parts becomes whole again
+    while not fits(said(lists)) and max(map(len, lists)) > 1:  # first join the parts of grids, until each is whole
         most = max(lists, key=len)
         lists[lists.index(most)] = [measured_grid(results, pd.concat([one.rows for one in most]))]
-    for workload in results["workload"].value_counts(ascending=True).index:  # then all grids of a workload are one
+    for workload in results["workload"].value_counts(ascending=True).index:  # then the whole grids of a workload
         rows = results[results["workload"] == workload]
         if not fits(said(lists)) and len(rows) < len(results):
             place = [grid.workload for (grid,) in lists].index(workload)
@@ -101,7 +101,7 @@ def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: F
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
-    # The shortest axis along which parts fit a screen; if none is long enough, the longest.
+    # The shortest axis along which parts of one value fit a screen; if none is long enough, the longest.
     enough = [name for name, size in sizes.items() if len(table) <= size * MOST_ROWS]
     axis = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
     return grid.along(axis, MOST_PARTS)

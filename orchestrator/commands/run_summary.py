@@ -73,7 +73,7 @@ def show_summary(
 def _account_words(plan: Plan, account: Account) -> list[str]:
     """How long the run took, how its trials ended, and which nodes were lost."""
     words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
-    # Less those that the plan has ruled out, whose action is their status.
+    # Less those that the plan has ruled out: their action, unsupported or predicted_oom, is also their status.
     if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
         failed = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
         counts = [f"{ended[Status.OK]} of {ended.total()} measurements succeeded"]
@@ -97,7 +97,7 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
     limits = (["into", how.budget or (planned.budget and "the sweep's time")], ["before", how.until])
     limit = " and ".join(f"{word} {end}" for word, end in limits if end)
     load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
-    is_busy = load > BUSY_LOAD and not run.account.statuses and run.address is None  # here, and nothing could begin
+    is_busy = load > BUSY_LOAD and not run.account.statuses and run.address is None  # no trial began here
     words = [f"this machine is busy, with {load:.0f} processes for each core"] if is_busy else []
     words += [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
     words += [f"{_which(gate.kept_out, run)} did not fit {limit}"] if gate.kept_out else []
@@ -105,7 +105,7 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
     left = run.eta.needed(known)
     takes = f"{'more than' if gate.cut else 'about'} {format_seconds(left)} of measuring is left: " if known else ""
     own = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
-    # In place of the sweep's time, which was too short, one that is enough if runs take 1.5 times what is estimated.
+    # In place of the sweep's time, which was too short, twice that or twice what is left: estimates may be too low.
     more = f" --budget {math.ceil(2 * max(START_SECONDS + left, own) / 60)}m" if own else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
 

@@ -68,7 +68,7 @@ class WrittenSweep:
     """The folder with the user's code that is asked for, or else the file's."""
     trusted: Sequence[str]
     must_name_code: bool
-    """Whether some trial must refer to the user's code: if only the file names it, and no value or grid is chosen."""
+    """Whether it is wrong that no trial uses the user's code: the file names it, without --code, --set or --grid."""
 
     @property
     def count(self) -> int:

@@ -30,7 +30,7 @@ class Series(Generic[Taken]):
     flags: tuple[Flag, ...]
     """Those of unsteady, not_converged, recompiled and busy_host that apply."""
     warmup_from: float
-    """By time.monotonic(): when the warm-up began; below, when the measured iterations began and ended."""
+    """When the warm-up began, by time.monotonic(); `since`, `until`: when the measured iterations began and ended."""
     since: float
     until: float
 
@@ -143,13 +143,13 @@ def take_queued_series(bench: Workbench, timer: QueuedTimer, watch: Watch) -> Se
 def _queued_host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Sequence[Iteration]) -> tuple[Flag, ...]:
     """Return the flag host_bound if the device was idle during `measured` iterations that were queued ahead.
 
-    It was not if the host stayed ahead. A host that fell behind may only have waited for the device, as a loss does
-    that reads how many targets count. So a few more iterations are traced: without device times, the flag stays.
+    It was not if the host stayed ahead. A host that fell behind may only have waited for the device: a loss that reads
+    the number of targets does so. Hence a few more iterations are traced; without device times, the flag stays.
     """
     if not timer.fell_behind:
         return ()
     with bench.account("profiled"):
         traced = trace_device(timer.from_idle, device_type=bench.config.device_type, trial_seconds=bench.seconds_so_far)
-    each = timer.number_of_phases  # which are traced one by one
+    each = timer.number_of_phases  # `from_idle` traces each phase separately, so an iteration is this many entries
     busy = [sum(one.step for one in traced[i : i + each]) for i in range(0, len(traced), each)]
     return host_bound_flags(busy, [one.step for one in measured]) if busy else (Flag.HOST_BOUND,)

@@ -12,7 +12,7 @@ CAVEATS: dict[str, str] = {
     "not_synchronized": "probably timed without synchronizing, so that part of forward's time is counted in backward",
     "each_or_total_unknown": "the document does not state whether this is one iteration or the sum of several",
     "includes_optimizer": "labelled forward and backward, but probably includes the optimizer",
-    "wide_spread": "the standard deviation is at least half of the mean: one slow iteration among a few",
+    "wide_spread": "the standard deviation is at least half of the mean: probably one slow iteration among few",
     "compiled_while_timed": "torch.compile compiled during a timed iteration",
     "host_bound": "twice the context length takes the same time within 5 %: the host was the bottleneck",
     "fell_back_to_eager": "labelled compiled, but memory and time are those of the eager row",
@@ -21,11 +21,11 @@ CAVEATS: dict[str, str] = {
     "repeated": "repeats a number printed elsewhere in the document; do not count it twice",
     "derived": "computed from other numbers of the document",
 }
-"""Flag of a number in a public report -> what it means; columns of `published` have these names, too."""
+"""Flag of a number in a public report -> what it means; `published` also has a column of each name."""
 
 INFERENCE = "inferred"
 CONDITIONS: dict[str, str] = {
-    INFERENCE: "a condition does not stand beside the number, but follows from elsewhere in its document",
+    INFERENCE: "a condition is not stated beside the number, but follows from elsewhere in its document",
     "from_rate": "computed from a published rate; for attention by the FLOPs that the source counts (causal attention "
     "as half, backward as 2.5 x forward), for a whole step by lmsweep's model convention",
     "read_off_figure": "read off the labels of a figure, in whole TFLOP/s",

@@ -26,7 +26,7 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time each phase in seconds, a compiled first iteration apart. Raises RuntimeError if nothing was compiled."""
+    """Time each phase in seconds, a compiling first iteration apart. Raises RuntimeError if nothing was compiled."""
     config = bench.config
     errors = own_attention_errors(bench, gradients=config.mode != "forward")
     yield from errors
@@ -75,11 +75,11 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 device = [replace(one, phases=sums_by_name(phases, one.phases)) for one in traced]
         training = _flags_of_training(bench, scales)
         if config.capture == "none":
-            bench.traced = [one.work for one in device]
+            bench.traced = [one.work for one in device]  # the workload `profile` need not trace again
 
     if config.compiles:
         yield from _compile_counts(compiled)
-    # In a captured step the device waits between kernels, too, but not for the host, so that says nothing about it.
+    # Between the kernels of a captured step the device idles, too, but not for the host: its busy time shows nothing.
     busy = [one.step for one in device] if config.capture == "none" else []
     common = (
         *flags_of_errors(errors),

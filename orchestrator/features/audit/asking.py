@@ -18,10 +18,11 @@ from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.ways.checkpointings import TRIED_CHECKPOINTINGS
 
 BATCHES = (1, 4, 16)
-"""Sequences of a micro-batch that stand for any, if the claim states none."""
-SHARDED = {"ddp": "torch", "zero1": "zero1", "zero2": "zero1", "replicate": "torch"}
-"""Word for how GPUs share a model -> the field's; all others shard weights."""
+"""Sequences of a micro-batch that are tried if the claim states none."""
+WITH_WHOLE_WEIGHTS = {"ddp": "torch", "zero1": "zero1", "zero2": "zero1", "replicate": "torch"}
+"""Claim's word for how GPUs share a model -> value of the field `ddp`. Any other word shards the weights: fsdp."""
 _ON = ("yes", "true", "on", "1", "block", "model", "regional")
+"""What claims write where torch.compile was used."""
 
 
 def configs_of(claim: Claim) -> list[TrialConfig]:
@@ -38,7 +39,7 @@ def _batches_of(claim: Claim) -> tuple[int, ...]:
         most = claim.global_batch / claim.data_ranks / (claim.accumulate or 1)
         if claim.accumulate or most < 2:
             return (max(1, round(most)),)
-        return 1, min(BATCHES[-1], round(most))  # accumulated from ones, or at once
+        return 1, min(BATCHES[-1], round(most))  # one sequence at a time, or all in one micro-batch
     if claim.tokens_per_step and claim.context:
         most = claim.tokens_per_step / claim.context / claim.data_ranks / (claim.accumulate or 1)
         return tuple(sorted({max(1, round(min(one, most))) for one in BATCHES}))
@@ -63,7 +64,7 @@ def _config(claim: Claim, batch: int) -> TrialConfig:
         "accumulate": micro,
         "precision": precision,
         "attention": attention,
-        "compile": "none" if precision in ("fp32", "tf32") and not claim.compile else compiled,
+        "compile": compiled,
         "loss": "cross_entropy",
         "checkpointing": "block" if recomputes(claim) else "none",
         "device": "cuda",
@@ -73,7 +74,7 @@ def _config(claim: Claim, batch: int) -> TrialConfig:
     if claim.offload and claim.offload.lower() not in ("none", "no", "false"):
         asked |= {"offload": "optimizer" if "opt" in claim.offload.lower() else "activations"}
     if claim.count > 1:
-        way = SHARDED.get((claim.parallel or "").lower(), "fsdp")
+        way = WITH_WHOLE_WEIGHTS.get((claim.parallel or "").lower(), "fsdp")
         asked |= {"world_size": claim.count, "ddp": way, "workloads": "ddp"}
         casts = not precision.endswith("_pure") and precision != "fp32" and method != "qlora"  # which stores 4 bits
         asked |= {"gather": "bf16"} if way == "fsdp" and casts else {}
@@ -87,7 +88,7 @@ def _config(claim: Claim, batch: int) -> TrialConfig:
 
 
 def is_above_prediction(claim: Claim) -> bool:
-    """Whether the claim is faster than what is predicted in its place: experts in float8, by those in 16 bits."""
+    """Whether the claim should be faster than its prediction: experts in float8 are predicted as if in 16 bits."""
     size = claim.shape.size
     return bool(size and size.num_experts and precision_of(claim).startswith("fp8"))
 

@@ -20,8 +20,8 @@ LEAST = 0.005
 """Smallest difference of a part that is named, as a fraction of the longer step."""
 
 MOST_SPREAD = 6.0
-"""The time of a part that runs the same kernels varies by chance by at most this times the known variation, unless the
-host was busy. A larger difference has another cause: the sizes, the machine or the release."""
+"""Chance explains at most this times the known variation in a part that runs the same kernels, unless the host was
+busy; an assumption. A larger difference has another cause: the sizes, the machine or the release."""
 
 MEDIAN_TO_DEVIATION = 1.4826
 """Standard deviation of a normal variable, divided by the median of its distance from the middle."""
@@ -52,9 +52,9 @@ class ProfiledStep:
     seconds: float
     """Time of the step as the comparison states it: device time, or wall time where that is unknown."""
     has_waits: bool
-    """Whether `seconds` is wall time with a device, which may wait for its host."""
+    """Whether `seconds` is wall time, which includes time in which the device waits for its host."""
     wall: float | None
-    """Seconds of the step with those in which the device waits for its host; None if `seconds` has them."""
+    """Wall time of the step where `seconds` is device time; else None."""
     variation: Variation
     """Variation of the kernels' time between processes."""
     variation_of_wall: Variation
@@ -114,8 +114,8 @@ def _waits(steps: tuple[ProfiledStep, ProfiledStep], walls: Floats, whole: Float
 
 
 def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFrame], times: pd.DataFrame) -> Variation:
-    """Return what is known of processes, with what the parts show that run the same kernels on both sides: these differ
-    only by chance. Their median distance is robust against a part that the host delays.
+    """Return the known variation between processes, updated by what this pair shows: parts that run the same kernels on
+    both sides differ only by chance; each is an observation. Their median is robust against one that the host delays.
     """
     known = max((one.variation for one in steps), key=lambda one: one.scale)
     calls = pd.concat([one.groupby(["cause", "kernel"])["calls"].sum() for one in tables], axis=1).fillna(0.0).round()
@@ -125,7 +125,7 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
     if of_same.empty:
         return known
     distance = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))
-    # The distance of two means has the variance of a process, divided by the processes of each side, from both.
+    # The difference of two means has the variance s² (1/n1 + 1/n2), where s² is that of a process.
     spread = MEDIAN_TO_DEVIATION * float(np.median(distance)) / np.sqrt(sum(1 / one.processes for one in steps))
     freedom = min(float(len(of_same)), MOST_FREEDOM)
     most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale
@@ -133,8 +133,8 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
 
 
 def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
-    """Return the seconds of the stated difference that the profiles do not show; 0 if that is one of wall times, which
-    waits explain."""
+    """Return the seconds of the stated difference that the profiles do not show; 0 for wall times, where waits explain
+    the rest."""
     if any(one.has_waits for one in steps):
         return 0.0
     before, after = times.sum().to_numpy(float) - [one.seconds for one in steps]

@@ -202,7 +202,7 @@ def last_name(node: ast.expr) -> str:
 
 def reference_to(file: Path, name: str, code: Code) -> str:
     """Return `mine.model:Model`, or `./scripts/my-model.py:Model` if its file cannot be imported by a dotted name."""
-    root = next(root for root in reversed(roots(code)) if file.is_relative_to(root))
+    root = next(root for root in reversed(roots(code)) if file.is_relative_to(root))  # the deepest, such as `src`
     parts = list(file.relative_to(root).with_suffix("").parts)
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()

@@ -37,7 +37,7 @@ from lmsweep.trials.spec.quantities import count_of, gib, ms
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
 BY_OTHERS = "by {}"
-"""The column of a step's time as public stacks run it, or the one named."""
+"""Title of the column of the step's time in public trainers, or in the trainer that was named."""
 LENGTHS = ("padding", "recompiles", "out of memory")
 """The columns of trials whose batches differ by their lengths."""
 MOST_REASONS = 3
@@ -85,7 +85,7 @@ class PlanText:
         )
 
     def _conditions(self, trials: Sequence[PlannedTrial]) -> dict[str, str]:
-        """Return the fields that decide time and memory and are no column, for all trials have one value."""
+        """Return the fields that decide time and memory and are not columns, because all trials have the same value."""
         configs = [one.trial.config for one in trials]
         unread = {*READ_BY_SOME}.difference(*(keys_read(name) for one in trials for name in one.trial.workloads))
         left_out = {*fields_with(Role.PROTOCOL), *unread, *varying_fields(configs)}
@@ -128,8 +128,8 @@ class PlanText:
         ]
 
     def _fleets(self, most: int | None) -> list[str]:
-        """Return what the ranks of the cheapest trials that run do together, at `most` of them, and how many others
-        there are."""
+        """Return a line for each of the `most` cheapest trials of several ranks: communication, throughput, price. The
+        last line says how many more there are."""
         found: dict[str, tuple[PlannedTrial, StepEstimate, Fleet]] = {}
         for one in self.plan.trials:
             step = self.steps.of(one) if self.steps else None
@@ -199,8 +199,8 @@ class PlanText:
 
 
 def _library(trials: Sequence[PlannedTrial]) -> str:
-    """Return whose code was run without a device. Granite's Mamba layers take 17 times as long with transformers 5.17
-    as with 5.24, and T5 needs a third more memory."""
+    """Return which version of transformers builds the models. Others may differ much: Granite's Mamba layers take 17
+    times as long with 5.17 as with 5.24, and T5 needs a third more memory."""
     if not any(one.trial.config.is_hugging_face for one in trials) or not find_spec("transformers"):
         return ""
     return f"hf: models as transformers {version('transformers')}, installed here, builds them; others may differ much"

@@ -52,6 +52,12 @@ def test_the_winner_beats_the_others_by_the_ratio_of_their_times(attempts: Attem
     assert second.chance > 0.99 and got.wrong < 0.05
 
 
+def test_a_step_of_no_time_wins_nothing(attempts: Attempts) -> None:
+    attempts.ok(gpu(attention="naive"), {"step.time": (0.0, 0.0, 0.0)})
+    attempts.ok(gpu(attention="sdpa"), {"step.time": samples(0.040, 1e-4)})
+    assert lmsweep_here("best", attempts.store).startswith("For tokens/s: attention=sdpa")
+
+
 def test_each_goal_ranks_by_its_own_unit(attempts: Attempts) -> None:
     fast, lean = gpu(precision="bf16"), gpu(precision="tf32")
     for one, seconds, joules in ((fast, 0.02, 20.0), (lean, 0.03, 10.0)):

@@ -79,8 +79,8 @@ class RepeatedLayers:
 
 def repeated_layers(model: nn.Module, path: str | None) -> RepeatedLayers | None:
     """Return the layers at `path`, else the outermost list of equal layers; None if there is none. Layers are equal if
-    they are of one class; those without parts must have equal weights too. Of several lists, the longest of layers with
-    parts counts. Raises RequestError if there is nothing at `path`."""
+    they are of one class; those without parts must have weights of equal names and shapes, too. Of several lists, those
+    of layers with parts come first, then the longest. Raises RequestError if there is nothing at `path`."""
     if path is not None:
         try:
             named = model.get_submodule(path)

@@ -24,10 +24,10 @@ aten = torch.ops.aten
 @contextmanager
 def device_operators(config: TrialConfig, *, any_width: bool = False) -> Iterator[None]:
     """A context in which operators on the CPU, without storage, allocate and save what the device's do. `any_width`:
-    the widths stand for others, which each fused kernel takes."""
+    widths are placeholders; assume that every fused kernel takes them."""
     kernels: dict[str, Callable[..., Tensor]] = {}
     if config.device_type != "cpu":
-        # FlexAttention, which `sdpa` represents, takes any width.
+        # FlexAttention, for which `sdpa` stands here, takes any width.
         fused = FusedAttention(config.device_type, any_width=any_width or config.attention == "flex")
         kernels["scaled_dot_product_attention"] = fused.attend
     if config.device_type == "cuda":
@@ -40,7 +40,7 @@ def device_operators(config: TrialConfig, *, any_width: bool = False) -> Iterato
 class FusedAttention:
     """scaled_dot_product_attention as it returns and saves what a device's kernels do (aten/src/ATen/native/
     transformers/attention.cpp). All fused kernels save their inputs, the output and one number per row; FlashAttention
-    represents cuDNN's kernel for what both of them take."""
+    stands for cuDNN's kernel where both accept the call."""
 
     def __init__(self, device_type: str, *, any_width: bool) -> None:
         self.is_metal = device_type == "mps"
@@ -77,7 +77,7 @@ class FusedAttention:
         return _first(FLASH(*wider, dropout_p, is_causal))[..., :width]
 
     def _chosen(self, call: Call) -> Kernel:
-        if self.is_metal:  # whose own kernel is for calls without gradients
+        if self.is_metal:  # whose kernel, for which EFFICIENT stands, is for calls without gradients
             return Kernel.MATH if call.needs_gradients or call.dropout else Kernel.EFFICIENT
         return chosen_kernel(call)
 
@@ -106,4 +106,4 @@ OUTPUTS: Mapping[OpOverload, Callable[..., Any]] = {
     aten.log_sigmoid_forward.default: lambda x: (torch.empty_like(x), x.new_empty(0)),
     aten.log_sigmoid_backward.default: lambda gradient, *_: torch.empty_like(gradient),
 }
-"""Operators whose results differ by device, as those of CUDA."""
+"""Operator -> what it returns on CUDA, where that differs from the CPU."""

@@ -75,7 +75,7 @@ def step_run(config: TrialConfig) -> StepRun:
 
 
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
-    """Run a step. repeats: an iteration that leaves nothing is not run again but copied."""
+    """Run a step. repeats: copy an iteration that leaves nothing behind instead of running it again."""
     memory = None
     if config.adapter != "none" and ADAPTERS[config.adapter].magnitudes and find_spec("peft"):
         import_module("peft")  # its import would count as part of the step
@@ -209,7 +209,7 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
 
 
 def _users(config: TrialConfig, fake: Fakes) -> _Running:
-    """The user's own step, whose model is unknown. To move it to the device changes nothing."""
+    """The user's own step, whose model is unknown. `Module.to` only converts: there is no device to move it to."""
     with fake, unset_random_weights(), replaced(Module, "to", _moved):
         step = UsersStep(eager_on_fakes(config), fake_math_mode(config))
 

@@ -165,7 +165,9 @@ def _cell(rows: list[Any], newest: StoredRow) -> Cell:
     """rows: of one cell, from the oldest; of several with one value, the newest counts."""
     values: dict[str, Value] = {}
     for row in rows:
-        if row.status == Status.OK and row.phase in ("step", "run") and not pd.isna(row.median):
+        is_known = row.status == Status.OK and not pd.isna(row.median)
+        # A step of no time has no rate: a store that others wrote may hold one.
+        if is_known and row.phase in ("step", "run") and (row.median > 0 or "time" not in row.metric):
             variation = Variation(scale=row.variation, freedom=row.variation_freedom)
             processes = _processes(row, variation)
             values[f"step.{row.metric}"] = Value(row.median, processes.error(variation), processes)

@@ -1,4 +1,4 @@
-"""Counterparts from other workloads than the timed ones: sums and types, operators and kernels, two ranks."""
+"""Our counterparts of numbers of a published report that are no times of steps: sums, types, kernels, two ranks."""
 
 import re
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ _SUMS = {
 
 
 def _sum(table: TableResults, row: pd.Series) -> Here | None:
+    # The report adds 0.01 again and again, in a loop.
     if running := re.fullmatch(r"float(16|32) accumulator, iteration (\d+)", row["label"]):
         total, addend = (np.float16 if running[1] == "16" else np.float32)(0), np.float16(0.01)
         for _ in range(int(running[2])):

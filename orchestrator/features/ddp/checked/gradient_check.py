@@ -36,7 +36,7 @@ def gradient_error(step: ComparedStep) -> float | None:
         return _error_of_parts(step)
     expected = gradients_alone(step)
     if not compares_users_code(config):
-        step.alone = None  # it has no optimizer, and takes no step
+        step.alone = None  # only `weights_error`, for the user's code, trains it
     _synchronized_backward(step)
     error = largest_error(map(gradient_of, step.parameters()), expected)
     step.forget_gradients()
@@ -49,7 +49,7 @@ def weights_error(step: ComparedStep) -> float:
     before = [weight.clone() for weight in _whole_weights(step)]
     for _ in range(CHECKED_STEPS):
         gradients = gradients_alone(step)
-        with step.local():
+        with step.local():  # `step.parameters()` and `_update` mean the one process here
             for parameter, gradient in zip(step.parameters(), gradients, strict=True):
                 parameter.grad = gradient
             _update(step)
@@ -180,7 +180,7 @@ def _add_parts(squares: Tensor, weights: Sequence[Tensor]) -> None:
 
 
 def _divided(weight: Tensor) -> list[tuple[int, int]]:
-    """Each dimension of the mesh over which a weight is divided, and the weight's own dimension that is."""
+    """Each dimension of the mesh over which a weight is divided, and the dimension of the weight that it divides."""
     places = weight.placements if isinstance(weight, DTensor) else ()
     found = [(number, getattr(place, "dim", None)) for number, place in enumerate(places)]  # None: whole in each rank
     return [(number, dimension) for number, dimension in found if dimension is not None]
