@@ -31,7 +31,7 @@ fast: collected
 
 # Reading, without PyTorch and Ray, with the lowest version of each dependency that pyproject.toml allows.
 test-lowest: .venv-lowest/ready
-	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course/test_course.py features/report/test_share.py features/trackers)
+	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables/test_tables.py features/course/test_course.py features/report/test_share.py)
 
 TRIALS := analytic code distributed features/alone features/check features/ddp features/explain features/operators features/precision isolation machine memory model prediction profiling spec timing workloads
 test-lowest-torch: .venv-lowest-torch/ready

@@ -114,7 +114,7 @@ def _waits(steps: tuple[ProfiledStep, ProfiledStep], walls: Floats, whole: Float
 
 
 def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFrame], times: pd.DataFrame) -> Variation:
-    """Return the known variation between processes, updated by what this pair shows: parts that run the same kernels on
+    """Return the known variation between processes, updated by this pair: parts that run the same kernels on
     both sides differ only by chance; each is an observation. Their median is robust against one that the host delays.
     """
     known = max((one.variation for one in steps), key=lambda one: one.scale)
