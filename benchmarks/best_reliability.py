@@ -3,7 +3,8 @@
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.best_reliability --draws 300
 
 The grids are those of tests/support/grid_families.py, in five families. Processes differ as in the shipped stores,
-by the share of the step for which the GPU is busy; or all cells by 1, 3 and 7 %, where the search begins with the shipped priors for the wall time of a busy GPU (0.4 %),
+by the share of the step for which the GPU is busy; or all cells by 1, 3 and 7 %, where the search
+begins with the shipped priors for the wall time of a busy GPU (0.4 %),
 of one that waits (2 %) and of a host (10 %). It learns the rest from its own repetitions. Columns:
 
 right, cannot tell, wrong: an answer is right if it is at most 2 % worse than the best cell of the grid. something left
