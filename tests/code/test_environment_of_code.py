@@ -176,6 +176,9 @@ def test_what_is_missing_has_the_first_line_that_always_imports_it(code: Code, t
     file = Path(code.folder, "mine.py")
     file.write_text(text)
     assert missing_packages([file], code) == {"z9": f"mine.py:{line}"}
+    later = Path(code.folder, "later.py")
+    later.write_text("import z9\n")
+    assert missing_packages([file, later], code) == {"z9": f"mine.py:{line}"}
 
 
 def test_a_part_that_is_compiled_when_the_project_is_installed_is_called_so(code: Code) -> None:
