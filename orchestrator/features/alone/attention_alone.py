@@ -48,8 +48,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     errors = own_attention_errors(bench, gradients=len(phases) > 1)
     yield from errors
     probe = probe_attention(config, device=config.device_type, dtype=bench.math_mode.operand_dtype) if own else None
-    missing = probe.no_backward if probe and len(phases) > 1 else None
-    if missing:
+    why_no_backward = probe.no_backward if probe and len(phases) > 1 else None
+    if why_no_backward:
         phases = phases[:1]
     bench.clear()  # the model of an earlier workload would count as attention's memory
     with Watch(config.device_type) as watch, bench.quiet():
@@ -68,16 +68,17 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 traced = trace_device(
                     timer.from_idle, device_type=config.device_type, trial_seconds=bench.seconds_so_far
                 )
-    del timer  # with the buffer that overwrites the L2 cache: neither is attention's memory
+    # Neither the gradient nor the timer's buffer, which overwrites the L2 cache, is attention's memory.
+    del timer
     step.gradient = None
     common = (*flags_of_errors(errors), *series.flags, *gpu_flags(watch, since=series.since, until=series.until))
     yield from _times(bench, phases, series, latencies, traced, common)
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step, phases))
     yield from memory
-    if missing:
+    if why_no_backward:
         for phase, metric, unit in _WITHOUT_BACKWARD:
-            yield Measurement(phase=phase, metric=metric, unit=unit, samples=None, reason=missing)
+            yield Measurement(phase=phase, metric=metric, unit=unit, samples=None, reason=why_no_backward)
 
 
 def phases_of(config: TrialConfig) -> tuple[str, ...]:
@@ -103,6 +104,7 @@ def _times(
     traced: Sequence[DeviceTime],
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
+    """Yield the times of each phase, all in seconds. common: flags of every row that is timed in `series`."""
     config, device = bench.config, bench.datasheet
     # Without the backward that the mode has, forward alone is no step.
     names = (*phases, "step") if phases == phases_of(config) else phases
@@ -120,6 +122,7 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
+    """Return whether a phase has outliers, or was faster than the device's peak allows."""
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)  # num_heads may be None: one head, d_model wide
     # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.

@@ -14,12 +14,12 @@ def _of_compiled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 _MEMORY = ("before_backward.allocated", "forward.peak_allocated", "backward.peak_allocated")
-_BOTH = ("forward.time", "backward.time")
+_TIMES = ("forward.time", "backward.time")
 
-attention_grid = Pivot("attention", (*_BOTH, *_MEMORY, *ERRORS_OF_OWN), "Attention alone")
+attention_grid = Pivot("attention", (*_TIMES, *_MEMORY, *ERRORS_OF_OWN), "Attention alone")
 attention_compiled = Pivot(
     "attention",
-    _BOTH,
+    _TIMES,
     "Attention alone, eager vs compiled",
     parts=True,
     cols=("compile",),

@@ -1,4 +1,4 @@
-"""Searches the releases of a package for the one in which a cell of a sweep changed, and says what was found."""
+"""Searches the releases of a package for the one in which a cell of a sweep (a value of one trial) changed."""
 
 import math
 import re
@@ -67,8 +67,8 @@ class Question:
 
 
 def known_releases(package: str, good: str, bad: str) -> list[str]:
-    """Return the releases that the package index offers here, from `good` to `bad`; either may be the older.
-    Raises RequestError."""
+    """Return the releases that the package index offers here, from `good` to `bad`: if `bad` is the older one,
+    from new to old. Raises RequestError."""
     try:
         low, high = sorted([Version(good), Version(bad)])
         canonical_software([f"{package}=={good}"])
@@ -87,7 +87,7 @@ def known_releases(package: str, good: str, bad: str) -> list[str]:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise RequestError(f"{unknown}: {last}; {advice}")
     offered = {_without_local(Version(text.strip())) for text in listed[1].split(",")}
-    offered -= {_without_local(low), _without_local(high)}  # which the user may write as 2.11 or 2.11.0+cu126
+    offered -= {_without_local(low), _without_local(high)}  # the list has them as the user wrote them: 2.11.0+cu126
     between = [str(one) for one in sorted(offered) if low < one < high]
     return [good, *(between if low == Version(good) else between[::-1]), bad]
 
@@ -109,6 +109,7 @@ def bisect_sweep(question: Question) -> None:
         both = f"{question.software(0)} and {question.software(len(question.releases) - 1)}"
         say(f"\n{both} do not differ beyond the noise, so there is nothing to search.{why}")
         return
+    # Of several cells that changed, follow the one that changed most.
     followed = changed.iloc[int(changed["ratio"].map(_size).to_numpy().argmax())]
     cell = {name: followed[name] for name in ends.keys}
     words = ", ".join(f"{name} {label(one)}" for name, one in cell.items())
@@ -157,6 +158,7 @@ class Measured(NamedTuple):
     """Their softwares."""
     rows: tuple[pd.DataFrame, pd.DataFrame]
     known: Known
+    """Variation between processes, estimated from the whole store."""
 
     def compare(self, values: Sequence[str]) -> Comparison:
         between = {"software": self.names}
@@ -173,10 +175,12 @@ def _measured(question: Question, first: int, second: int) -> Measured:
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     what = replace(question.what, overrides=(*question.what.overrides, *more))
     ready = make_ready(what, question.where, question.how, began=time.monotonic())
-    if (first, second) == (0, len(question.releases) - 1):  # others that cannot be made are skipped
+    # An end must be installable; the search skips any other release that is not.
+    if (first, second) == (0, len(question.releases) - 1):
         _install(ready.planned.plan)
     run_or_exit(ready, question.resume)
-    measured = {  # with the environment that this plan gives the software of each trial
+    # What identifies the results: each trial with the environment that the plan gives its software.
+    measured = {
         (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
         for trial in ready.planned.sweep.trials
         for planned in ready.planned.plan.trials
@@ -186,8 +190,8 @@ def _measured(question: Question, first: int, second: int) -> Measured:
     every = load(question.where.store, pooled=False)
     of_these = [pair in measured for pair in zip(every["measurement_id"], every["environment_id"], strict=True)]
     frame = every[of_these]
-    one, two = (frame[frame["software"] == name] for name in names)
-    return Measured(names, (one, two), known_variation(every))
+    of_first, of_second = (frame[frame["software"] == name] for name in names)
+    return Measured(names, (of_first, of_second), known_variation(every))
 
 
 def _install(plan: Plan) -> None:
@@ -212,7 +216,10 @@ def _row(comparison: Comparison, cell: dict[str, object]) -> pd.Series | None:
 
 def _has_changed(row: pd.Series, ends: pd.Series) -> bool | None:
     """Return whether a release is nearer to the last than to the first, by the logarithm of its time; None if its ratio
-    is not known. If one of the ends failed, it has changed if it has the verdict of the ends."""
+    is not known. If one of the ends failed, return whether the release has the verdict of the ends.
+
+    row: the release against the first. ends: the last against the first.
+    """
     if ends["verdict"] in ("failed", "fixed"):
         return bool(row["verdict"] == ends["verdict"])
     if pd.isna(row["ratio"]):

@@ -17,12 +17,12 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def upgrade(results: Results) -> Listing:
-    """Every other software, or version of torch if no result names its software, against the oldest."""
+    """Compare every software with the oldest, or every version of torch if no result names its software."""
     every = latest_code(of_present_devices(results.attempts, results.where), results.where)
     frame = select(every, results.where)
     key = "software" if frame["software"].notna().any() else "torch_version"
     first = frame.drop_duplicates(key)
-    # By the release of torch, then by the name of the software: a rank is smaller than the number of rows.
+    # Sort by torch's version, and within it by software: ranks are below the number of rows, so one number holds both.
     order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
     first = first.iloc[order.argsort(kind="stable")]
     names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}
@@ -58,8 +58,8 @@ def _together(releases: dict[str, Comparison], before: str) -> Listing:
     frames = []
     for name, listing in listings.items():
         # A key that has one value in this release is a condition there; beside other releases it must be a column.
-        lacking = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
-        frames.append(listing.frame.assign(**lacking, software=name))
+        constant = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
+        frames.append(listing.frame.assign(**constant, software=name))
     columns = list(dict.fromkeys(column for frame in frames for column in frame))
     several = len(listings) > 1
     keys = [*widest.keys[:-1], "software", widest.keys[-1]] if several else widest.keys

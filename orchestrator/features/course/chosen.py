@@ -18,7 +18,8 @@ from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.workloads import workloads
 
 _RANKS = {*PARTITION, "optimizer", *arguments_for("optimizer")}
-"""What may differ with the user's own optimizer or wrapper: either may shard, and so divide the job in its own way."""
+"""Fields that may differ if the optimizer or the wrapper is the user's: either may shard, and so partition the job
+differently."""
 _IN_PLACE: dict[str, set[str]] = {
     name: _RANKS if name in ("optimizer", "ddp") else {name, *arguments_for(name)} for name in REFERENCES
 }
@@ -29,6 +30,8 @@ _IN_PLACE["step"] |= {*MODEL}
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
+    """How many of the measurements that a problem's trials ask for are in a store."""
+
     asked: int
     ok: int
     failed: dict[str, int]
@@ -69,9 +72,9 @@ def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
     }
     rows = frame[frame["measurement_id"].isin(asked)].sort_values("started_at", kind="stable")
     succeeded = set(rows["measurement_id"][rows["status"] == Status.OK])
-    others = rows[~rows["measurement_id"].isin(succeeded)].drop_duplicates("measurement_id", keep="last")
-    statuses = dict(zip(others["measurement_id"], map(str, others["status"]), strict=True))
-    unsupported = others[others["status"] == Status.UNSUPPORTED]
+    last_failures = rows[~rows["measurement_id"].isin(succeeded)].drop_duplicates("measurement_id", keep="last")
+    statuses = dict(zip(last_failures["measurement_id"], map(str, last_failures["status"]), strict=True))
+    unsupported = last_failures[last_failures["status"] == Status.UNSUPPORTED]
     reasons = {
         one: f" ({error})" for one, error in zip(unsupported["measurement_id"], unsupported["error"], strict=True)
     }
@@ -88,23 +91,24 @@ def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
 
 
 def rows_of_trials(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
-    """Return the rows that these trials measure, and those that differ from one by the user's own code alone."""
+    """Return the rows of these trials, and those of trials that differ from one of them only by the user's code."""
     identifiers = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
     belongs = frame["measurement_id"].isin(identifiers)
-    own = frame[frame[list(REFERENCES)].map(is_reference).any(axis=1) & ~belongs].drop_duplicates("measurement_id")
-    more = [row["measurement_id"] for _, row in own.iterrows() if _stands_for_one(row, trials)]
+    has_reference = frame[list(REFERENCES)].map(is_reference).any(axis=1)
+    of_users_code = frame[has_reference & ~belongs].drop_duplicates("measurement_id")
+    more = [row["measurement_id"] for _, row in of_users_code.iterrows() if _matches_one(row, trials)]
     return frame[belongs | frame["measurement_id"].isin(more)]
 
 
-def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
-    """Whether one of the trials is the row's, except for the user's code."""
+def _matches_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
+    """Whether the row agrees with one of the trials in all fields but those that the user's code replaces."""
     workload = workloads().get(row["workload"])
     if workload is None:
         return False
     free = {name for column in REFERENCES if is_reference(row[column]) for name in _IN_PLACE[column]}
     names = [name for name in (*COMBINATION_FIELDS, *workload.protocol) if name not in free and name in row]
     stored = tuple(_plain(row[name]) for name in names)
-    # In rows of the user's own model the fields of OF_STEP are null. Null means the default, which such a trial has.
+    # In rows of the user's own model the fields of OF_STEP are null, but such a trial has their defaults.
     defaults = {name: CONFIG_FIELDS[name].default for name in OF_STEP}
     stored = tuple(defaults.get(name) if value is None else value for name, value in zip(names, stored, strict=True))
     return any(workload.name in trial.workloads and _fields(trial.config, names) == stored for trial in trials)

@@ -32,7 +32,7 @@ _LONG_NAME = 8
 
 
 class _Series(NamedTuple):
-    """A column of a table, a value for each of its rows, in the unit that is drawn; NaN where there is none."""
+    """A column of a table: a value for each of the table's rows, in the unit that is drawn; NaN where there is none."""
 
     name: str
     median: np.ndarray
@@ -44,9 +44,10 @@ class _Series(NamedTuple):
 
 
 def bars(table: Table, *, stacked: bool = False) -> "Figure":
-    """Return a group of bars for each row and a bar for each column, with 95 % intervals; failed trials as words.
+    """Return a group of bars for each row, with a bar and its 95 % interval for each column; failed trials as words.
 
-    All values of the table have one unit. stacked: the columns are parts of a whole, without intervals.
+    All values of the table have one unit. stacked: the columns are parts of a whole, and the bars of a group are
+    stacked, without intervals.
     """
     series, unit = _series(table)
     groups = _names(table.wide("median").index, usual=0)
@@ -81,10 +82,10 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
     values = [None] if panels is None else list(keys[panels].unique())
     figure, all_axes = _axes(len(values), width=4.2 * min(2, len(values)) if len(values) > 1 else 6.0)
     series, unit = _series(table)
-    others = [name for name in table.rows if name not in (over, panels)]
+    line_keys = [name for name in table.rows if name not in (over, panels)]
     ticks = sorted({float(number) for number in keys[over]})
-    for axes, value in zip(all_axes, values, strict=False):
-        _draw_lines(axes, keys if panels is None else keys[keys[panels] == value], over, keys[others], series)
+    for axes, value in zip(all_axes, values, strict=True):
+        _draw_lines(axes, keys if panels is None else keys[keys[panels] == value], over, keys[line_keys], series)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(ticks, [_short(number) for number in ticks], fontsize=8)
@@ -96,16 +97,16 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
     return figure
 
 
-def _draw_lines(axes: "Axes", rows: pd.DataFrame, over: str, others: pd.DataFrame, series: "list[_Series]") -> None:
-    """Draw a line of each series for each combination of the other keys.
+def _draw_lines(axes: "Axes", rows: pd.DataFrame, over: str, line_keys: pd.DataFrame, series: "list[_Series]") -> None:
+    """Draw a line of each series for each combination of the keys that distinguish lines.
 
-    rows: the row keys of this panel; their index numbers the values of a series. others: the other keys of all panels.
+    rows: the row keys of this panel; their index numbers the values of a series. line_keys: of all panels.
     """
-    names = [*others]
+    names = [*line_keys]
     groups = [*rows.groupby(names, sort=False, dropna=False)] if names else [((), rows)]
     number = 0  # of a line in its panel, which gives it its colour
     for group, of_group in groups:
-        words = _words([group if isinstance(group, tuple) else (group,)], others)[0] if names else ""
+        words = _words([group if isinstance(group, tuple) else (group,)], line_keys)[0] if names else ""
         for one in series:
             _line(axes, of_group[over].to_numpy(dtype=float), one, of_group.index.to_numpy(), words, number)
             number += 1
@@ -181,7 +182,7 @@ def _legend(axes: "Axes", count: int, *, beside: bool = False) -> None:
 
 
 def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: str, number: int) -> None:
-    """Draw these rows of a series over x; the first status that is no value stands at its end."""
+    """Draw these rows of a series over x. At the line's end stands the status of the first row without a value."""
     known = ~np.isnan(one.median[rows])
     if not known.any():
         return
@@ -197,8 +198,10 @@ def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: st
 
 
 def _series(table: Table) -> tuple[list[_Series], Unit]:
-    """The columns of the table with the first unit, and the unit that they are drawn in. A column without a unit stays,
-    too: all of its trials failed, which is drawn as words."""
+    """Return the columns whose unit is the table's first, and the unit in which they are drawn.
+
+    Columns without a unit are included: all of their trials failed, which is drawn as words.
+    """
     stored = next(iter(filter(None, table.units.values())), "1")
     shown = replace(table, cells=table.cells[table.cells["value"].map(table.units).isin([stored, None])])
     unit = choose_unit(stored, shown.cells["median"].to_numpy(float))
@@ -213,12 +216,15 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
 
 
 def _names(axis: pd.Index, *, usual: int) -> list[str]:
-    """Name each entry of the axis by the keys whose values vary; by the key at position `usual` if none varies."""
+    """Name each entry of a table's axis as `_words` does."""
     frame = axis.to_frame(index=False)
     return _words(frame.itertuples(index=False), frame, usual=usual)
 
 
 def _words(keys: Any, among: pd.DataFrame, *, usual: int = -1) -> list[str]:
-    """Name combinations of the columns of `among` by those whose values vary there, else by that at `usual`."""
-    differing = [at for at, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [usual]
+    """Name each of `keys` (values of the columns of `among`) by the columns that vary in `among`.
+
+    usual: position of the column that names them if none varies.
+    """
+    differing = [place for place, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [usual]
     return [", ".join(label(key[place]).removesuffix(".time") for place in differing) for key in keys]

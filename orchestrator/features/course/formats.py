@@ -48,15 +48,19 @@ class Request:
 
 @dataclass(kw_only=True)
 class Written:
+    """What was written for a problem. A problem with `report` is a published table, beside which our results stand."""
+
     name: str
     problem: Problem
     found: Found
+    """How many measurements of its trials the store has, and which are missing."""
     tables: list[str] = field(default_factory=list)
+    """Titles."""
     figures: list["Image"] = field(default_factory=list)
-    lacking: list[str] = field(default_factory=list)
+    not_made: list[str] = field(default_factory=list)
     """Why a table or a figure could not be made."""
     numbers: int = 0
-    """How many numbers its report has."""
+    """How many numbers the published table has; 0 without one."""
     counterparts: int = 0
     """How many of them have a counterpart in the store."""
 
@@ -102,7 +106,10 @@ def write(request: Request) -> list[Written]:
 
 
 def _check_folder(folder: LocalFolder, names: Sequence[str]) -> None:
-    """Raise RequestError if the folder has a file that `export` would replace and has not written, or a link."""
+    """Raise RequestError if the folder has a link, or a file that `export` would replace but has not written.
+
+    A folder whose index begins with _INDEX is from an earlier `export`.
+    """
     folder.check((FIGURES, "index.md"))
     index = folder.path / "index.md"
     if index.is_file() and index.read_text("utf-8", "replace").startswith(_INDEX):
@@ -125,14 +132,15 @@ def _problem(
     name: str, problem: Problem, request: Request, results: Results, folder: LocalFolder, draws: bool
 ) -> Written:
     trials = request.grids[name]
-    own = SomeResults(results, lambda frame: rows_of_trials(frame, trials))
-    chosen = results if problem.whole_store else own
+    of_trials = SomeResults(results, lambda frame: rows_of_trials(frame, trials))
+    chosen = results if problem.whole_store else of_trials
     found = found_in(results.everything, trials)
-    if found.missing:  # `everything` leaves out devices that this machine lacked; trials were unsupported there
+    # `everything` has no rows of devices that the machine lacked; in `attempts` their trials are `unsupported`.
+    if found.missing:
         found = found_in(results.attempts, trials)
     written = Written(name=name, problem=problem, found=found)
     bodies: dict[str, list[str]] = {"markdown": [], "latex": [], "typst": []}
-    if problem.report or not own.everything.empty:
+    if problem.report or not of_trials.everything.empty:
         _add_tables(written, chosen, bodies)
         if draws:
             _add_figures(written, chosen, folder)
@@ -146,6 +154,7 @@ def _problem(
 
 
 def _add_tables(written: Written, chosen: Results, bodies: Mapping[str, list[str]]) -> None:
+    """Add the problem's tables to the body of each output format."""
     for name, make in written.problem.tables.items():
         try:
             table = make(chosen)
@@ -156,7 +165,7 @@ def _add_tables(written: Written, chosen: Results, bodies: Mapping[str, list[str
                 numbers, counterparts = counted(table)
                 written.numbers, written.counterparts = written.numbers + numbers, written.counterparts + counterparts
         except RequestError as error:
-            written.lacking.append(f"no table {name}: {error}")
+            written.not_made.append(f"no table {name}: {error}")
 
 
 def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None:
@@ -164,7 +173,7 @@ def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None
         try:
             figure = picture.draw()
         except RequestError as error:
-            written.lacking.append(f"no figure {picture.name}: {error}")
+            written.not_made.append(f"no figure {picture.name}: {error}")
             continue
         image = Image(f"{FIGURES}/{written.file}-{picture.name}", picture.caption)
         png, svg = BytesIO(), BytesIO()
@@ -183,12 +192,12 @@ def _state(found: Found) -> str:
 
 def _remarks(written: Written, command: str) -> list[str]:
     rest = [f"{_state(written.found)}. The rest: {command}"] if written.found.missing else [f"{_state(written.found)}."]
-    return [*rest, *written.lacking]
+    return [*rest, *written.not_made]
 
 
 def _index(written: Sequence[Written], request: Request) -> str:
     problems = [one for one in written if not one.problem.report]
-    tables = [one for one in written if one.problem.report]
+    published = [one for one in written if one.problem.report]
     lines = [
         *_INDEX.splitlines(),
         f"Of the results in `{request.store}`. `writeup.typ` and `writeup.tex` include all problems.",
@@ -196,26 +205,26 @@ def _index(written: Sequence[Written], request: Request) -> str:
     if problems:
         rows = [[_link(one), len(one.tables), len(one.figures), _state(one.found)] for one in problems]
         lines += _table_lines("problem | tables | figures | measurements", rows)
-    for report in dict.fromkeys(one.problem.report for one in tables):
+    for report in dict.fromkeys(one.problem.report for one in published):
         rows = [
             [_link(one), one.problem.answers, _compared([one]), len(one.figures), _state(one.found)]
-            for one in tables
+            for one in published
             if one.problem.report == report
         ]
         lines += ["", f"## Report {report}"]
         lines += _table_lines("table | problem | numbers with a counterpart | figures | measurements", rows)
-    if tables:
+    if published:
         rows = []
-        for problem in sorted({one.problem.answers for one in tables}, key=[*ANSWERS].index):
-            answering = [one for one in tables if one.problem.answers == problem]
+        for problem in sorted({one.problem.answers for one in published}, key=[*ANSWERS].index):
+            answering = [one for one in published if one.problem.answers == problem]
             rows.append([problem, _compared(answering), ", ".join(map(_link, answering))])
         lines += ["", "## Problems of the handout"]
         lines += _table_lines("problem | numbers with a counterpart | tables", rows)
     if missing := [one for one in written if one.found.missing]:
         lines += ["", "## Missing", "", "These commands measure what the store does not have:", ""]
         lines += [f"    {request.command(one.name)}" for one in missing]
-    if lacking := [f"- {one.name}: {why}" for one in written for why in one.lacking]:
-        lines += ["", "## Not made", "", *lacking]
+    if not_made := [f"- {one.name}: {why}" for one in written for why in one.not_made]:
+        lines += ["", "## Not made", "", *not_made]
     return "\n".join(lines) + "\n"
 
 
@@ -236,8 +245,8 @@ def _compared(tables: Sequence[Written]) -> str:
 def _markdown(written: Written, tables: Sequence[str], command: str) -> str:
     images = [f"![{image.caption}]({image.file}.png)\n\n{image.caption}\n" for image in written.figures]
     remarks = "\n".join(f"- {one}" for one in _remarks(written, f"`{command}`"))
-    lacking = "".join(f"- {one}\n" for one in written.found.lacking)
-    rest = [f"## Not measured\n\n{lacking}"] if lacking else []
+    not_measured = "".join(f"- {one}\n" for one in written.found.lacking)
+    rest = [f"## Not measured\n\n{not_measured}"] if not_measured else []
     return "\n".join([f"# {written.name}\n\n{written.problem.asks}\n", *tables, *images, f"{remarks}\n", *rest])
 
 

@@ -43,6 +43,7 @@ def line_chart(
 
 
 def together(*makers: Pictures) -> Pictures:
+    """Return what makes the figures of all of these."""
     return lambda results: [picture for make in makers for picture in make(results)]
 
 
@@ -68,7 +69,7 @@ def timelines(results: Results) -> list[Picture]:
 
 
 def attention_latencies(results: Results) -> list[Picture]:
-    """Forward and backward together, by width and context length, of each precision."""
+    """The time of forward and backward in sum, by width and context length, a figure for each precision."""
 
     def draw(precision: str) -> "Figure":
         table = latencies(precision)(results)

@@ -55,7 +55,7 @@ def only(results: Results, name: str, value: str) -> Results:
 
 
 def _where(results: Results, name: str, value: Any) -> Results:
-    """Return the results with this value. NaN comes from a column that no result fills: then all of them."""
+    """Return the results with this value of the column; all results if it is NaN, because none has a value there."""
     return results if pd.isna(value) else SomeResults(results, lambda frame: frame[frame[name] == value])
 
 
@@ -69,6 +69,7 @@ def whole_steps(results: Results) -> Results:
     return most_frequent(only(results, "mode", "train_step"), "context_length")
 
 
+# The tables of the problems: what PROBLEMS and the pictures name.
 contexts = _of(
     lambda results: only(largest(results, "warmup_steps"), "mode", "train_step"),
     Pivot("timing", ["step.time"], "Time of a training step by context length"),
@@ -118,6 +119,7 @@ def peaks(results: Results) -> Table:
 
 
 _HELD = ("weights", "gradients", "optimizer_state", "communication", "activations", "inputs", "other")
+"""Categories of memory. Stores have them, and their sum `memory`, as `rank0.MOMENT_CATEGORY`."""
 
 
 def stages(results: Results) -> Table:

@@ -12,6 +12,8 @@ from lmsweep.orchestrator.features.course import problem_tables as make
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
+    """A problem of the handout, or a table of a published report, which `export` treats as one."""
+
     asks: str
     """What it asks to be measured, in a sentence."""
     tables: Mapping[str, make.Make] = field(default_factory=dict)
@@ -19,7 +21,8 @@ class Problem:
     whole_store: bool = False
     """Whether its tables use all results of the store, not only those of its grids."""
     report: str = ""
-    """The published report whose table it is. Such a table is written without results as well."""
+    """The published report whose table it is; such a table is written even if the store has no results for it. Empty
+    for a problem of the handout."""
     answers: str = ""
     """The problem of the handout of 2025 that the table answers."""
 

@@ -42,13 +42,15 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def above_bandwidth(moved: float, seconds: float, device: Device | None) -> bool:
-    """Return whether a copy was faster than the device's memory allows: whether more than its cache can hold was moved
-    beyond what the memory moves in this time. False without a datasheet."""
+    """Return whether a copy was faster than the device's memory and cache allow. False without a datasheet.
+
+    moved: bytes read and written.
+    """
     if device is None:
         return False
-    # The boost is one of products. Here it is a margin: memory's clock may exceed its datasheet's as well.
-    most = boost_of(device) * device.bytes_per_second * seconds
-    return moved - device.chip.cache_mib * 2**20 > most
+    # boost_of is the factor by which products may exceed the datasheet; here it is a margin for memory's clock.
+    most_from_memory = boost_of(device) * device.bytes_per_second * seconds
+    return moved - device.chip.cache_mib * 2**20 > most_from_memory
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:

@@ -112,10 +112,11 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=[*_MODEL, *_RATES, *LIMITS])
 
 
-def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable, Any]:
+def _limits(row: Mapping[Hashable, Any], rates: pd.DataFrame) -> dict[Hashable, Any]:
+    """Return the row with _RATES and LIMITS. rates: measured ones of all devices, products and collectives."""
     name, precision = row["device_name"], row["precision"]
     device = find_device(name, None if pd.isna(row["device_memory"]) else int(row["device_memory"]))
-    here = results[results["device_name"] == name]
+    here = rates[rates["device_name"] == name]
     products = (here["workload"] == "ceiling") & (here["metric"] == "flops_rate") & (here["precision"] == precision)
     reduces = (here["metric"] == "bus_bandwidth") & (
         (here["workload"] == "ddp") | ((here["workload"] == "collectives") & (here["collective"] == "all_reduce"))
@@ -123,18 +124,16 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
     flops, flops_from = _best(here[products], peak_flops(device, precision) if device else None)
     bandwidth, bandwidth_from = _best(here[reduces], LINKS.get(device.name) if device else None)
     is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
-    tokens, width = float(row["tokens"]), float(row["d_ff"]) if is_known else float("nan")
-    matrices = 2 if row["feed_forward"] == "gelu" else 3
     limits = limits_of(
-        tokens=tokens,
-        d_ff=width,
+        tokens=float(row["tokens"]),
+        d_ff=float(row["d_ff"]) if is_known else float("nan"),
         flops=flops,
         bandwidth=bandwidth,
-        matrices=matrices,
+        matrices=2 if row["feed_forward"] == "gelu" else 3,  # without a gate, or with one (SwiGLU)
         element_bytes=2 if PRECISIONS[precision].is_narrow else 4,
     )
-    rates = zip(_RATES, (flops, flops_from, bandwidth, bandwidth_from), strict=True)
-    return {**row, **dict[Hashable, Any](rates), **dict[Hashable, Any](zip(LIMITS, limits, strict=True))}
+    of_rates = zip(_RATES, (flops, flops_from, bandwidth, bandwidth_from), strict=True)
+    return {**row, **dict[Hashable, Any](of_rates), **dict[Hashable, Any](zip(LIMITS, limits, strict=True))}
 
 
 def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:
@@ -158,9 +157,10 @@ HELD_AT: dict[str, tuple[str, ...]] = {
 
 
 def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> dict[str, float]:
-    """Return what a rank holds at this moment (a key of HELD_AT) with AdamW, part by part and in total; of a sharded
-    part P / N parameters. ddp: a key of SHARDED_PARTS. element_bytes: bytes of a weight, a gradient and each of AdamW's
-    two moments."""
+    """Return the bytes that a rank holds at this moment (a key of HELD_AT) with AdamW: of each part, and in total.
+
+    ddp: a key of SHARDED_PARTS. element_bytes: of a weight, a gradient and each of AdamW's two moments.
+    """
     whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
     held = {
         name: size * parameters / (ranks if name in SHARDED_PARTS[ddp] else 1) if name in HELD_AT[moment] else 0.0

@@ -32,8 +32,8 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
         added[f"tokens_per_second{inverse}"] = 1 / per_token
     busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
     busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
-    share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()
-    added["device_dollars"] = added["dollars"] * share
+    busy_share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()
+    added["device_dollars"] = added["dollars"] * busy_share
     energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
     of_trial = ["trial_id", "environment_id", "mode"]
     joules = energy.drop_duplicates(of_trial, keep="last").set_index(of_trial)["energy_per_token"]
@@ -50,14 +50,15 @@ def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
 
 _OF_COMPILATION = ("compile", "compile_mode", "dynamic_shapes")
 _SAME = [name for name in DISTINGUISHING_COLUMNS if name not in _OF_COMPILATION]
+"""Columns in which a compiled step and its eager counterpart agree."""
 
 
 def break_even(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the compiled steps of the workload `timing` that have an eager counterpart, one row each.
 
     frame: rows of `lmsweep.load`. Added columns, in seconds: `eager_step` and `compiled_step`, medians; `compile_time`,
-    the first calls of all phases less one step, each phase in the process where its first call took longest; `saved` of
-    each step. `steps` is compile_time / saved, NaN if no time is saved. `compile_flags`: flags of the first phase.
+    the sum over phases of the longest first call in any process, less one step; `saved` of each step. `steps` is
+    compile_time / saved, NaN if no time is saved. `compile_flags`: flags of the first phase.
     """
     timed = frame[(frame["status"] == Status.OK) & (frame["workload"] == "timing")]
     steps = timed[(timed["phase"] == "step") & (timed["metric"] == "time")]

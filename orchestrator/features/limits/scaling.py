@@ -26,8 +26,8 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
     ok = ok.assign(parameters=parameter_count(**size_terms(ok)))  # NaN without a whole model
     lines = []
     for along in ALONG:
-        differ = ["context_length"] if along == "context_length" else _DIMENSIONS
-        keys = [name for name in varying_keys(ok, ["model", "context_length"], []) if name not in differ]
+        varied = ["context_length"] if along == "context_length" else _DIMENSIONS
+        keys = [name for name in varying_keys(ok, ["model", "context_length"], []) if name not in varied]
         for key, series in ok.dropna(subset=[along]).groupby(keys, dropna=False, sort=False):
             if series[along].nunique() < 3:
                 continue  # two points leave no error

@@ -1,4 +1,8 @@
-"""What stands here for a number of a report's table, or why nothing does."""
+"""Our counterpart of a number of a report's table, or why there is none.
+
+A `row` is one of `published()`; a null condition is one that the report does not state. A `pair` is one of
+`lmsweep.paired`: our value `mine` with its ends, `ratio` (theirs / ours), `verdict`, and `differs` (conditions).
+"""
 
 from typing import cast
 
@@ -37,9 +41,10 @@ def counterpart(table: TableResults, row: pd.Series) -> Here:
         return _missing(table, row)
     if number in table.pairs.index:
         return _of_pair(table.pairs.loc[[number]].iloc[0], row)
+    # A number that repeats another of its report has that number's pair.
     if row["repeated"] and (pair := table.beside(row, metric=row["metric"])) is not None:
         return _of_pair(pair, row)
-    names = (row["phase"], row["metric"])
+    names = (row["phase"], row["metric"])  # the first: for the phase `backward_optimizer`
     make = FROM_WORKLOADS.get(row["workload"]) or next((FROM_TIMES[name] for name in names if name in FROM_TIMES), None)
     return (make and make(table, row)) or _missing(table, row)
 
@@ -48,7 +53,7 @@ def _names_no_model(row: pd.Series) -> bool:
     return row["workload"] in ("timing", "profile") and is_null(row["model"])
 
 
-def _same_run(table: TableResults, row: pd.Series) -> pd.DataFrame:
+def _with_same_conditions(table: TableResults, row: pd.Series) -> pd.DataFrame:
     """Return our rows with the conditions that the report states for a number."""
     alike = table.frame
     for name in stated():
@@ -62,12 +67,12 @@ def _same_run(table: TableResults, row: pd.Series) -> pd.DataFrame:
 
 
 def _missing(table: TableResults, row: pd.Series) -> Here:
-    """Return why nothing stands here for a number."""
+    """Return why a number has no counterpart; for a blank cell of the report our number, if the store has it."""
     if _names_no_model(row):
         return Here(missing="not stated", why="the report does not state the model of this number")
     if not is_null(row["device"]) and not table.frame["device"].eq(row["device"]).any():
         return Here(missing="not measured", why=f"the store has no result of this table on the device {row['device']}")
-    alike = _same_run(table, row)
+    alike = _with_same_conditions(table, row)
     values = (alike["phase"] + "." + alike["metric"]).eq(_VALUES.get((row["phase"], row["metric"]), ""))
     if is_null(row["value"]) and not (ok := alike[values & alike["median"].notna()]).empty:
         one = ok.iloc[0]

@@ -1,4 +1,7 @@
-"""Counterparts from the times and peaks that stand beside others of the same report, and from closed forms."""
+"""Our counterparts of published numbers that belong to a time or a peak with a pair, and of those with a closed form.
+
+Times are rows of our store, in seconds: `median`, `mean`, `std`, `min`, `max`, `samples`, `tokens_per_second`.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +23,7 @@ def _time(table: TableResults, row: pd.Series, **other: Any) -> pd.Series | None
 
 
 def _statistic(of: Callable[[pd.Series], float]) -> Maker:
-    """Make a number of the row of our time."""
+    """Return what makes a number from our time's row."""
 
     def make(table: TableResults, row: pd.Series) -> Here | None:
         time = _time(table, row)
@@ -41,14 +44,17 @@ def _allocated(table: TableResults, row: pd.Series) -> Here | None:
 
 
 def _derived(combine: Callable[[float, float], float], name: str, values: tuple[str, str]) -> Maker:
-    """Make a number of the times of two values of a condition, as the report derives it."""
+    """Return what combines our times under two values of a condition, such as eager and compiled, as the report does.
+
+    name: of the condition.
+    """
 
     def make(table: TableResults, row: pd.Series) -> Here | None:
         times = [_time(table, row, **{name: value}) for value in values]
         if any(time is None for time in times):
             return None
-        one, other = (float(time["median"]) for time in times if time is not None)
-        return Here(combine(one, other), differs="derived from our two times")
+        first, second = (float(time["median"]) for time in times if time is not None)
+        return Here(combine(first, second), differs="derived from our two times")
 
     return make
 
@@ -95,4 +101,4 @@ FROM_TIMES: Mapping[str, Maker] = {
     "backward_optimizer": _backward_and_optimizer,
     **dict.fromkeys(("params", "params_nominal", "d_model", "d_ff", "num_layers", "num_heads"), _parameters),
 }
-"""Metric of a published number -> what makes its counterpart."""
+"""Metric of a published number, or its phase (backward_optimizer) -> what makes its counterpart."""

@@ -1,4 +1,9 @@
-"""Our counterparts of numbers of a published report that are no times of steps: sums, types, kernels, two ranks."""
+"""Our counterparts of published numbers that are not step times: sums and dtypes, operators and kernels, two ranks.
+
+Each function takes a row of `published()`: `label` (the name that the report prints), `value` (SI unit), `metric`,
+`phase`, `table` and `dtype`. `table.results.everything` has a row for each value, in the order of the store:
+`workload`, `phase`, `metric`, `median` (SI unit) and the trial's fields.
+"""
 
 import re
 from collections.abc import Mapping
@@ -17,11 +22,12 @@ _SUMS = {
     "torch.rsqrt(mean(x^2)), x=1e3, float16": "reciprocal_rms.fp16",
     "torch.rsqrt(mean(x^2)), x=1e3, bfloat16": "reciprocal_rms.bf16",
 }
-"""Label -> the value of the workload `precision`."""
+"""Label -> PHASE.METRIC of the workload `precision`."""
 
 
 def _sum(table: TableResults, row: pd.Series) -> Here | None:
-    # The report adds 0.01 again and again, in a loop.
+    """Return what repeated additions of 0.01 give, or a reciprocal RMS: measured, or computed here if the label states
+    an iteration of the loop."""
     if running := re.fullmatch(r"float(16|32) accumulator, iteration (\d+)", row["label"]):
         total, addend = (np.float16 if running[1] == "16" else np.float32)(0), np.float16(0.01)
         for _ in range(int(running[2])):
@@ -42,6 +48,11 @@ def _printed(row: pd.Series, value: float, differs: str) -> Here:
 
 
 def _dtype(table: TableResults, row: pd.Series) -> Here | None:
+    """Return the dtypes under autocast of tensors of the handout's toy model (layers fc1, ln, fc2).
+
+    The table `dtypes` has a row for each tensor: `kind` (gradient, output, logits, loss, weight), `name`, `dtype`,
+    `subject` (toy: that model), the trial's `precision`, and `rules`, the device whose rules of autocast were applied.
+    """
     label = row["label"].lower().replace("layernorm", "ln").replace("layer norm", "ln")
     kind = next((kind for kind in ("gradient", "output", "logits", "loss") if kind in label), "weight")
     part = re.search(r"fc1|fc2|ln", label)
@@ -64,9 +75,12 @@ def _dtype(table: TableResults, row: pd.Series) -> Here | None:
 
 
 _RANKS = {"total": "step.time", "comm": "communication.time", "compute": "local_step.time"}
+"""Phase in the report's table of two ranks -> PHASE.METRIC of the workload `ddp`."""
 
 
 def _two_ranks(table: TableResults, row: pd.Series) -> Here | None:
+    """Return a time, ratio or share of data-parallel steps. The table compares an all-reduce for each parameter (naive)
+    with one of all gradients (flat)."""
     frame = table.results.everything
     frame = frame[(frame["workload"] == "ddp") & frame["median"].notna()]
     values = (frame["phase"] + "." + frame["metric"]).to_numpy()
@@ -91,35 +105,43 @@ _OPERATORS |= {"kernel_share": "self_device", "kernel_calls": "calls"}
 """Metric of PyTorch's profiler -> column of the table `operators`."""
 _TOTALS = {"Self CPU time total": "self_cpu", "Self CUDA time total": "self_device"}
 _MODES = {"forward": "train_forward", "forward_backward": "train_step"}
-"""Phase of a profile -> the mode here. That of forward and backward has the optimizer as well."""
+"""Phase of a profile -> the mode here. Our profile of forward and backward also includes the optimizer."""
 
 
 def _profiled(table: TableResults, row: pd.Series) -> Here | None:
-    """Return what an operator of this name takes in a step here, in float32, or what all take; a part of attention for
-    the tables of another profiler than PyTorch's."""
-    if not row["table"].startswith("torch_profiler"):
-        return _part(table, row)
+    if row["table"].startswith("torch_profiler"):
+        return _operator(table, row)
+    return _part(table, row)
+
+
+def _operator(table: TableResults, row: pd.Series) -> Here | None:
+    """Return the time per step, share or calls here, in float32, of the operator that the label names, or of all.
+
+    The table `operators` has a row for each operator of an attempt: `name`, the number of profiled `steps`, and over
+    all of these `calls` and seconds on the host (`self_cpu`, `total_cpu`) and the device (`self_device`,
+    `total_device`).
+    """
     try:
         operators = table.results.details("operators", "profile")
     except RequestError:
         return None
     operators = operators[(operators["mode"] == _MODES[row["phase"]]) & (operators["precision"] == "fp32")]
-    if not operators.empty:
+    if not operators.empty:  # of several attempts, the last
         operators = operators[operators["attempt_id"] == operators["attempt_id"].iloc[-1]]
-    of = operators[operators["name"] == row["label"]]
+    named = operators[operators["name"] == row["label"]]
     column = _TOTALS.get(row["label"]) or _OPERATORS[row["metric"]]
     total = float((operators["self_device" if column in _DEVICE.values() else "self_cpu"] / operators["steps"]).sum())
     if not total:  # nothing ran, or nothing on a GPU
         return None
     if row["label"] in _TOTALS:
         return Here(total)
-    if of.empty:
+    if named.empty:
         return None
-    number = float((of[column] / of["steps"]).sum())
+    number = float((named[column] / named["steps"]).sum())
     if row["metric"].endswith("_share"):
         number /= total
     if row["metric"].endswith("_avg_time"):
-        number /= float((of["calls"] / of["steps"]).sum())
+        number /= float((named["calls"] / named["steps"]).sum())
     return Here(number)
 
 
@@ -134,15 +156,18 @@ _PARTS = {
 
 
 def _part(table: TableResults, row: pd.Series) -> Here | None:
-    """Return the time or the share of the kernels of parts of attention, in forward in float32."""
+    """Return the time or the share of the kernels of parts of attention, in forward in float32, of all layers.
+
+    In these rows `phase` is the part.
+    """
     frame = table.results.everything
     frame = frame[
         (frame["workload"] == "profile") & (frame["mode"] == "train_forward") & (frame["precision"] == "fp32")
     ]
     frame = frame[(frame["metric"] == row["metric"]) & frame["phase"].isin(_PARTS.get(row["label"], ()))]
-    frame = frame[frame["environment_id"] == frame["environment_id"].iloc[-1]] if not frame.empty else frame
     if frame.empty:
         return None
+    frame = frame[frame["environment_id"] == frame["environment_id"].iloc[-1]]  # of several environments, the last
     if row["table"] == "nsys_attention_trace":
         number = float(frame["median"].sum() / frame["num_layers"].iloc[0])
         return Here(number, differs="kernels of one layer, not the range around them")

@@ -1,4 +1,7 @@
-"""How a report arranges a table: which conditions are its rows, which its columns, and in which units it prints."""
+"""How a report arranges a table: which conditions are its rows, which its columns, and in which units it prints.
+
+The rows of all frames here are those of `published()`: a number each, with `metric`, `unit`, `note` and conditions.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,7 +13,7 @@ import pandas as pd
 from lmsweep.analysis.data.columns import is_null
 
 SUBJECTS = ("model", "d_model", "context_length", "label")
-"""The conditions that are rows, with all that vary more slowly; those that vary faster are columns."""
+"""The subject of a line. These conditions are rows, and so are all that vary more slowly; the others are columns."""
 _OPTIONS = ("device", "precision", "compile", "phase")
 _KEYS = (*SUBJECTS, *_OPTIONS)
 
@@ -53,10 +56,10 @@ def parts_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[Layout, pd.DataFra
     iterations = rows["metric"].eq("iteration_time").to_numpy()
     if iterations.all():
         iterations = np.zeros(len(rows), bool)
-    others = ~parameters & ~iterations
-    for part in (parameters, iterations, others):
+    rest = ~parameters & ~iterations
+    for part in (parameters, iterations, rest):
         if part.any():
-            yield LAYOUTS[name] if part is others and name in LAYOUTS else layout_of(rows[part]), rows[part]
+            yield LAYOUTS[name] if part is rest and name in LAYOUTS else layout_of(rows[part]), rows[part]
 
 
 def layout_of(rows: pd.DataFrame) -> Layout:
@@ -64,10 +67,10 @@ def layout_of(rows: pd.DataFrame) -> Layout:
     # A condition that only some of the numbers state is the same for all; a phase or a label that some lack is not.
     keys = [name for name in _KEYS if rows[name].nunique(dropna=name not in ("phase", "label")) > 1]
     if "d_model" in keys and rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:
-        keys.remove("d_model")
+        keys.remove("d_model")  # the model determines it
     if "label" in keys and not rows.duplicated([*(name for name in keys if name != "label"), "metric"]).any():
-        keys.remove("label")
-    if rows["metric"].eq("iteration_time").all():
+        keys.remove("label")  # the other keys distinguish the numbers
+    if rows["metric"].eq("iteration_time").all():  # the label is the iteration
         return Layout(["label"], [name for name in keys if name != "label"])
     slow = sorted(keys, key=lambda name: _changes([str(value) for value in rows[name]]))
     last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)

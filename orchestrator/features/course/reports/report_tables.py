@@ -1,4 +1,4 @@
-"""A table of a report in the report's rows, columns, order and units, and beside each number what is here."""
+"""A published table with the report's rows, columns, order and units, and beside each number our counterpart."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,11 @@ PUBLISHED, HERE, RATIO = "published", "here", "compared"
 
 
 def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results) -> Table:
-    """Return a table of a report, or a part of it, beside the results of its grid. rows: of `published`."""
+    """Return a table of a report, or a part of it, beside the results of its grid. rows: of `published`.
+
+    Each number has up to three cells: `of` PUBLISHED, HERE and RATIO. The cells have the columns of `_cell`, the keys
+    of the layout, `number` (the number's place in `rows`) and `value` (the name of its metric).
+    """
     here = TableResults(results, rows)
     lines = [(row, counterpart(here, row), measure_of(row)) for _, row in rows.iterrows()]
     keys = [*layout.rows, *layout.cols]
@@ -31,12 +35,12 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
     cells = pd.DataFrame(keyed)
     index = _positions(cells, layout)
     notes = []
-    for column, every in (("published", PUBLISHED), ("here", HERE)):
-        shared, cells["flags"] = _shared(cells, every)
-        notes += [f"{column}: {words}" for words in shared]
-    of_both = cells["value"][cells["of"] == RATIO].unique()
-    compared = {value: "x" if value.startswith("ratio") else None for value in of_both}
-    if any(compared.values()):
+    for side in (PUBLISHED, HERE):  # a flag of every number of a side is a note below the table
+        shared, cells["flags"] = _shared(cells, side)
+        notes += [f"{side}: {words}" for words in shared]
+    names = cells["value"][cells["of"] == RATIO].unique()
+    units_of_ratios = {name: "x" if name.startswith("ratio") else None for name in names}
+    if any(units_of_ratios.values()):
         notes.append("ratio: published / here")
     devices = ", ".join(here.pairs["device_name"].unique())
     hardware = ", ".join(rows["hardware"].dropna().unique()) or "hardware not stated"
@@ -45,7 +49,7 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
         cells=cells.set_axis(index).sort_index(),
         rows=layout.rows,
         cols=[*layout.cols, "of"],
-        units={**units, **compared},
+        units={**units, **units_of_ratios},
         conditions={one: label(rows[one].dropna().iloc[0]) for one in conditions() if _is_condition(rows, one, keys)},
         title=f"{name}: published ({hardware}) and here{f' ({devices})' if devices else ''}",
         notes=tuple(notes),
@@ -94,11 +98,12 @@ def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, A
     else:
         numbers = tuple(number / measure.size for number in (here.value, here.low, here.high))
         yield _cell(HERE, numbers=numbers, flags=differs)
-    of = "" if row["unit"] != "B" else f" of {value_of(row['metric'])}"
+    # A table may have times and memory: the ratio of memory says so.
+    suffix = "" if row["unit"] != "B" else f" of {value_of(row['metric'])}"
     if here.ratio:
-        yield _cell(RATIO, numbers=here.ratio) | {"value": f"ratio{of}"}
+        yield _cell(RATIO, numbers=here.ratio) | {"value": f"ratio{suffix}"}
     if here.verdict:
-        yield _cell(RATIO, word=here.verdict) | {"value": f"verdict{of}"}
+        yield _cell(RATIO, word=here.verdict) | {"value": f"verdict{suffix}"}
 
 
 def _cell(
@@ -110,6 +115,8 @@ def _cell(
     reason: str = "",
     flags: tuple[str, ...] = (),
 ) -> dict[str, Any]:
+    """Return a cell of a Table. numbers: median and interval. word: what it shows in place of a number. status: why it
+    is empty. flags: remarks on its number."""
     median, low, high = numbers
     return {
         "of": of,
@@ -124,15 +131,15 @@ def _cell(
 
 
 def _shared(cells: pd.DataFrame, of: str) -> tuple[list[str], pd.Series]:
-    """Return what is noted at every number of the published or our columns, and the notes without it."""
+    """Return the flags that every number of one side has, and the column `flags` without them."""
     numbers = cells[(cells["of"] == of) & (cells["word"] | (cells["status"] == Status.OK))]
     shared = set.intersection(*map(set, numbers["flags"])) if len(numbers) > 1 else set()
-    words = [word for word in dict.fromkeys(word for words in numbers["flags"] for word in words) if word in shared]
+    in_order = dict.fromkeys(flag for flags in numbers["flags"] for flag in flags if flag in shared)
     rest = [
-        tuple(word for word in words if word not in shared) if here == of else words
-        for here, words in zip(cells["of"], cells["flags"], strict=True)
+        tuple(flag for flag in flags if flag not in shared) if side == of else flags
+        for side, flags in zip(cells["of"], cells["flags"], strict=True)
     ]
-    return words, pd.Series(rest, cells.index, dtype=object)
+    return list(in_order), pd.Series(rest, cells.index, dtype=object)
 
 
 def _is_condition(rows: pd.DataFrame, name: str, keys: list[str]) -> bool:

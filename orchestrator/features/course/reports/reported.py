@@ -40,14 +40,14 @@ _PROBLEM_OF = {table: problem for problem, tables in ANSWERS.items() for table i
 
 @cache
 def reported() -> dict[str, Problem]:
-    """Return the tables of the reports, in their order."""
+    """Return the tables of the reports as problems, in the order of `published()`."""
     problems = {}
-    tables = published()["source"] + " " + published()["table"]
-    for name in tables.unique():
-        (source, table), rows = name.split(), published()[tables == name]
+    names = published()["source"] + " " + published()["table"]
+    for name in names.unique():
+        (source, table), rows = name.split(), published()[names == name]
         parts = [*parts_of(name, rows)]
         titles = [name, *(f"{name} ({number})" for number in range(2, len(parts) + 1))]
-        # Its figures draw the table that was made last.
+        # Cached, so that the figures do not make the table again.
         made = {
             title: lru_cache(1)(partial(report_table, title, *part)) for title, part in zip(titles, parts, strict=True)
         }
@@ -62,23 +62,25 @@ def reported() -> dict[str, Problem]:
 
 
 def _pictures(parts: list[tuple[Layout, pd.DataFrame]], made: Mapping[str, Make]) -> draw.Pictures:
-    """Return figures of the times and the peaks of a table: lines of attention over the context, bars of others."""
-    drawn = []
+    """Return figures of the times and the peaks of a table: lines over the context length if its rows are widths and
+    context lengths, as those of attention are; else bars."""
+    pictures = []
     for (layout, rows), (title, make) in zip(parts, made.items(), strict=True):
         for metric, words in _DRAWN.items():
             if (rows["metric"] == metric).sum() < _FEWEST or title.endswith("prose"):
                 continue
-            one, caption = partial(_drawn, value_of(metric), make), f"{words} of {title}, published and here"
+            table_of, caption = partial(_drawn, value_of(metric), make), f"{words} of {title}, published and here"
             if layout.rows == ["d_model", "context_length"] and rows["context_length"].nunique() > 2:
-                drawn.append(draw.line_chart(metric, caption, one, over="context_length", panels="d_model"))
+                pictures.append(draw.line_chart(metric, caption, table_of, over="context_length", panels="d_model"))
             else:
-                drawn.append(draw.bar_chart(metric, caption, one))
-    return draw.together(*drawn)
+                pictures.append(draw.bar_chart(metric, caption, table_of))
+    return draw.together(*pictures)
 
 
 def _drawn(value: str, make: Make, results: Results) -> Table:
+    """Return the part of a table that is drawn: this value, in the columns where the store has counterparts."""
     table = make(results)
-    assert isinstance(table, Table), "it is no listing"
+    assert isinstance(table, Table), "report_table returns no Listing"
     table = with_values(table, [value])
     here = table.cells[(table.cells["of"] == HERE) & table.cells["median"].notna()]
     if here.empty:
@@ -88,5 +90,6 @@ def _drawn(value: str, make: Make, results: Results) -> Table:
 
 
 _DRAWN = {"time": "Times", "peak_mem": "Peak memory", "iteration_time": "Times of iterations"}
+"""Metric -> how its caption begins."""
 _FEWEST = 4
 """A figure is drawn for at least so many numbers."""

@@ -1,4 +1,7 @@
-"""What a store has for the numbers of one table of a report."""
+"""What a store has for the numbers of one table of a report.
+
+A `row` here is one of `published()`, a pair one of `lmsweep.paired` (our result and the published number it matches).
+"""
 
 from collections.abc import Callable
 from functools import cache, cached_property, lru_cache
@@ -16,10 +19,10 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 
 class Here(NamedTuple):
-    """What stands here for a published number."""
+    """Our counterpart of a published number."""
 
     value: float | str = np.nan
-    """In the stored unit; the name of a type."""
+    """In the stored unit; for the metric `dtype`, names of dtypes."""
     low: float = np.nan
     high: float = np.nan
     ratio: tuple[float, float, float] | None = None
@@ -82,7 +85,7 @@ class TableResults:
         pairs = pairs[pairs.index.isin(report.index)]
         if rows["device"].nunique() > 1:  # its columns, or its rows, are devices
             pairs = pairs[pairs["device"].eq(pairs["device_there"])]
-        # If several devices have results, those of the one with most cells of the table are taken.
+        # A number may have a pair on several devices: take the device that has most cells of the table.
         cells = pairs[pairs.index.isin(rows.index)].groupby("device_name").size()
         pairs = pairs.assign(cells=-pairs["device_name"].map(cells).fillna(0)).sort_values("cells", kind="stable")
         self.pairs = pairs[~pairs.index.duplicated()]
@@ -90,9 +93,9 @@ class TableResults:
         """The published numbers of the pairs."""
 
     def beside(self, row: pd.Series, *, metric: str = "time", **other: Any) -> pd.Series | None:
-        """Return our result beside the published number of this metric of the row's run; None if there is none.
+        """Return the pair of another published number: of this metric, in the run of the row; None if there is none.
 
-        other: conditions that replace those of the row. A condition that either side does not state agrees with any.
+        other: conditions that replace those of the row. A condition that either number does not state agrees with any.
         """
         same = (self._numbers["metric"] == metric).to_numpy(copy=True)
         if (of_table := same & self._numbers.index.isin(self.rows.index)).any():
