@@ -68,7 +68,7 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
         if child.exitcode != 0:
             took = time.monotonic() - began
             ended = _unfinished(stack.read(), child.exitcode, code, seconds if took >= seconds else None)
-            # A step that was imported may only be long, which fails no trial.
+            # A step that was imported (its first finding) may only be slow on a CPU, which fails no trial.
             if findings and question.field == "step" and took >= seconds:
                 ended = replace(ended, found=f"{ended.found} on this CPU", kind="cannot")
             findings.append(ended)
@@ -92,14 +92,15 @@ def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | No
 def _examine(
     question: Question, code: Code, seconds: float, sender: Connection, inherited: int, stack: IO[str]
 ) -> None:
+    """The child: send the findings. inherited: the parent's end of the pipe, to close. stack: for a last traceback."""
     lead_group(os.getppid(), inherited)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the user's code prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout is for answers; the user's code may print
     faulthandler.enable(stack)
     faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
     torch.set_num_threads(1)  # the threads of a parent that has computed do not survive a fork
     use_code(code)
     try:
-        for finding in findings(question):
+        for finding in findings_of(question):
             sender.send(finding)
     except Exception as raised:  # noqa: BLE001 - whatever the user's code raises is the finding
         error = as_unsupported(raised, question.config, code)
@@ -108,7 +109,7 @@ def _examine(
     faulthandler.cancel_dump_traceback_later()
 
 
-def findings(question: Question) -> Iterator[Finding]:
+def findings_of(question: Question) -> Iterator[Finding]:
     """Yield the findings about one reference. Raises what its code raises if no trial with it could succeed."""
     if not question.reference.startswith(HUGGING_FACE):
         began = time.monotonic()

@@ -43,11 +43,14 @@ class _TooLargeError(Exception):
 
 
 def check_model(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a model, on tensors with values first. Raises what its code raises."""
+    """Yield the findings about a model. Raises what its code raises.
+
+    It is tried on the CPU first, and then built without values (fake tensors), where errors may be due to these.
+    """
     config = question.config
-    here = list(_iterations_here(question))
-    if any(one.kind == "wrong" for one in here):
-        yield from here
+    on_cpu = list(_iterations_on_cpu(question))
+    if any(one.kind == "wrong" for one in on_cpu):
+        yield from on_cpu
         return
     try:
         with nothing_cached(), Fakes(), unset_random_weights():
@@ -55,15 +58,16 @@ def check_model(question: Question) -> Iterator[Finding]:
         yield Finding(what="parameters", found=f"{sum(one.numel() for one in model.parameters()):,}")
         yield _layers(model, config)
     except Exception as error:
-        if here[0].kind != "fine" and not _is_about_values(error):
+        # A model that computes on the CPU works, so the error is due to tensors without values.
+        if on_cpu[0].kind != "fine" and not _is_about_values(error):
             raise
         yield cannot("without values", error)
     yield _flops(config)
-    yield from here
+    yield from on_cpu
 
 
 def _is_about_values(error: Exception) -> bool:
-    """Return whether an error may come from tensors having no values, which those of a trial have."""
+    """Return whether an error may be due to tensors without values, which a trial does not use."""
     if isinstance(error, RequestError | UnsupportedError | CodeError):
         return False
     return type(error).__module__.startswith("torch.") or any(word in str(error).lower() for word in ("meta", "fake"))
@@ -85,7 +89,7 @@ def _flops(config: TrialConfig) -> Finding:
     return Finding(what="FLOPs of forward", found=words)
 
 
-def _iterations_here(question: Question) -> Iterator[Finding]:
+def _iterations_on_cpu(question: Question) -> Iterator[Finding]:
     """Yield the findings about iterations on this CPU: the trial's own if they are small, else of one sequence."""
     config, what = question.config, "forward on this CPU"
     try:
@@ -93,9 +97,9 @@ def _iterations_here(question: Question) -> Iterator[Finding]:
             step = _step(config)
         weights = sum(one.numel() for one in step.model.parameters())
         if weights * step.inputs.numel() <= SMALL_WORK:
-            logits, idle = _iterations(step)
+            logits, untrained = _iterations(step)
         else:
-            logits, idle = _one_sequence(step, weights)
+            logits, untrained = _one_sequence(step, weights)
     except _TooLargeError:
         yield Finding(what=what, found="not tried: too large", kind="cannot")
         return
@@ -110,10 +114,10 @@ def _iterations_here(question: Question) -> Iterator[Finding]:
         yield Finding(what=what, found="its logits are not finite", kind="wrong")
         return
     yield Finding(what=what, found=f"finite logits {tuple(logits.shape)}")
-    if idle:
+    if untrained:
         trained = sum(one.requires_grad for one in step.model.parameters())
-        more = f" and {len(idle) - MOST_NAMED} more" if len(idle) > MOST_NAMED else ""
-        words = f"none for {len(idle)} of {trained} trained weights: {', '.join(idle[:MOST_NAMED])}{more}"
+        more = f" and {len(untrained) - MOST_NAMED} more" if len(untrained) > MOST_NAMED else ""
+        words = f"none for {len(untrained)} of {trained} trained weights: {', '.join(untrained[:MOST_NAMED])}{more}"
         yield Finding(what="gradients", found=f"{words} (lmsweep doctor no_gradient)", kind="cannot")
 
 
@@ -122,7 +126,8 @@ _KEPT = ("precision", "attention", "checkpointing", "loss")
 
 
 def _step(config: TrialConfig) -> TrainingStep:
-    """The trial's step in one process on the CPU, with what the model decides and nothing else of the trial."""
+    """Return the trial's step for one process on the CPU: all ways but _KEPT have their defaults, and so have those of
+    _KEPT that a CPU does not run."""
     plain: dict[str, Any] = {
         name: CONFIG_FIELDS[name].default for name in AXES if name not in (*_KEPT, *arguments_for(*_KEPT))
     }
@@ -136,24 +141,24 @@ def _step(config: TrialConfig) -> TrainingStep:
 
 def _iterations(step: TrainingStep, phases: Sequence[str] = PHASES["train_step"]) -> tuple[Tensor, list[str]]:
     """Return the logits, and the names of trained weights without a gradient."""
-    logits, idle = list[Tensor](), list[str]()
+    logits, untrained = list[Tensor](), list[str]()
     for _ in range(2 if "optimizer" in phases else 1):  # the second finds what the first left in the model
         for phase in (one for one in step.phases() if one.name in phases):
             phase.run()
             if phase.name == "forward" and step.logits is not None:
                 logits.append(step.logits.detach().clone())
             if phase.name == "backward":
-                idle = without_gradient(step.model)
+                untrained = without_gradient(step.model)
         step.drop()
-    return logits[0], idle
+    return logits[0], untrained
 
 
 def _one_sequence(step: TrainingStep, weights: int) -> tuple[Tensor, list[str]]:
-    """As `_iterations`, of one sequence: of its first tokens if all are too many and the model takes fewer."""
+    """As `_iterations`, for one sequence. If it is too long, try its first tokens: a model may require all of them."""
     length, whole = step.config.context_length, (step.inputs, step.targets)
     few = length if weights * length <= SMALL_WORK else min(length, SMALL_TOKENS)
     if few < length:
-        with suppress(Exception):  # a model that is built for all of them
+        with suppress(Exception):
             step.inputs, step.targets = (one[:1, :few] for one in whole)
             return _iterations(step, ("forward", "backward"))
     step.inputs, step.targets = (one[:1] for one in whole)

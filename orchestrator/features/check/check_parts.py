@@ -62,15 +62,16 @@ def check_attention(question: Question) -> Iterator[Finding]:
 
 
 def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
-    """Return in which other use an attention that disagrees with float64 does agree, and what to write for it.
+    """Return the message for an attention that disagrees with float64: in which other use it does agree, and what to
+    write for that.
 
-    Tried in this order: with its heads last; if the trial has no causal mask, with one that it applies by itself, to
-    heads last or as they are; if the trial has one, without.
+    Tried in this order: tensors of (batch, context, heads, d_head); if the trial has no causal mask, the same and then
+    the usual tensors against a result with a mask, which the attention may apply by itself; if it has one, without.
     """
     name, attend, takes_mask = config.attention.rpartition(":")[2], load(config.attention), _takes_mask(config)
     mask = ", is_causal" if takes_mask else ""
     for causal in dict.fromkeys((config.causal, True)):
-        masks_itself = causal != config.causal
+        masks_itself = causal and not config.causal
         why = " with causal: true, as it masks later positions itself" if masks_itself else ""
         write = f"write def attend(q, k, v{', is_causal' if causal else mask}): return {name}"
         then = ", name attend, and measure causal: true" if masks_itself else ", and name attend"
@@ -94,7 +95,7 @@ def _takes_mask(config: TrialConfig) -> bool:
 
 
 def _with_heads_last(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return an attention as one of (batch, tokens, heads, d_head), as flash_attn's are."""
+    """Adapt an attention that takes tensors of (batch, tokens, heads, d_head), as flash_attn's do."""
     return lambda *inputs: attend(*(one.transpose(1, 2) for one in inputs)).transpose(1, 2)
 
 

@@ -73,6 +73,7 @@ def _run_rank(
     met: Fingerprint,
     checks: Callable[[Workbench], Iterator[Measurement]],
 ) -> bool:
+    """Run the workload's checks in one rank, and emit the rows of the first rank. Return whether it succeeded."""
     config, code = attempt.trial.config, attempt.trial.code
     try:
         if reason := why_not(config, "ddp"):
@@ -111,7 +112,7 @@ def _tiny(config: TrialConfig) -> TrialConfig:
 
 
 def _failure(row: Record, question: Question) -> Finding:
-    """Return the finding about ranks that failed: wrong if those of the trial must fail, too."""
+    """Return the finding about ranks that failed: `wrong` if the trial's own ranks would fail as well."""
     words = error_line(row.error or "")
     if row.status == Status.UNSUPPORTED or any(misuse in (row.error or "") for misuse in _MISUSED):
         return Finding(what="ranks", found=words, kind="wrong")

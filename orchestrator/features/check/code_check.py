@@ -30,15 +30,18 @@ class Answer(NamedTuple):
 
 
 def questions(trials: Sequence[Trial]) -> list[Question]:
-    """Return one question for each distinct reference of the trials: about the trial with the most tokens."""
+    """Return one question for each distinct reference of the trials: about the trial with the longest context.
+
+    A reference is asked again for other values of the fields that its check depends on.
+    """
     asked: dict[tuple[object, ...], Question] = {}
     for trial in trials:
         for text in (name for name in trial.workloads if is_reference(name)):
             asked.setdefault(("workload", text), Question(field="workload", config=trial.config, workloads=(text,)))
-        for field, others in FIELDS.items():
+        for field, conditions in FIELDS.items():
             text = getattr(trial.config, field)
             if text is not None and is_reference(text):
-                key = (field, text, *(getattr(trial.config, name) for name in others))
+                key = (field, text, *(getattr(trial.config, name) for name in conditions))
                 one = Question(field=field, config=trial.config, workloads=trial.workloads)
                 if asked.setdefault(key, one).config.context_length < one.config.context_length:
                     asked[key] = one

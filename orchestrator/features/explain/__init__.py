@@ -25,8 +25,8 @@ from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, tak
 from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.spec.errors import RequestError
 
-WHOLE_STEPS = ("value", "min_effect", "same_within", "fail_on", "beside", "environment")
-"""Options of `compare` that say nothing about what a step consists of."""
+WITHOUT_EXPLAIN = ("value", "min_effect", "same_within", "fail_on", "beside", "environment")
+"""Options of `compare` that do not go with --explain."""
 
 
 def with_explain(verb: Callable[..., None]) -> Callable[..., None]:
@@ -89,9 +89,9 @@ def _show_step(
 
 
 def _show_causes(**given: Any) -> None:
-    if any(given.get(name) for name in WHOLE_STEPS):
-        others = "--value, --min-effect, --same-within, --fail-on, --with and --environment"
-        raise RequestError(f"--explain is about whole steps; leave out {others}")
+    if any(given.get(name) for name in WITHOUT_EXPLAIN):
+        options = "--value, --min-effect, --same-within, --fail-on, --with and --environment"
+        raise RequestError(f"--explain is about whole steps; leave out {options}")
     from lmsweep.orchestrator.commands.options import names_of, pairs
     from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.explain.explanation import explain

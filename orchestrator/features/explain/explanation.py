@@ -48,7 +48,8 @@ class Explanation:
 
     title: str
     frame: pd.DataFrame
-    """The rows of `causes` for each cell, after its keys."""
+    """A row for each cause of each compared step (cell): the cell's keys, then the columns of `causes`: `cause`,
+    `baseline`, `contrast` and `difference` in seconds (with its interval), `share`, `change` and `named`."""
     verdicts: list[str]
     """The verdicts of the cells, as the comparison states them."""
     keys: list[str]
@@ -80,8 +81,8 @@ class Explanation:
         # IDLE comes on top of the step: with it the causes add up to WALL, without it to WHOLE.
         sums = [WHOLE, WALL] if waits else [WHOLE, WALL, IDLE]
         after_first = rows.drop(sums, errors="ignore").drop(named.index[:1])
-        others = after_first[after_first["named"]].sort_values("sure", ascending=False)
-        shown, more = others[:MOST_REST], others[MOST_REST:]
+        later = after_first[after_first["named"]].sort_values("sure", ascending=False)
+        shown, more = later[:MOST_REST], later[MOST_REST:]
         whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
         unit = choose_unit("s", whole)
         decimals = max(0, 4 - len(f"{max(whole) / unit.size:.0f}"))  # four digits of the step
@@ -96,8 +97,9 @@ class Explanation:
         rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
         if len(more):
             rest.append(f"{len(more)} more {amount(more['difference'].sum())}")
-        left = after_first.loc[~after_first["named"], "difference"].sort_index(key=lambda names: names != REST)
-        rest += [f"{name} {amount(one)}" for name, one in left.items()]
+        # What is not a named part comes last, with "other parts" before "unexplained".
+        unnamed = after_first.loc[~after_first["named"], "difference"].sort_index(key=lambda names: names != REST)
+        rest += [f"{name} {amount(one)}" for name, one in unnamed.items()]
         if named.empty:
             first = "no part differs beyond its variation"
         else:
@@ -112,10 +114,12 @@ class Explanation:
         return [", ".join(words), f"first: {first}", f"rest: {', '.join(rest)}"]
 
     def _together(self) -> pd.DataFrame:
-        """Return the causes of all cells together: `baseline`, `contrast`, `difference`, `named`, the `change` of the
-        cell that has most of it, and `sure`, by which causes are ordered, as waits vary more than kernels: the
-        sum of those ends of intervals that are nearer to 0. A difference is at least as large, if its interval
-        leaves 0 out."""
+        """Return the sums over all cells of `baseline`, `contrast` and `difference`, indexed by cause, with `named`,
+        the `change` of the cell that has most of it, and `sure`, by which causes are ordered.
+
+        `sure` is the sum of those ends of the intervals that are nearer to 0: the difference is at least as large where
+        the interval does not contain 0. Sorted by the difference itself, waits would come first, as they vary most.
+        """
         by_size = self.frame.sort_values("difference", key=abs, ascending=False)
         sure = self.frame[[f"difference{end}" for end in (LOW, HIGH)]].abs().min(axis=1)
         groups = self.frame.assign(sure=sure).groupby("cause", sort=False)
@@ -146,6 +150,7 @@ class Side:
 
     @cached_property
     def _steps(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """Result -> step, as _RESULT and _STEP identify them."""
         first = self.rows[[*_RESULT, "trial_id", "mode"]].drop_duplicates(_RESULT)
         results, steps = (first[names].itertuples(index=False, name=None) for names in (_RESULT, _STEP))
         return dict(zip(results, steps, strict=True))
@@ -155,7 +160,7 @@ class Side:
         return self._steps[key[:2]]
 
     def profiled(self, key: ResultKey, stated: "pd.Series[float]", name: str, known: Known) -> ProfiledStep:
-        """Return the step of a result. stated: the line of the comparison; name: the column of this side."""
+        """Return the step of a profile. stated: its line in the comparison; name: the column of this side there."""
         kernels = classified(_of(self.kernels, _RESULT, key))
         processes = kernels["attempt_id"].nunique()
         kernels[["time", "calls"]] /= processes
@@ -186,10 +191,9 @@ def explain(
     where: Mapping[str, str] | None = None,
     across: Sequence[str] = (),
 ) -> Explanation:
-    """Say what the difference of each step consists of that `compare` with the same arguments compares.
+    """Explain the steps that `compare` would compare with the same arguments: what each difference consists of.
 
-    Both sides need profiles of the steps. Raises RequestError as `compare` does, and without profiles, with the command
-    that adds them.
+    Raises RequestError as `compare` does, and if a side has no profiles, with the command that adds them.
     """
     chosen = choose_sides(store, other, baseline=baseline, contrast=contrast, where=where, across=across)
     return explain_steps(
@@ -233,6 +237,7 @@ def explain_steps(
     )  # fmt: skip
     times = comparison.frame
     has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
+    # The steps of both sides -> the line that compares their times.
     stated: dict[tuple[tuple[str, ...], tuple[str, ...]], pd.Series[float]] = {}
     for place, (first, second) in enumerate(zip(*comparison.results, strict=True)):
         if first and second and has_both.iloc[place]:

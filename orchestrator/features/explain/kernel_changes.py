@@ -9,9 +9,10 @@ from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""An operator is gone from a side if it takes at most this share of the side's time, and of its time on the other."""
+"""An operator is gone from a side if it takes at most this share of the side's time, and of its time on the other.
+Likewise operators that went are not named if they took at most this share of the time of those that came."""
 
-ALONE = 0.8
+MOST_OF_CHANGE = 0.8
 """A change is reported for one layer if that layer has at least this share of the differences of all layers."""
 
 MOST_NAMED = 2
@@ -27,13 +28,16 @@ _DIGIT = re.compile(r"\d")
 
 
 def change_of(before: pd.DataFrame, after: pd.DataFrame) -> str:
-    """Return what changed in a part. before, after: its kernels on both sides, `range`, `operator`, `kernel`, `time`,
-    `calls`. If one of several layers has nearly all of the difference, it is about that layer alone."""
+    """Return what changed in a part; if one of several layers has nearly all of the difference, in that layer.
+
+    before, after: its kernels on both sides, with `range` (path in the model), `operator` that launched it, `kernel`,
+    `time` in seconds and `calls` per step.
+    """
     layers = [one["range"].str.extract(_LAYER)[0] for one in (before, after)]
     times = [one["time"].groupby(layer).sum() for one, layer in zip((before, after), layers, strict=True)]
     change = times[1].sub(times[0], fill_value=0.0).abs()
-    # Of two layers neither is an exception.
-    if len(change) < 3 or change.max() < ALONE * change.sum():
+    # With only two layers, neither can be called the exception.
+    if len(change) < 3 or change.max() < MOST_OF_CHANGE * change.sum():
         return _change(before, after)
     name = change.idxmax()
     return f"only in {name}: {_change(before[layers[0] == name], after[layers[1] == name])}"
@@ -66,11 +70,12 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
 
 
 def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:
-    """Return the operators that went and those that came, or only one of both if the other takes hardly any time."""
+    """Return the operators that went and those that came; only one of the two if the other takes hardly any time."""
     if min(gone.sum(), new.sum()) <= GONE * max(gone.sum(), new.sum()):
         return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
     compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
-    as_one = not all(compiled) or max(compiled) > MOST_NAMED  # by name if both sides have a few of these
+    # Triton kernels are named one by one only if both sides have some, and neither more than MOST_NAMED.
+    as_one = not all(compiled) or max(compiled) > MOST_NAMED
     return " -> ".join(_names(names, as_one=as_one) for names in (gone, new))
 
 
@@ -89,7 +94,7 @@ def _family(kernel: str) -> str:
 
 
 def _names(times: "pd.Series[float]", *, as_one: bool = False) -> str:
-    """Return the longest by name. as_one: kernels that torch.compile wrote are not named one by one."""
+    """Return the names of those that take longest. as_one: count all Triton kernels of torch.compile as one."""
     if as_one:
         count = int(times.index.str.startswith(TRITON).sum())
         together = f"{count} Triton kernel{'s' * (count > 1)}"

@@ -77,7 +77,7 @@ def range_rows(pieces: Sequence[Piece], step_starts: Sequence[int]) -> list[Meas
     that belong to no range have a row too. `step_starts` are the starts of the steps in nanoseconds, in order."""
     times: dict[str, list[int]] = {UNATTRIBUTED: [0] * len(step_starts)}
     for piece in pieces:
-        step = max(bisect_right(step_starts, piece.start) - 1, 0)  # what starts before all is of the first
+        step = max(bisect_right(step_starts, piece.start) - 1, 0)  # a piece before the first start counts to the first
         times.setdefault(piece.range or UNATTRIBUTED, [0] * len(step_starts))[step] += piece.duration
     totals = [sum(of_step) for of_step in zip(*times.values(), strict=True)]
     if not totals or not all(totals):

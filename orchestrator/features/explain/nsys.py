@@ -41,7 +41,7 @@ def profile_with_nsys(config: TrialConfig) -> Trace:
         (folder / "config.json").write_text(json.dumps(asdict(config)))
         steps = command("lmsweep.orchestrator.features.explain.nsys_target", str(folder / "config.json"), str(outcome))
         with (folder / "config.json").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # once the lock is free, the profiled process exits
+            fcntl.flock(lock, fcntl.LOCK_EX)  # if this process dies, the lock is free, and the profiled process exits
             printed = _run(profile_command(nsys, report, config.device_type, steps))
         if not outcome.exists():
             raise RuntimeError(f"the process that nsys started did not finish\n{printed}")

@@ -18,7 +18,7 @@ from lmsweep.trials.spec.config import RequestError
 _PHASES = ("forward", "backward", "optimizer", "step")
 _TIMES = ("self_cpu", "total_cpu", "self_device", "total_device")
 PHASE_OF_TRIAL = ["trial_id", "environment_id", "mode", "phase"]
-"""The columns that a phase of a profiled trial and of a timed one have in common."""
+"""Columns that identify a phase of a trial, whether profiled or timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def profiled_against_timed(results: Results) -> Listing:
     timing = ok_rows(results.measurements).query("workload in ['timing', 'busy']")
     # Older stores call the device time `busy_time`.
     for name, metrics in (("timed", ["time"]), ("busy", ["device_time", "busy_time"])):
-        times = _preferred(timing, metrics).rename(name).reset_index()
+        times = _first_of(timing, metrics).rename(name).reset_index()
         by_phase = by_phase.merge(times, on=PHASE_OF_TRIAL, how="left")
     by_phase = by_phase.assign(
         of_timed=by_phase["kernels"] / by_phase["timed"], of_busy=by_phase["kernels"] / by_phase["busy"]
@@ -147,9 +147,9 @@ def profiled_against_timed(results: Results) -> Listing:
     )
 
 
-def _preferred(rows: pd.DataFrame, metrics: list[str]) -> pd.Series:
-    """Return the median of each phase of a trial: of the first of these metrics that it has, and of the newest row of
-    this metric, whatever its warm-up and iterations.
+def _first_of(rows: pd.DataFrame, metrics: list[str]) -> pd.Series:
+    """Return the median of each phase of a trial, indexed by PHASE_OF_TRIAL: of the first of these metrics that it has,
+    from the newest row, whatever its warm-up and iterations.
     """
     rank = rows["metric"].map({name: place for place, name in enumerate(metrics)})
     ranked = rows.assign(rank=rank).dropna(subset="rank")
@@ -158,7 +158,10 @@ def _preferred(rows: pd.DataFrame, metrics: list[str]) -> pd.Series:
 
 
 def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: str) -> Listing:
-    """Kernels of one name count as one, whichever operator and shape launched them."""
+    """Return the longest kernel of each phase or range. Kernels of one name count as one, whatever launched them.
+
+    part: the column `phase` or `range`.
+    """
     each = kernels.groupby([*RESULT, part, "kernel"])[["time", "calls"]].sum().reset_index()
     longest = each.sort_values("time", ascending=False).drop_duplicates([*RESULT, part]).set_index([*RESULT, part])
     parts = pd.DataFrame({"time": each.groupby([*RESULT, part])["time"].sum()})

@@ -31,7 +31,8 @@ from lmsweep.trials.spec.ways.compilations import Compilation
 from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 PROFILED_STEPS = 3
-"""Steps that are profiled if `timing` has traced none in this process; else one, which takes its times from those."""
+"""Steps that are profiled, if `timing` has traced none in this process. If it has, one step is profiled for operators
+and ranges, and takes the times of its kernels from the traced steps."""
 WARMUP_ITERATIONS = 3
 
 
@@ -84,8 +85,9 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
 def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bool) -> Iterator[Yielded]:
     """Yield the operators, the trace, the ranges and the kernels.
 
-    traced: the kernels of further steps, which recording operators did not slow down. If the profiled step ran the same
-    kernels, their times are those of these steps; in the table of kernels, of the one or two steps of median time.
+    traced: the kernels of each step that `timing` traced, which recording operators did not slow down. The steps that
+    ran the same kernels as the profiled one give the times: all of them those of ranges, the one or two of median time
+    those in the table of kernels.
     """
     around = surroundings(trace.hosts, any_range=any_range)
     starts = step_starts(trace.hosts, around)
@@ -134,8 +136,8 @@ def modules_ranged(step: TrainingStep) -> Iterator[None]:
 
 
 def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compilation) -> dict[str, nn.Module]:
-    """The modules that get a range, by path: each block with its children, and outside of blocks each layer. Without
-    those that torch.compile compiles, because a graph has kernels of several modules."""
+    """Return the modules that get a range, by path: each block with its children, and outside of blocks each module
+    without children. Compiled ones get none, because a graph has kernels of several modules."""
     if compiled.whole:
         return {}
     modules: dict[str, nn.Module] = {}

@@ -133,8 +133,8 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
 
 
 def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
-    """Return the seconds of the stated difference that the profiles do not show; 0 for wall times, where waits explain
-    the rest."""
+    """Return how many seconds of the stated difference the profiles do not show; 0 for wall times, because there waits
+    explain the rest."""
     if any(one.has_waits for one in steps):
         return 0.0
     before, after = times.sum().to_numpy(float) - [one.seconds for one in steps]
@@ -161,16 +161,16 @@ def _differences(times: pd.DataFrame, error: Floats | None = None, freedom: floa
 
 
 def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:
-    """Return the phase and part of each kernel. A phase that is compiled otherwise on the other side is one part."""
+    """Return the phase and part of each kernel. A phase that is compiled differently on the two sides is one part."""
     ours, others = (one.kernels.groupby("phase")["range"].agg(set).to_dict() for one in (step, other))
-    otherwise_compiled = set()
+    compiled_differently = set()
     for phase in {*ours, *others}:
         of_ours, of_others = ours.get(phase, set()), others.get(phase, set())
         is_compiled = any("graph " in name for name in of_ours | of_others)
         if is_compiled and of_ours != of_others:
-            otherwise_compiled.add(phase)
+            compiled_differently.add(phase)
     kernels = zip(step.kernels["range"], step.kernels["phase"], strict=True)
-    return [phase if phase in otherwise_compiled else _part(name, phase) for name, phase in kernels]
+    return [phase if phase in compiled_differently else _part(name, phase) for name, phase in kernels]
 
 
 def _part(name: str, phase: str) -> str:

@@ -35,14 +35,15 @@ class StepOutput:
 
     trial_id: str
     device_name: str
+    # A step in lmsweep's own loop and its interval, then a step in other trainers (public ones, or the named one).
     expected_step_seconds: float
     expected_step_seconds_between: tuple[float, float]
     expected_step_seconds_of_others: Sure
-    measured_per_predicted: float
+    measured_per_predicted: float  # steps that were measured, over the sum of their operators
     host_seconds: float
     device_seconds: float
     collectives_seconds: float
-    exposed_seconds: float
+    exposed_seconds: float  # what communication adds to the step
     launches: int
     flops: SerializeAsAny[float]
     parts: Annotated[
@@ -86,8 +87,8 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
 
 
 def step_listing(planned: PlannedTrial, estimate: StepEstimate, trainer: str | None = None) -> Listing:
-    """Return one trial's predicted step as a table: a row for each part of the model, a column for each class. trainer:
-    whose steps `others` of the estimate are; None: those of all public ones."""
+    """Return one trial's predicted step as a table: a row for each part of the model, a column for each class of
+    operators. trainer: the one whose step `estimate.others` predicts; None: public trainers in general."""
     parts = explained(estimate.time)
     classes = list(estimate.time.by(lambda one: one.kind))
     rows = [
