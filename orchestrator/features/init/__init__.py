@@ -30,7 +30,7 @@ NOT_READ = (
 
 
 MOST_LINES = 10
-"""Of a kind that are printed."""
+"""Candidates of a kind that are printed."""
 
 
 def init(code: Annotated[str, Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
@@ -74,7 +74,7 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
         say(f"wrote {adapter}, which {'is to build' if to_write else 'builds'} your model")
     file.write_text(sweep.text, "utf-8")
     count = ""
-    if not to_write:  # else reading the sweep says what to write
+    if not to_write:  # else load_sweep raises, with what to write
         trials = load_sweep(str(file), code=None if inside else code).trials
         count = f"{len(trials)} trials on {device}; "
     say(f"wrote {file}: {count}{looked}")
@@ -102,9 +102,10 @@ def _first(lines: list[str]) -> list[str]:
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"  and {len(lines) - MOST_LINES} more"]
 
 
-def _nothing_to_name(looked: str, left: tuple[str, ...]) -> str:
-    if left:
-        return "\n".join([f"nothing here can be measured as it is ({looked}):", *_first([f"  {one}" for one in left])])
+def _nothing_to_name(looked: str, not_measured: tuple[str, ...]) -> str:
+    if not_measured:
+        lines = _first([f"  {words}" for words in not_measured])
+        return "\n".join([f"nothing here can be measured as it is ({looked}):", *lines])
     return (
         f"no model, attention, optimizer or wrapper was found, so there is no sweep of your code; {looked}. "
         f"{NOT_READ}; lmsweep sweeps quick > mine.yaml begins with lmsweep's models"

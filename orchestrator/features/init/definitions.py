@@ -78,7 +78,7 @@ class LeftOut:
     advice: str
     """Why, and what to write."""
     is_likely: bool = False
-    """Whether it is probably what the folder is about: a whole model of language."""
+    """Whether it is probably what the folder is about: a complete language model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def python_files(code: Code) -> Iterator[Path]:
 
 
 def hidden_packages(code: Code) -> frozenset[Path]:
-    """Return packages of projects in the folder that cannot be imported, for an earlier project has their name."""
+    """Return packages that cannot be imported because a package of an earlier root has the same name."""
     seen: dict[str, Path] = {}
     hidden = set()
     for root in roots(code):
@@ -149,7 +149,8 @@ def is_archived(file: Path, code: Code) -> bool:
 def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:
     """Return the classes at the top of these files."""
     nodes = [(node, file) for file, tree in trees.items() for node in tree.body if isinstance(node, ast.ClassDef)]
-    direct: dict[str, set[str]] = {}  # a base is known by its name only: classes of one name count as one
+    # Name -> the names of its bases. A base is known by its name only, so classes of one name count as one.
+    direct: dict[str, set[str]] = {}
     for node, _ in nodes:
         direct.setdefault(node.name, set()).update(last_name(base) for base in node.bases)
 

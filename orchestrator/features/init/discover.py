@@ -61,7 +61,7 @@ def discover(code: Code) -> Discovery:
         *without_tokens(classes),
         *_pretrained(trees, code),
         *_attention(trees, classes, code),
-        *_others(classes),
+        *_optimizers_and_wrappers(classes),
     ]
     return Discovery(
         files=len(trees),
@@ -103,41 +103,41 @@ def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) 
         taken = parameters_of(function, skip=isinstance(node, ast.ClassDef))
         if name.startswith("_") or tuple(one.name.lower() for one in taken[:3]) not in _ATTENTION:
             continue
-        others = tuple(taken[3:])
+        beyond_qkv = tuple(taken[3:])
         reference, place = reference_to(file, name, code), place_of(file, node, code)
-        if why := _no_attention(called, function, others):
-            given = "".join(f", {one.name}=..." for one in others if one.required and one.name not in CAUSAL)
+        if why := _why_not_attention(called, function, beyond_qkv):
+            given = "".join(f", {one.name}=..." for one in beyond_qkv if one.required and one.name not in CAUSAL)
             call = f"{called}(q, k, v{given}){'[0]' if _returns_several(function) else ''}"
             advice = f"{why}: write def attend(q, k, v): return {call}, and name attend"
             yield LeftOut(kind="attention", reference=reference, place=place, advice=advice)
         else:
-            yield Candidate(kind="attention", reference=reference, place=place, parameters=others)
+            yield Candidate(kind="attention", reference=reference, place=place, parameters=beyond_qkv)
 
 
 class _Attention(NamedTuple):
-    """What may be attention."""
+    """A function or class that may be attention."""
 
     name: str
     called: str
     """How it is called: `attend`, `Attend.apply`, `Attend(...)`."""
     node: ast.FunctionDef | ast.ClassDef
     function: ast.FunctionDef
-    """The one that has its parameters."""
+    """It, or the `forward` of the class."""
     file: Path
 
 
-def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Parameter, ...]) -> str | None:
-    """Return why lmsweep cannot call this with queries, keys and values alone; None if it can."""
+def _why_not_attention(called: str, function: ast.FunctionDef, beyond_qkv: tuple[Parameter, ...]) -> str | None:
+    """Return why lmsweep cannot call this with queries, keys, values and a mask; None if it can."""
     # `apply` of an autograd.Function takes nothing by name, so a mask cannot be given to it.
     masks = (*CAUSAL, *(() if called.endswith(".apply") else ATTENTION_MASKS))
     if called.endswith("(...)"):
         return "it is a module"
     if _returns_several(function):
         return "it returns more than the output"
-    if needed := [one.name for one in others if one.required and one.name not in masks]:
+    if needed := [one.name for one in beyond_qkv if one.required and one.name not in masks]:
         return f"it also needs {', '.join(needed)}"
-    if others and not any(one.name in masks for one in others):
-        return f"it has {others[0].name} but no is_causal"
+    if beyond_qkv and not any(one.name in masks for one in beyond_qkv):
+        return f"it has {beyond_qkv[0].name} but no is_causal"
     return None
 
 
@@ -152,8 +152,8 @@ def _returns_several(function: ast.FunctionDef) -> bool:
     )
 
 
-def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
-    """Yield the optimizers, and the wrappers that synchronise gradients."""
+def _optimizers_and_wrappers(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
+    """Yield the optimizers, and the wrappers that synchronise gradients, which have a method FINISH."""
     for cls in classes:
         kind: Kind = "optimizer" if "Optimizer" in cls.bases and "step" in cls.methods else "ddp"
         if kind == "ddp" and FINISH not in cls.methods:

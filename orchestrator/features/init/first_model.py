@@ -57,21 +57,23 @@ class FirstModel:
     """Relative to the code folder."""
     to_write: str | None = None
     """What the user must write before the sweep runs; None if it runs as it is."""
-    left: tuple[str, ...] = ()
-    """Other models that were found, each with what to write."""
+    not_chosen: tuple[str, ...] = ()
+    """The other models that were found, each with what to write."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Way:
-    """How a model is built."""
+    """How a model is built: by its class, or by `settings` with an adapter, a function in a file that init writes."""
 
     model: Candidate
     settings: Settings | None
     vocabulary: int
     args: dict[str, object] = field(default_factory=dict)
+    """Arguments that the sweep file gives."""
     dimensions: dict[str, int] = field(default_factory=dict)
-    """Those that lmsweep passes, as the user's defaults have them."""
+    """Parameter that lmsweep passes from the sweep file's fields -> the user's default, or what replaces it."""
     replaced: list[str] = field(default_factory=list)
+    """As in FirstModel."""
     unknown: list[str] = field(default_factory=list)
     """Parameters whose values cannot be guessed."""
 
@@ -88,13 +90,16 @@ class _Way:
 
 
 def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool) -> FirstModel:
-    """Return the folder's likeliest model that can be built; else the likeliest, with what to write; else lmsweep's."""
+    """Return the folder's likeliest model that can be built; else the likeliest, with what to write; else lmsweep's.
+
+    size, context: of the sweep's trials. shallow: whether deep defaults are replaced (see MOST_LAYERS).
+    """
     ways = [_way(one, size, context, shallow=shallow) for one in discovery.of("model")]
     likely = [way for way in ways if way.model.is_likely]
     parts = [way for way in ways if not way.model.is_likely]
-    left = [one for one in discovery.left_out if one.kind == "model"]
-    wholes = [one for one in left if one.is_likely]
-    by_likelihood: list[_Way | LeftOut] = [*likely, *wholes, *parts, *(one for one in left if not one.is_likely)]
+    left_out = [one for one in discovery.left_out if one.kind == "model"]
+    wholes = [one for one in left_out if one.is_likely]
+    by_likelihood: list[_Way | LeftOut] = [*likely, *wholes, *parts, *(one for one in left_out if not one.is_likely)]
     if not by_likelihood:
         return FirstModel(
             line=f"model: {size}",
@@ -103,11 +108,11 @@ def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool)
         )
     # A part of a model is measured only where nothing looks like a whole one.
     possible = likely or ([] if wholes else parts[:1])
-    able = next((way for way in possible if not way.unknown), None)
-    chosen = able or by_likelihood[0]
-    others = tuple(_words(one, able) for one in by_likelihood if one is not able)
+    complete = next((way for way in possible if not way.unknown), None)
+    chosen = complete or by_likelihood[0]
+    not_chosen = tuple(_words(one, complete) for one in by_likelihood if one is not complete)
     if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
-        return _to_write(chosen, others)
+        return _to_write(chosen, not_chosen)
     model, settings = chosen.model, chosen.settings
     instead = f"# For a first look: {'; '.join(chosen.replaced)}."
     needs = f"{model.reference} ({model.place}) needs {', '.join(chosen.unknown)}: give values in place of {TO_WRITE}"
@@ -123,7 +128,7 @@ def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool)
         adapter=_adapter(model, settings) if settings else None,
         adapter_file=_adapter_file(settings),
         to_write=needs if chosen.unknown else None,
-        left=others,
+        not_chosen=not_chosen,
     )
 
 
@@ -160,7 +165,7 @@ def _words(one: _Way | LeftOut, measured: _Way | None) -> str:
     return f"{reference} ({one.model.place}): {advice}"
 
 
-def _to_write(one: _Way | LeftOut, left: tuple[str, ...]) -> FirstModel:
+def _to_write(one: _Way | LeftOut, not_chosen: tuple[str, ...]) -> FirstModel:
     """Return a function that the user completes; until then, reading the sweep file says what to write."""
     words, named = _words(one, None), one if isinstance(one, LeftOut) else one.model
     text = "\n".join(
@@ -179,7 +184,7 @@ def _to_write(one: _Way | LeftOut, left: tuple[str, ...]) -> FirstModel:
         notes=(f"# {named.place}. Write build in {ADAPTER}, which says what it needs, or another model here.",),
         adapter=text,
         to_write=f"build in {ADAPTER}: {words}",
-        left=left,
+        not_chosen=not_chosen,
     )
 
 
@@ -198,11 +203,11 @@ def _line(way: _Way, size: str) -> str:
 
 def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
     """Return the first way to build a model that needs nothing unknown, else its first."""
-    ways = [_by(model, settings, size, context, shallow=shallow) for settings in model.ways or (None,)]
+    ways = [_way_with(settings, model, size, context, shallow=shallow) for settings in model.ways or (None,)]
     return min(ways, key=lambda way: bool(way.unknown))
 
 
-def _by(model: Candidate, settings: Settings | None, size: str, context: int, *, shallow: bool) -> _Way:
+def _way_with(settings: Settings | None, model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
     """Return a way to build a model. The user's defaults stay, except where a first look cannot have them."""
     taken = settings.parameters if settings else model.parameters
     names = {one.name: _ours(one, taken) or "" for one in taken}
@@ -258,7 +263,7 @@ def _in_place(one: Parameter, ours: str, sizes: Mapping[str, Any], *, shallow: b
 
 
 def _ours(parameter: Parameter, among: Iterable[Parameter]) -> str | None:
-    """Return lmsweep's name of a size. If there are two widths, `hidden_dim` is that of the feed-forward layer."""
+    """Return lmsweep's name for a size: d_model for n_embd. If there are two widths, `hidden_dim` is d_ff."""
     ours = parameter.name if parameter.name in PASSED else known_elsewhere(parameter.name, PASSED)
     if ours == "d_model" and parameter.name.startswith("hidden"):
         names = [one.name for one in among if one.name != parameter.name]
@@ -272,6 +277,8 @@ def _adapter_file(settings: Settings | None) -> str:
 
 
 def _adapter(candidate: Candidate, settings: Settings) -> str:
+    """Return the text of the file with `build`, which builds the model from its settings."""
+    # lmsweep's name -> the user's. Of two parameters with one meaning, the first is given (reversed: it is set last).
     theirs = {_ours(one, settings.parameters): one.name for one in reversed(settings.parameters)}
     taken = [name for name in ("vocab_size", "context_length") if name in theirs]
     given = ", ".join([*(f"{theirs[name]}={name}" for name in taken), "**changes"])

@@ -38,22 +38,22 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
     # Small enough that a trial takes seconds.
     contexts, size = ((256, 1024), "small") if is_large else ((64, 128), "tiny")
     model = first_model(discovery, size=size, context=max(contexts), shallow=not is_large)
-    left = [
-        *model.left,
+    not_measured = [
+        *model.not_chosen,
         *(f"{one.reference} ({one.place}): {one.advice}" for one in discovery.left_out if one.kind != "model"),
     ]
-    # The grids add to `left`, in this order.
+    # Each function returns the lines of its grids, and adds what it leaves out to `not_measured`.
     grids = [
         *(_timing_grid(model, contexts, device) if model.is_users or not discovery.files else []),
-        *_attention_grids(discovery, device, left),
-        *_optimizer_grid(discovery, model, device, left),
-        *_ddp_grid(discovery, model, device, gpus, left),
+        *_attention_grids(discovery, device, not_measured),
+        *_optimizer_grid(discovery, model, device, not_measured),
+        *_ddp_grid(discovery, model, device, gpus, not_measured),
     ]
     if not any(line.startswith("  - workloads") for line in grids):  # at most a comment about two GPUs
         of_two = [*discovery.of("ddp"), *filter(_is_sharded, discovery.of("optimizer"))] if grids else []
         advice = "it takes two GPUs: run lmsweep init where there are two"
-        left += [f"{one.reference} ({one.place}): {advice}" for one in of_two]
-        return FirstSweep(text="", model=model, not_measured=tuple(left))
+        not_measured += [f"{one.reference} ({one.place}): {advice}" for one in of_two]
+        return FirstSweep(text="", model=model, not_measured=tuple(not_measured))
     lines = [
         f"name: {as_yaml(name)}",
         "description: A first look at the time and memory of a training step.",
@@ -66,9 +66,9 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
         "grids:",
         *(grids if grids[0] else grids[1:]),  # all but the first begin with an empty line
     ]
-    if left:
-        lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in left)]
-    return FirstSweep(text="\n".join(lines) + "\n", model=model, not_measured=tuple(left))
+    if not_measured:
+        lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in not_measured)]
+    return FirstSweep(text="\n".join(lines) + "\n", model=model, not_measured=tuple(not_measured))
 
 
 def _timing_grid(model: FirstModel, contexts: tuple[int, int], device: str) -> list[str]:
@@ -90,17 +90,17 @@ def _timing_grid(model: FirstModel, contexts: tuple[int, int], device: str) -> l
     ]
 
 
-def _measured(candidates: list[Candidate], field: str, left: list[str]) -> list[Candidate]:
-    """Return the candidates that the sweep measures; the others go to `left`, with what to write."""
+def _measured(candidates: list[Candidate], field: str, not_measured: list[str]) -> list[Candidate]:
+    """Return the candidates that the sweep measures; add the others to `not_measured`, with what to write."""
     given = (*CAUSAL, *ATTENTION_MASKS) if field == "attention" else ()
     able = [one for one in candidates if not unknown_of(one.parameters, given)]
     for candidate in candidates:
         where = f"{candidate.reference} ({candidate.place})"
         if unknown := unknown_of(candidate.parameters, given):
             call = as_call(candidate.reference, dict.fromkeys(unknown, TO_WRITE))
-            left.append(f"{where}: it also needs {', '.join(unknown)}: add to {field}: {call}")
+            not_measured.append(f"{where}: it also needs {', '.join(unknown)}: add to {field}: {call}")
         elif candidate in able[MOST_CANDIDATES:]:
-            left.append(
+            not_measured.append(
                 f'{where}: the sweep has {MOST_CANDIDATES} of its kind: add to {field}: "{candidate.reference}"'
             )
     return able[:MOST_CANDIDATES]
@@ -111,12 +111,13 @@ def _grid(comment: str, workload: str, axes: list[str], fixed: list[str]) -> lis
     return [*head, *(f"      {line}" for line in axes), "    fixed:", *(f"      {line}" for line in fixed)]
 
 
-def _attention_grids(discovery: Discovery, device: str, left: list[str]) -> list[str]:
+def _attention_grids(discovery: Discovery, device: str, not_measured: list[str]) -> list[str]:
+    """Return a grid with a causal mask, of functions that take one, and one without for the others."""
     lines: list[str] = []
     is_cuda, functions, masked = device == "cuda", discovery.of("attention"), {*CAUSAL, *ATTENTION_MASKS}
     for causal in (True, False):
         of_kind = [one for one in functions if bool({taken.name for taken in one.parameters} & masked) == causal]
-        users = [_quoted(one.reference) for one in _measured(of_kind, "attention", left)]
+        users = [_quoted(one.reference) for one in _measured(of_kind, "attention", not_measured)]
         if users:
             lines += _grid(
                 "Attention alone, beside PyTorch's; yours is compared with float64 before it is timed.",
@@ -137,9 +138,9 @@ def _attention_grids(discovery: Discovery, device: str, left: list[str]) -> list
     return lines
 
 
-def _optimizer_grid(discovery: Discovery, model: FirstModel, device: str, left: list[str]) -> list[str]:
+def _optimizer_grid(discovery: Discovery, model: FirstModel, device: str, not_measured: list[str]) -> list[str]:
     plain = [one for one in discovery.of("optimizer") if not _is_sharded(one)]
-    users = [_quoted(one.reference) for one in _measured(plain, "optimizer", left)]
+    users = [_quoted(one.reference) for one in _measured(plain, "optimizer", not_measured)]
     context = f"context_length: {256 if device == 'cuda' else 64}"
     vocabulary, rest = f"vocab_size: {model.vocabulary}", ("batch_size: 4", "measure_steps: 20")
     fixed = [model.line, vocabulary, context, f"device: {device}", *rest]
@@ -147,10 +148,10 @@ def _optimizer_grid(discovery: Discovery, model: FirstModel, device: str, left: 
     return _grid(comment, "timing", [f"optimizer: [adamw_fused, {', '.join(users)}]"], fixed) if users else []
 
 
-def _ddp_grid(discovery: Discovery, model: FirstModel, device: str, gpus: int, left: list[str]) -> list[str]:
-    users = _measured(discovery.of("ddp"), "ddp", left)
+def _ddp_grid(discovery: Discovery, model: FirstModel, device: str, gpus: int, not_measured: list[str]) -> list[str]:
+    users = _measured(discovery.of("ddp"), "ddp", not_measured)
     sharded = [one for one in discovery.of("optimizer") if _is_sharded(one)]
-    left += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST_CANDIDATES:]]
+    not_measured += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST_CANDIDATES:]]
     if not users and not sharded:
         return []
     lines = _grid(

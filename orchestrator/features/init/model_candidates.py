@@ -20,7 +20,7 @@ _MODULES = frozenset(("Module", "PreTrainedModel"))
 _OTHER_EMBEDDINGS = ("rotary", "rope", "position", "sinus", "patch", "time")
 """Words in the names of embeddings of something else than tokens."""
 _NOT_TOKENS = frozenset(("img", "image", "images", "video", "videos", "pixel", "pixels", "audio", "wav", "spec"))
-"""Words in the name of an input that no model of language takes."""
+"""Words in the name of an input that no language model takes."""
 _SCRIPTS = ("train", "bench", "eval", "generate", "sample", "demo", "example")
 """Beginnings of the names of files whose models are less likely the ones of a package."""
 _EMBEDDING = re.compile(r"(?i:embeddings?|embedder)$|(^|_)(?i:emb)(_|$)")
@@ -57,15 +57,16 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
                 reference=cls.reference,
                 place=cls.place,
                 parameters=cls.parameters,
-                # It embeds tokens itself, or has a head and is called a model. A part of another needs all three.
+                # It embeds tokens itself, or has a head and is called a model; a part of another class, all three.
                 is_likely=score > 2 or (score > 0 and _embeds_tokens(cls.calls)),
                 ways=ways_to_build(cls, classes, code),
             )
-        # What an import can name comes first, then what is no script, then what is higher in the folder.
+        # Prefer what an import can name, then what is not in a script, then what is higher in the folder.
         near = (cls.reference.startswith("./"), cls.file.name.startswith(_SCRIPTS), len(cls.file.parts))
         ranked.append(_Ranked(is_archived(cls.file, code), -score, near, cls.reference, found))
     in_use = [one for one in ranked if not one.is_old]
-    likeliest = [one.found for one in sorted(in_use or ranked, key=lambda one: one[:-1])]  # what was found has no order
+    # Without the last field, as candidates cannot be compared.
+    likeliest = [one.found for one in sorted(in_use or ranked, key=lambda one: one[:-1])]
     return likeliest or [*_without_forward(modules, named.keys())]
 
 
@@ -131,7 +132,8 @@ def _without_forward(modules: list[Class], ours: Set[str]) -> Iterator[LeftOut]:
 
 
 def without_tokens(classes: list[Class]) -> Iterator[LeftOut]:
-    """Yield the first of the modules that take images or sound, and are no part of another: it needs a step."""
+    """Yield the first of the modules that take images or sound, and are no part of another. Such a model can be
+    measured only as a training step that the user writes."""
     modules = [one for one in classes if one.bases & _MODULES]
     called = {name for one in modules for name in one.calls - {one.name}}
     wholes = [one for one in modules if _other_input(one) and one.name not in called]

@@ -1,6 +1,7 @@
 """How to build a model whose class takes an object: by a settings class, by a factory method, or from a default.
 
-A body is the statements of `Settings.body`, in which `{given}` stands for the arguments.
+Each way is a `Settings`: its body is the statements of a function that returns the model, in which `{given}` stands for
+the arguments.
 """
 
 import ast
@@ -30,7 +31,7 @@ _FROM_FILES = ("from_pretrained", "from_file", "from_folder", "from_checkpoint",
 
 def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Settings, ...]:
     """Return ways to build a model that takes more than plain values; none if its files show none."""
-    # The required parameters; if there are none, the optional ones.
+    # What must be given; if nothing must, a single optional parameter may still be the settings.
     needed = [one for one in model.parameters if one.required] or list(model.parameters)
     takes_settings = len(needed) == 1 and needed[0].name in _SETTINGS
     if not takes_settings and not any(map(_is_object, model.parameters)):
@@ -54,7 +55,8 @@ def _is_object(parameter: Parameter) -> bool:
 
 
 def _settings(parameters: tuple[Parameter, ...], body: str, *named: Class) -> Settings:
-    """named: the classes that the body names. If no import statement can name one of them, all lie in one folder."""
+    """Return a way with its imports. named: the classes that the body names. If one of them cannot be imported by a
+    dotted name (`./...`), all lie in one folder."""
     references = [one.reference for one in named]
     if not any(one.startswith("./") for one in references):
         return Settings(parameters=parameters, body=body, imports=tuple(references))
@@ -65,6 +67,7 @@ def _settings(parameters: tuple[Parameter, ...], body: str, *named: Class) -> Se
 
 
 def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class], code: Code) -> Class | None:
+    """Return the class of the settings: by the parameter's annotation, else one of the model's file by its name."""
     wanted = parameter.annotation.rpartition(".")[2].strip("'\"")
     near = [one for one in classes if one.file == model.file and one.name.endswith(("Config", "Args"))]
     named = [one for one in classes if one.name == wanted] or ([] if wanted else near)
@@ -79,6 +82,7 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class],
 
 
 def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
+    """Return what its constructor takes; None if that cannot be seen."""
     if "BaseModel" in settings_class.bases or any(
         last_name(one) == "dataclass" for one in settings_class.node.decorator_list
     ):
