@@ -85,7 +85,10 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
-    """Each distinct result of an experiment: `types`, `cast`, `median`, and the `devices` that had it."""
+    """Return each distinct result of an experiment (phase): `types`, `cast`, `median`, and the `devices` that had it.
+
+    The metric is the types, with `_cast` if values were cast first: `fp32_fp16_cast`.
+    """
     rows = frame[(frame["workload"] == "precision") & (frame["phase"] == phase)]
     if rows.empty:
         raise RequestError("the store has no results of the workload precision; `lmsweep run precision` adds them")

@@ -27,8 +27,8 @@ class ReferencePass:
 
 
 def make_reference(step: TrainingStep) -> ReferencePass:
-    """Run the step's batch forward and backward in float64. Both models are given the same weights, in float32; those
-    of the step are rounded further if its own type is narrower. lmsweep's model runs naive attention here."""
+    """Run the step's batch forward and backward in float64. Both models get the same weights, rounded to float32; the
+    step's are rounded further if its type is narrower. lmsweep's model runs naive attention here."""
     config = step.config
     device = config.device_type if has_float64(config.device_type) else "cpu"
     model = _exact_model(step, device)

@@ -71,6 +71,7 @@ def report(
       lmsweep report results -o report.html
       lmsweep report results --share my-results
     """
+    # Three kinds of output: --share, --badge and --notebooks; --charts; a page, of a store or of a verb's JSON.
     store, *more = stores
     if (value or where) and not badge:
         raise RequestError("--value and --where choose the number of a badge: --badge FILE")

@@ -1,7 +1,7 @@
 """The charts of a page as files, drawn by Matplotlib from what the page's script draws with Plotly.
 
-`lines.chart_of` says what a chart of lines holds. The figures of sections have traces and layouts of Plotly, and a few
-keys for the page's script (figures/).
+A chart of lines is the JSON object of `lines.chart_of`. A figure of a section (`figures.charts.Figure`) has traces and
+a layout of Plotly; the keys `colour` and `icicle` are for the page's script and this module.
 """
 
 import re
@@ -40,7 +40,7 @@ POINTS_PER_INCH = 72
 """Matplotlib states font sizes in points and figure sizes in inches."""
 
 FLAT_LETTERS, TURNED = 60, 25
-"""If the labels of an x axis have more letters together, they are turned by so many degrees."""
+"""If the labels of an x axis have at least 60 letters together, they are turned by 25 degrees."""
 LETTERS_PER_AXIS = 110
 """Letters that fit side by side along an axis. A bar narrower than its name is drawn without it."""
 WIDEST_NUMBER = "0.0000"
@@ -113,14 +113,15 @@ def charts(content: Content) -> "Iterator[tuple[str, Figure]]":
             yield f"{section.title} {one.title}", _figure(f"{section.title}: {one.title}", one.traces, one.layout)
 
 
+@cache
 def palette() -> list[str]:
     """Return the page's colours of lines on white paper."""
     return re.findall(r"--line-\d: light-dark\((#\w+)", page_css())
 
 
 def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
-    """Lines with intervals, one panel for each of the chart's panels. is_log: else the values are differences in per
-    cent, around a line at 0.
+    """Lines with intervals, one panel for each of the chart's panels. chart: of `lines.chart_of`. is_log: whether the
+    y axis is logarithmic if it can be; else the values are differences in per cent, around a line at 0.
     """
     colours, panels = palette(), chart["panels"] or [""]
     figure, grid = _axes(len(panels))
@@ -129,14 +130,14 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
         axes, inside = grid[trace["panel"]], np.setdiff1d(np.arange(len(trace["x"])), trace["out"])
         x, y = np.array(trace["x"], float), np.array(trace["y"], float)
         reach = np.array([trace["below"], trace["above"]], float)
-        look, dash = colours[trace["colour"] % len(colours)], trace["dash"]
+        colour, dash = colours[trace["colour"] % len(colours)], trace["dash"]
         style = STYLES[dash % len(STYLES)] if chart["ordered"] else "none"
         axes.errorbar(
-            x[inside], y[inside], yerr=reach[:, inside], color=look, linestyle=style, label=trace["name"] or None,
+            x[inside], y[inside], yerr=reach[:, inside], color=colour, linestyle=style, label=trace["name"] or None,
             marker=MARKERS[dash % len(MARKERS)], markersize=4, capsize=2,
         )  # fmt: skip
         if trace["out"]:  # ran out of memory: a cross at the device's memory
-            axes.plot(x[trace["out"]], y[trace["out"]], "x", color=look)
+            axes.plot(x[trace["out"]], y[trace["out"]], "x", color=colour)
     is_y_log = is_log and all(value > 0 for trace in chart["traces"] for value in trace["y"])
     is_x_log = chart["numeric"] and chart["ticks"][0] > 0
     for axes, name in zip(grid, panels, strict=True):
@@ -156,47 +157,15 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
 
 
 def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
-    """Bars, areas, lines or points of one trial."""
-    from matplotlib.collections import PolyCollection
-
-    colours = palette()
+    """Bars, areas, lines or points of one trial. traces, layout: those of a `Figure` of a section."""
     figure, (axes,) = _axes(1, height=max(3.8, layout.get("height", 380) / 100))  # 100 of the page's pixels an inch
     bars = [one for one in traces if one["type"] == "bar"]
-    rows = [] if layout.get("icicle") else list(dict.fromkeys(name for one in bars for name in one["y"]))
-    ends = np.zeros(len(rows))
-    areas: list[Any] = []
-    for one in traces:
-        look = one.get("colour", 0) % len(colours)
-        x, y = _numbers(one["x"]), one["y"] if one["type"] == "bar" else _numbers(one["y"])
-        name = one["name"] if one.get("showlegend", True) else None
-        if one["type"] == "bar" and rows:  # stacked; as a collection, because it is drawn faster than many patches
-            at = np.array([rows.index(row) for row in y])
-            across = np.stack([ends[at], ends[at] + x, ends[at] + x, ends[at]], axis=1)
-            down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])  # rows are 1 apart, so a fifth is a gap
-            axes.add_collection(
-                PolyCollection([*np.stack([across, down], axis=2)], facecolors=colours[look], label=name)
-            )
-            ends[at] += x
-        elif one["type"] == "bar":
-            axes.barh(y, x, 0.96, one["base"], color=colours[look], alpha=0.5, edgecolor="white", label=name)
-            least = layout["xaxis"]["range"][1] / LETTERS_PER_AXIS
-            for text, start, length, level in zip(one["text"], one["base"], x, y, strict=True):
-                if length > least * len(text):
-                    axes.text(start + length / 2, level, text, ha="center", va="center", fontsize=7)
-        elif one.get("stackgroup"):
-            areas.append((x, y, look, name))
-        elif one["mode"] == "markers":
-            axes.plot(x, y, "o", color=colours[look], label=name)
-        elif one.get("line", {}).get("width") != 0:  # those of width 0 only show their values under a mouse
-            axes.plot(x, y, color=colours[look], label=name)
-    if areas:
-        heights, looks, names = zip(
-            *((np.nan_to_num(y), colours[look], name) for _, y, look, name in areas), strict=True
-        )
-        axes.stackplot(areas[0][0], heights, step="post", linewidth=0, labels=names, colors=looks)
-    if rows:
-        axes.set_ylim(-0.6, len(rows) - 0.4)  # the layout of bars has the range of x
-        axes.set_yticks(range(len(rows)), rows)
+    rows: list[str] = []
+    if layout.get("icicle"):
+        _draw_icicle(axes, bars, layout["xaxis"]["range"][1])
+    elif bars:
+        rows = _draw_stacked_bars(axes, bars)
+    _draw_scatters(axes, [one for one in traces if one["type"] != "bar"])
     for key, axis in (("xaxis", axes.xaxis), ("yaxis", axes.yaxis)):
         said = layout.get(key, {})
         axis.set_label_text(said.get("title", {}).get("text", ""))
@@ -208,6 +177,60 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
             axes.set(**{f"{key[0]}lim": said["range"]})
     ticks = layout.get("yaxis", {}).get("ticktext", rows) or [WIDEST_NUMBER]
     return _finished(figure, [axes], title, layout.get("legend", {}).get("title", {}).get("text", ""), ticks)
+
+
+def _draw_icicle(axes: "Axes", bars: list[Any], width: float) -> None:
+    """Draw the pieces of each level side by side, with their names where these fit. width: of the x axis."""
+    per_letter = width / LETTERS_PER_AXIS
+    for one in bars:
+        colour, name = _look(one)
+        lengths, levels = _numbers(one["x"]), one["y"]
+        axes.barh(levels, lengths, 0.96, one["base"], color=colour, alpha=0.5, edgecolor="white", label=name)
+        for text, start, length, level in zip(one["text"], one["base"], lengths, levels, strict=True):
+            if length > per_letter * len(text):
+                axes.text(start + length / 2, level, text, ha="center", va="center", fontsize=7)
+
+
+def _draw_stacked_bars(axes: "Axes", bars: list[Any]) -> list[str]:
+    """Draw a row for each name, in which the bars follow each other, and return the names."""
+    from matplotlib.collections import PolyCollection
+
+    rows = list(dict.fromkeys(name for one in bars for name in one["y"]))
+    ends = np.zeros(len(rows))
+    for one in bars:
+        colour, name = _look(one)
+        lengths, at = _numbers(one["x"]), np.array([rows.index(row) for row in one["y"]])
+        across = np.stack([ends[at], ends[at] + lengths, ends[at] + lengths, ends[at]], axis=1)
+        down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])  # rows are 1 apart, so a fifth is a gap
+        # A collection is drawn faster than many patches.
+        axes.add_collection(PolyCollection([*np.stack([across, down], axis=2)], facecolors=colour, label=name))
+        ends[at] += lengths
+    axes.set_ylim(-0.6, len(rows) - 0.4)  # the layout of bars has the range of x
+    axes.set_yticks(range(len(rows)), rows)
+    return rows
+
+
+def _draw_scatters(axes: "Axes", scatters: list[Any]) -> None:
+    """Draw points and lines, and areas on top of each other."""
+    areas: list[Any] = []
+    for one in scatters:
+        colour, name = _look(one)
+        x, y = _numbers(one["x"]), _numbers(one["y"])
+        if one.get("stackgroup"):
+            areas.append((x, np.nan_to_num(y), colour, name))
+        elif one["mode"] == "markers":
+            axes.plot(x, y, "o", color=colour, label=name)
+        elif one.get("line", {}).get("width") != 0:  # those of width 0 only show their values under a mouse
+            axes.plot(x, y, color=colour, label=name)
+    if areas:
+        (x, *_), heights, colours, names = zip(*areas, strict=True)
+        axes.stackplot(x, heights, step="post", linewidth=0, labels=names, colors=colours)
+
+
+def _look(trace: Any) -> tuple[str, str | None]:
+    """Return the colour of a trace, and its name in the legend; None if it is not listed there."""
+    colours = palette()
+    return colours[trace.get("colour", 0) % len(colours)], trace["name"] if trace.get("showlegend", True) else None
 
 
 def _make_logarithmic(axes: "Axes", name: str) -> None:

@@ -43,6 +43,8 @@ MOST_LENGTHS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
+    """What a page says and shows."""
+
     results: Joined
     dollars: Mapping[str, float]
     """Device -> its price per hour, where one was given."""
@@ -87,7 +89,8 @@ def content_of(
         dollars = hourly_dollars(results.prices, kinds.where(kinds.notna(), None).itertuples(index=False, name=None))
         asked = None if history else asked_in(frame)
         answers = list(histories_of(results, across) if history else answers_of(results.attempts, across))
-        if asked and not asked.compare and not others:  # it does not ask for these devices to be compared
+        # An answer without cells says why devices could not be compared. Drop it if nobody asked for that.
+        if asked and not asked.compare and not others:
             answers = [one for one in answers if len(one.cells)]
         first = answers[0] if answers else None
         published = _beside_published(next(iter(results.named.values())).attempts) if PUBLISHED in others else None
@@ -99,6 +102,7 @@ def content_of(
             views += views_of_workloads(frame, numbers, where)
             sections = sections_of(results, published, first)
     summary = summarize(frame)
+    # The headline: of published numbers, else of the first answer, else the range of what was measured.
     shares = _profile_headline(results, asked)
     # The workload whose numbers are asked for. None: the headline says what is faster, if there is an answer.
     about = "profile" if shares else asked.where.get("workload") if asked and not asked.compare else None
@@ -111,7 +115,7 @@ def content_of(
         headline = shares or range_headline(_asked_rows(frame, asked)) or summary.headline
     if published and published.summary:
         own = [f"{headline}."] if headline else []
-        headline, details = published.summary, [*own, *details]  # what was asked for comes first
+        headline, details = published.summary, [*own, *details]  # the user asked for them with --with
     if compared and len(compared.cells):
         details = [*details, *safe_sizes(compared)]
     sweeps = {*frame["sweep"].dropna()}

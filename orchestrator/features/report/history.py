@@ -20,7 +20,7 @@ MOST_STAGES = 30
 """Number of the newest stages that are shown: each is compared twice."""
 
 LEAST_MOVES = 5
-"""Minimum number of moves between stages of a kind whose median estimates its variation: one or two may be changes."""
+"""Minimum number of moves of a cell whose median estimates the variation of its kind: one or two may be changes."""
 
 MEDIAN_MOVE = 0.6745 * 2**0.5
 """The median of the absolute difference of two normal numbers, in their standard deviations."""
@@ -74,9 +74,9 @@ def stages(rows: pd.DataFrame) -> list[Option]:
 
 
 def _variation(options: Sequence[Option]) -> Known:
-    """The variation between processes: from repetitions within a stage and, of kinds that many stages measured, from
-    the moves of a cell from stage to stage. Pooled over all stages, a real change would count as variation. As one of
-    many moves it hardly shifts their median. A move to a stage of another kind says nothing of either."""
+    """Return the variation between processes, by device and kind of value (KIND): from repetitions within a stage and,
+    if a kind has many stages, from the moves of a cell from each stage to the next. Repetitions are not pooled over
+    stages, because a real change would count as variation; as one of many moves it hardly shifts their median."""
     known = dict(known_variation(*(one.rows for one in options)))
     cell = ["measurement_id", "phase", "metric"]
     first = [one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options]
@@ -95,10 +95,13 @@ def _variation(options: Sequence[Option]) -> Known:
 
 
 def changes(found: Answer) -> dict[str, Claim]:
-    """Return the stages where something changed: the claim against the stage of the last change. The comparison with
-    the stage of the last change also finds a slow drift. Holm's method corrects for the number of cells. For that of
-    stages, the factor falls with each change that was found, in the order of time, not of p. Up to the first change it
-    is the number of all comparisons: 5 % of the histories without a change show a false one."""
+    """Return the stages where something changed, each with its claim against the stage of the last change: compared
+    with the stage just before, a slow drift would be missed.
+
+    Holm's method has corrected p for the number of cells. For the number of stages, p is multiplied by the number of
+    comparisons less the changes found so far, in the order of time. Up to the first change that is the number of all
+    comparisons: 5 % of the histories without a change show a false one.
+    """
     first, *others = found.question.options
     last = first
     changed: dict[str, Claim] = {}
@@ -107,8 +110,8 @@ def changes(found: Answer) -> dict[str, Claim]:
             cells = found.of(stage.name) if last is first else cells_of_pair(found.question, last, stage)
         except RequestError:  # no cell in common
             continue
-        deciding = cells.loc[cells["verdict"].isin([*BETTER, *WORSE]), "p"].min()
-        corrected = deciding * (len(others) - len(changed))
+        smallest = cells.loc[cells["verdict"].isin([*BETTER, *WORSE]), "p"].min()
+        corrected = smallest * (len(others) - len(changed))
         claim = found.claim(stage.name, cells, against=last.name)
         if claim.verdict in ("better", "worse") and corrected < SIGNIFICANCE:
             changed[stage.name] = claim

@@ -18,7 +18,8 @@ from lmsweep.trials.store.store import Store
 
 
 def text_as_objects() -> ContextDecorator:
-    """While it holds, pandas makes no Arrow array of each short list of names: an eighth of a page's time."""
+    """Within this context, pandas does not make an Arrow array of each short list of names: that takes an eighth of a
+    page's time."""
     return cast(ContextDecorator, pd.option_context("mode.string_storage", "python"))
 
 
@@ -50,6 +51,7 @@ class Joined(Results):
         return self._together(found)
 
     def _together(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """Return the rows of all stores with the column STORE. frames: name of a store -> its rows."""
         first, *others = ({*one.everything["device_name"]} for one in self.named.values())
         parts = []
         for name, frame in frames.items():
@@ -67,8 +69,9 @@ class Joined(Results):
 
 
 def of_few_types(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with text and unknown integers as objects and known ones as numbers. Pandas takes rows of all
-    columns of one such type at once, and of each column of nullable integers alone: a tenth of a page's time."""
+    """Return the rows with fewer types of columns: text and unknown integers are objects, known integers int64. Pandas
+    selects rows of all columns of such a type at once, but of nullable integers column by column, which takes a tenth
+    of a page's time."""
     kinds = dict(zip(frame.columns, frame.dtypes, strict=True))
     changed = {name: frame[name].to_numpy(object) for name, kind in kinds.items() if kind == "str"}
     for name in (name for name, kind in kinds.items() if kind == "Int64"):

@@ -42,18 +42,23 @@ def chart_of(
     order: Sequence[str] = (),
     over: str = "",
 ) -> JsonObject:
-    """Return the lines of these points for the page's script; empty if there are none.
+    """Return the lines of these points as JSON for the page's script and `chart_files`; empty if there are none.
 
     points: the columns `keys`, `y`, `low`, `high` in the printed unit, `text`, `cell` (its number on the page) and
     `limit`, the y of a cross for what ran out of memory, else NaN. colour: the key that colours show if it is a line's;
     order: its values as the legend lists them. over: the key of the x axis, if it is known.
+
+    The object has `x` (name of the key), `ticks` and their `labels`, `numeric` (whether x has numbers), `ordered`
+    (whether points are joined), `legend` (its title), `panels` (their titles), `left` (number of lines left out), and
+    `traces`, one for each line: its `name`, `panel`, `colour` and `dash` by number, and for each point `x`, `y`, the
+    distances `above` and `below` of the interval's ends, `text` and `cell`; `out` has the places of crosses.
     """
     shown = points[points["y"].notna() | points["limit"].notna()]
     codes = {name: natural_ranks(shown, name) for name in keys} if len(shown) else {}
     if order and colour in codes:
         codes[colour] = shown[colour].map(list(order).index).to_numpy()
-    # A number that follows from another key, such as the batch size that a number of tokens leaves, makes no lines of
-    # its own; the table shows it.
+    # A number that another key determines, such as the batch size at a fixed number of tokens, distinguishes no lines;
+    # the table shows it.
     free = independent(codes)
     kept = [name for name in codes if name in free or not pd.api.types.is_numeric_dtype(points[name])]
     differing = [name for name in kept if len(set(codes[name])) > 1]
@@ -61,15 +66,15 @@ def chart_of(
         return {}
     x = over
     if over not in differing:
-        x = max(differing, key=lambda name: _worth_as_x(shown, codes, differing, name, colour))
-    inside = [name for name in differing if name != x]
-    lines = _groups(codes, inside, len(shown))
-    facet = _facets(inside, lines)
-    of_line = _without_protocol([name for name in inside if name not in facet], inside, [*lines])
-    panels, left = _panels(lines, [inside.index(name) for name in facet])
-    label_of = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in inside}
-    texts = {key: {name: label_of[name][key[inside.index(name)]] for name in of_line} for key in lines}
-    switched = [name for name in of_line if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
+        x = max(differing, key=lambda name: _rank_as_x(shown, codes, differing, name, colour))
+    line_keys = [name for name in differing if name != x]
+    lines = _groups(codes, line_keys, len(shown))
+    panel_keys = _facets(line_keys, lines)
+    named_by = _without_protocol([name for name in line_keys if name not in panel_keys], line_keys, [*lines])
+    panels, left_out = _panels(lines, [line_keys.index(name) for name in panel_keys])
+    label_of = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in line_keys}
+    texts = {key: {name: label_of[name][key[line_keys.index(name)]] for name in named_by} for key in lines}
+    switched = [name for name in named_by if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
     names = _line_names(texts, switched)
 
     numbers = _numbers(shown, x)
@@ -83,9 +88,9 @@ def chart_of(
         "labels": list(labels.values()),
         "numeric": numbers is not None,
         "ordered": is_ordered,
-        "legend": ", ".join([name for name in of_line if name not in switched] or of_line),
+        "legend": ", ".join([name for name in named_by if name not in switched] or named_by),
         "panels": [
-            ", ".join(_panel_part(name, label_of[name][code]) for name, code in zip(facet, one, strict=True))
+            ", ".join(_panel_part(name, label_of[name][code]) for name, code in zip(panel_keys, one, strict=True))
             for one in panels
         ],
         "traces": _traces(
@@ -93,29 +98,83 @@ def chart_of(
             [*panels.values()],
             rows_of=lines,
             names=names,
-            looks=_looks([key for of_panel in panels.values() for key in of_panel], inside, of_line, colour),
+            looks=_looks([key for of_panel in panels.values() for key in of_panel], line_keys, named_by, colour),
             numbers=numbers,
             shifts=dict.fromkeys(names.values(), 0.0) if is_ordered else _shifts(names.values()),
         ),
-        "left": left,
+        "left": left_out,
     }
 
 
-def _panels(lines: Iterable[Key], facet: Sequence[int]) -> tuple[dict[Key, list[Key]], int]:
-    """Return the lines of each panel, and how many are left out. facet: which of a line's values divide the panels."""
+def _rank_as_x(
+    points: pd.DataFrame, codes: Codes, names: Sequence[str], name: str, colour: str
+) -> tuple[bool, bool, int]:
+    """Rank a key as x axis, the largest first: any key but that of the colours, then one with several points for most
+    lines, then the customary one.
+    """
+    line_keys = [codes[other] for other in names if other != name]
+    lines = len(set(zip(*line_keys, strict=True))) if line_keys else 1
+    custom = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)
+    return name != colour or len(names) == 1, len(points) / lines >= LEAST_POINTS, custom
+
+
+def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
+    """The numbers of a key by its code, if all its values are numbers."""
+    column = points[name]
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column) or column.isna().any():
+        return None
+    return dict(zip(natural_ranks(points, name).tolist(), map(float, column), strict=True))
+
+
+def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray[np.int64]]:
+    """Return the rows of the points of each line. names: the keys that distinguish lines. count: of points."""
+    found: dict[Key, list[int]] = {}
+    for place in range(count):
+        found.setdefault(tuple(int(codes[name][place]) for name in names), []).append(place)
+    return {key: np.array(places) for key, places in found.items()}
+
+
+def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
+    """Return the keys, at most two, that divide many lines into panels: first so that the legend has at most MOST_LINES
+    lines, then so that the panels fit on a screen, then so that both are few.
+    """
+    if len(lines) <= FEW_LINES:
+        return []
+
+    def combinations_of(chosen: Sequence[str]) -> int:
+        return len({tuple(key[names.index(name)] for name in chosen) for key in lines})
+
+    tried = []
+    for size in range(3):
+        for chosen in combinations(names, size):
+            panels = combinations_of(chosen)
+            legend = combinations_of([name for name in names if name not in chosen])
+            if panels <= MOST_PANELS:
+                tried.append((max(legend - MOST_LINES, 0), panels > FEW_PANELS, panels + legend, list(chosen)))
+    return min(tried, key=lambda one: one[:3])[3]
+
+
+def _without_protocol(names: list[str], line_keys: Sequence[str], lines: Sequence[Key]) -> list[str]:
+    """Return the keys by which lines are named: without how long each was measured, if the others distinguish them."""
+    kept = [name for name in names if name not in fields_with(Role.PROTOCOL)]
+    return kept if len({tuple(key[line_keys.index(name)] for name in kept) for key in lines}) == len(lines) else names
+
+
+def _panels(lines: Iterable[Key], panel_keys: Sequence[int]) -> tuple[dict[Key, list[Key]], int]:
+    """Return the lines of each panel, and how many are left out. panel_keys: places of those values in a Key."""
     panels: dict[Key, list[Key]] = {}
-    left = 0
+    left_out = 0
     for key in sorted(lines):
-        panel = tuple(key[place] for place in facet)
+        panel = tuple(key[place] for place in panel_keys)
         if panel not in panels and len(panels) == MOST_PANELS:
-            left += 1
+            left_out += 1
             continue
         of_panel = panels.setdefault(panel, [])
         if len(of_panel) == MOST_LINES:
-            left += 1
+            left_out += 1
         else:
             of_panel.append(key)
-    return panels, left
+    return panels, left_out
 
 
 def _line_names(texts: Mapping[Key, dict[str, str]], switched: Sequence[str]) -> dict[Key, str]:
@@ -135,13 +194,8 @@ def _line_names(texts: Mapping[Key, dict[str, str]], switched: Sequence[str]) ->
     return {key: name_of(of_line) for key, of_line in texts.items()}
 
 
-def _shifts(names: Iterable[str]) -> dict[str, float]:
-    """Return how far each line is moved along an axis of names, so that intervals do not cover each other: by 9 % of
-    the distance between two names of the axis, and by 60 % for all lines together at most.
-    """
-    each = list(dict.fromkeys(names))
-    step = min(0.09, 0.6 / len(each))
-    return {name: step * (place - (len(each) - 1) / 2) for place, name in enumerate(each)}
+def _panel_part(name: str, text: str) -> str:
+    return text if name in ("model", "mode", "option", "part", "value") else f"{name} {text}"
 
 
 def _traces(
@@ -154,7 +208,8 @@ def _traces(
     numbers: dict[int, float] | None,
     shifts: Mapping[str, float],
 ) -> list[dict[str, Any]]:
-    """Return what draws each line. points: as in `chart_of`, and `x`, the code on the x axis. rows_of: of each line."""
+    """Return the `traces` of `chart_of`, whose columns `points` has, and `x`, the code on the x axis. rows_of: the rows
+    of each line. numbers: code -> position on a numeric x axis."""
     at = points["x"].to_numpy()
     drawn = {name: points[name].to_numpy(float) for name in ("y", "low", "high", "limit")}
     out = np.isnan(drawn["y"])  # ran out of memory: a cross
@@ -171,83 +226,6 @@ def _traces(
                 | {"name": name, "panel": place, "colour": hue, "dash": dash}
             )
     return traces
-
-
-def _without_protocol(names: list[str], inside: Sequence[str], lines: Sequence[Key]) -> list[str]:
-    """The keys by which lines are named: how long each was measured is left out if they differ without it."""
-    kept = [name for name in names if name not in fields_with(Role.PROTOCOL)]
-    return kept if len({tuple(key[inside.index(name)] for name in kept) for key in lines}) == len(lines) else names
-
-
-def _panel_part(name: str, text: str) -> str:
-    return text if name in ("model", "mode", "option", "part", "value") else f"{name} {text}"
-
-
-def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray[np.int64]]:
-    found: dict[Key, list[int]] = {}
-    for place in range(count):
-        found.setdefault(tuple(int(codes[name][place]) for name in names), []).append(place)
-    return {key: np.array(places) for key, places in found.items()}
-
-
-def _worth_as_x(
-    points: pd.DataFrame, codes: Codes, names: Sequence[str], name: str, colour: str
-) -> tuple[bool, bool, int]:
-    """Rank a key as x axis: any key before that of the colours, then one with several points for most lines, then the
-    customary one.
-    """
-    others = [codes[other] for other in names if other != name]
-    lines = len(set(zip(*others, strict=True))) if others else 1
-    worth = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)
-    return name != colour or len(names) == 1, len(points) / lines >= LEAST_POINTS, worth
-
-
-def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
-    """The numbers of a key by its code, if all its values are numbers."""
-    column = points[name]
-    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column) or column.isna().any():
-        return None
-    return dict(zip(natural_ranks(points, name).tolist(), map(float, column), strict=True))
-
-
-def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
-    """The keys, at most two, that divide many lines into the fewest panels and lines of the legend, of these at most
-    MOST_LINES.
-    """
-    if len(lines) <= FEW_LINES:
-        return []
-    tried = []
-    for chosen in (choice for size in range(3) for choice in combinations(names, size)):
-        panels, legend = (
-            len({tuple(key[names.index(name)] for name in of) for key in lines})
-            for of in (chosen, [name for name in names if name not in chosen])
-        )
-        if panels <= MOST_PANELS:
-            tried.append((max(legend - MOST_LINES, 0), panels > FEW_PANELS, panels + legend, list(chosen)))
-    return min(tried, key=lambda one: one[:3])[3]
-
-
-def _looks(
-    lines: Sequence[Key], inside: Sequence[str], names: Sequence[str], colour: str
-) -> dict[Key, tuple[int, int]]:
-    """The colour and dash of each line: the same for the same values in every panel."""
-
-    def part(key: Key, of: Sequence[str]) -> Key:
-        return tuple(key[inside.index(name)] for name in of)
-
-    def places(of: Sequence[str]) -> dict[Key, int]:
-        return {one: place for place, one in enumerate(sorted({part(key, of) for key in lines}))}
-
-    count = {name: len(places([name])) for name in names}
-    few = [name for name in names if count[name] <= COLOURS]
-    shade = colour if colour in few else max(few, key=lambda name: count[name], default=None)
-    shaded, rest = [shade] if shade else [], [name for name in names if name != shade]
-    hues, dashes, whole = places(shaded), places(rest), places(names)
-    if len(dashes) == 1 and len(hues) <= COLOURS:  # colours and dashes both tell lines apart
-        return {key: (hues[part(key, shaded)], hues[part(key, shaded)] % DASHES) for key in lines}
-    if len(hues) <= COLOURS and len(dashes) <= DASHES:
-        return {key: (hues[part(key, shaded)], dashes[part(key, rest)]) for key in lines}
-    return {key: (whole[part(key, names)] % COLOURS, whole[part(key, names)] // COLOURS % DASHES) for key in lines}
 
 
 def _trace(
@@ -269,3 +247,38 @@ def _trace(
 def _short(value: float) -> float:
     """Six digits: more than a screen can show."""
     return float(f"{value:.6g}")
+
+
+def _looks(
+    lines: Sequence[Key], line_keys: Sequence[str], names: Sequence[str], colour: str
+) -> dict[Key, tuple[int, int]]:
+    """Return the colour and dash of each line: the same for the same values in every panel. names: keys in the legend.
+
+    One key has the colours, the others the dashes. If that takes more than there are, both number the lines.
+    """
+
+    def part(key: Key, of: Sequence[str]) -> Key:
+        return tuple(key[line_keys.index(name)] for name in of)
+
+    def places(of: Sequence[str]) -> dict[Key, int]:
+        return {one: place for place, one in enumerate(sorted({part(key, of) for key in lines}))}
+
+    count = {name: len(places([name])) for name in names}
+    few = [name for name in names if count[name] <= COLOURS]
+    shade = colour if colour in few else max(few, key=lambda name: count[name], default=None)
+    shaded, rest = [shade] if shade else [], [name for name in names if name != shade]
+    hues, dashes, whole = places(shaded), places(rest), places(names)
+    if len(dashes) == 1 and len(hues) <= COLOURS:  # colours and dashes both tell lines apart
+        return {key: (hues[part(key, shaded)], hues[part(key, shaded)] % DASHES) for key in lines}
+    if len(hues) <= COLOURS and len(dashes) <= DASHES:
+        return {key: (hues[part(key, shaded)], dashes[part(key, rest)]) for key in lines}
+    return {key: (whole[part(key, names)] % COLOURS, whole[part(key, names)] // COLOURS % DASHES) for key in lines}
+
+
+def _shifts(names: Iterable[str]) -> dict[str, float]:
+    """Return how far each line is moved along an axis of names, so that intervals do not cover each other: by 9 % of
+    the distance between two names of the axis, and by 60 % for all lines together at most.
+    """
+    each = list(dict.fromkeys(names))
+    step = min(0.09, 0.6 / len(each))
+    return {name: step * (place - (len(each) - 1) / 2) for place, name in enumerate(each)}

@@ -49,24 +49,30 @@ STRIP, MARGIN = 130, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A row of the table of an answer."""
+    """A row of the table of an answer, as texts."""
 
     keys: list[str]
     option: str
     baseline: str
     contrast: str
     amount: str
+    """The gain in words, such as `10 %`, and its `interval`."""
     interval: str
     verdict: str
     sign: str
     kind: str
+    """CSS class of the verdict (see SIGNS)."""
     strip: list[float]
     """Positions of the mean and of both ends in pixels, of those that are known and above 0."""
     cell: int
+    """Index in `View.cells`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
+    """A chart and a table. That of an answer (`compared`) has its table as `columns` and `lines`, that of a workload as
+    `html` and `csv`."""
+
     name: str
     cells: list[list[Any]]
     """For each cell: the name of its value, then the numbers of its results, the baseline first."""
@@ -82,6 +88,7 @@ class View:
     html: Markup = Markup("")
     csv: str = ""
     command: str = ""
+    """The command that prints the same table; empty without one."""
     note: str = ""
 
     def data(self) -> JsonObject:
@@ -98,8 +105,8 @@ class View:
 
 
 def named_grids(rows: pd.DataFrame, name: str, compared: Sequence[str] = ()) -> dict[str, MeasuredGrid]:
-    """Return the grids that these rows fill, the largest first, each by the name of its view: its axes, and its
-    conditions if a larger one has the same axes."""
+    """Return the grids that these rows fill, the largest first, each by the name of its view: `name`, its axes, and its
+    conditions if a larger grid has the same axes. compared: fields that are no axes there."""
     named: dict[str, MeasuredGrid] = {}
     for grid in sorted(grids_of(rows.drop_duplicates([*ResultKey._fields])), key=lambda grid: -len(grid.rows)):
         axes = f"{name} {', '.join(axis for axis in grid.axes if axis not in compared) or 'option'}"
@@ -146,7 +153,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
 
 
 def _in_order(found: Answer) -> pd.DataFrame:
-    """Return the cells by their keys; with equal keys the best option first, or in the order of time that they have."""
+    """Return the cells by their keys; with equal keys the best option first, or in order if options are ordered."""
     if found.question.over:
         last = found.cells[OPTION].map([one.name for one in found.question.options].index)
     else:
@@ -156,7 +163,7 @@ def _in_order(found: Answer) -> pd.DataFrame:
 
 
 def _marked(cells: pd.DataFrame) -> list[bool]:
-    """Return for each cell whether device time decides there, while wall time does in others."""
+    """Return for each cell whether device time decides there; False for all if it decides everywhere."""
     by_device = [is_device_time(value) for value in cells["value"]]
     return by_device if not all(by_device) else [False] * len(by_device)
 

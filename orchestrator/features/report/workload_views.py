@@ -41,8 +41,8 @@ QUESTIONS = {
 
 
 def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store: str) -> Iterator[View]:
-    """Yield the medians of each workload. store: its name in the command that prints the same table; without one, no
-    command. numbers: each result's index in the data of the page."""
+    """Yield the medians of each workload. store: its name in the command that prints the same table; empty: no command.
+    numbers: each result's index in the data of the page."""
     order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
     several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):

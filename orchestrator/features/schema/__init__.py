@@ -1,6 +1,6 @@
 """`VERB --schema`: the JSON Schema of what a verb prints with --format json.
 
-json_schemas.py  of records, and of models of tables
+json_schemas.py  makes it, from records and from models of tables
 """
 
 import json

@@ -16,7 +16,7 @@ Verdict = Literal[VERDICTS]  # type: ignore[valid-type]  # a tuple of words
 
 
 class Line(BaseModel):
-    """An object whose other fields are what distinguishes the lines: fields of the configuration and environment."""
+    """A line of a table. Its extra fields are its keys: fields of the configuration and environment."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     __pydantic_extra__: dict[str, Scalar] = Field(init=False)
@@ -34,7 +34,7 @@ class Cell(Line):
     reason: str
 
 
-class Printed(BaseModel):
+class Printed(BaseModel):  # what all tables have
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     title: str
@@ -119,8 +119,8 @@ def _output_of(verb: str) -> Any:
 
 class _RecordSchema(GenerateJsonSchema):
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
-        """Describe what is printed of a dataclass: all of its fields, and no others. Its docstring is printed if
-        it begins with the command that prints the record, as in `plan --explain`."""
+        """Describe what is printed of a dataclass: all of its fields, and no others. Its docstring is left out, because
+        it is for readers of the code, unless it begins with a command, as in `plan --explain`."""
         described = super().dataclass_schema(schema)
         described |= {
             "additionalProperties": False,
@@ -130,7 +130,7 @@ class _RecordSchema(GenerateJsonSchema):
         for one in described["properties"].values():
             for key in ("default", "readOnly"):
                 one.pop(key, None)
-        if not described["description"].startswith("`"):  # it is for readers of the code
+        if not described["description"].startswith("`"):
             del described["description"]
         return described
 

@@ -23,7 +23,7 @@ PATIENCE = 120.0
 
 
 class Tracker:
-    """Within its context, takes each trial of a run."""
+    """Within its context, takes each trial of a run and sends it from a thread; at its end says what was not sent."""
 
     def __init__(self, name: str, send: Callable[[Summary], None]) -> None:
         """send: raises whatever its library raises."""

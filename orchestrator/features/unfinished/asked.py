@@ -18,7 +18,7 @@ from lmsweep.trials.spec.config import RequestError
 
 class Count(NamedTuple):
     have: int
-    """Trials with a result; each process of one that asks for several counts."""
+    """Trials with a result. A trial that asks for several processes counts once for each."""
     planned: int
 
 
@@ -73,6 +73,7 @@ def _count(what: What, folder: Path, store: str) -> Count | None:
     from lmsweep.trials.store.store import Store
 
     source = folder / what.sweep
+    # The run's own folder is the default of --code; None: the default here is the same.
     code = str(folder / what.code) if what.code else None if Path.cwd() == folder else str(folder)
     named = str(source) if source.is_file() else what.sweep
     written = read_sweep(named, parse_overrides([*what.overrides]), code=code, trusted=what.trusted, grids=what.grids)
@@ -85,7 +86,9 @@ def _count(what: What, folder: Path, store: str) -> Count | None:
     rows = Store(store).rows(["trial_id", "attempt_id"], status=final, trial_id=[*planned])
     measured = Counter(trial for trial, _ in {(row["trial_id"], row["attempt_id"]) for row in rows})
     ruled_out = {row["trial_id"] for row in rows if row["status"] != Status.OK}  # no other process would run
-    have = sum(many if one in ruled_out else min(many, measured[one]) for one, many in planned.items())
+    have = sum(
+        processes if trial in ruled_out else min(processes, measured[trial]) for trial, processes in planned.items()
+    )
     return Count(have, sum(planned.values()))
 
 

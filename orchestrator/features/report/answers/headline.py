@@ -1,4 +1,8 @@
-"""The headline of an answer, in words that rest on verdicts: faster, slower, no difference, or cannot tell."""
+"""The headline of an answer, in words that rest on verdicts: faster, slower, no difference, or cannot tell.
+
+The cells of an answer compare an option with the baseline under one condition (the values of `keys`): `gain` is how
+many times as fast the option is, or how many times as much memory or energy it needs; `verdict` is that of `compare`.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,20 +36,20 @@ class Lead(NamedTuple):
     """Where the claim holds, if not in all cells: ` at d_model 8192`."""
 
 
-def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
+def headline_of(answer: Answer) -> tuple[str, Sequence[str]]:
     """Return the headline, and sentences about what it leaves out."""
-    if found.cells.empty:
-        return found.refused
-    names, lead = options_of(found), lead_of(found)
+    if answer.cells.empty:
+        return answer.refused
+    names, lead = options_of(answer), lead_of(answer)
     details = [*lead.details]
     # The baseline is the first option of a question.
-    baseline, *others = (one for one in found.question.options if one.name in {found.baseline, *names})
+    baseline, *others = (one for one in answer.question.options if one.name in {answer.baseline, *names})
     if baseline.name == BASELINE:
         plain = baseline.values.items()
         differing = {name: text for name, text in plain if any(one.values[name] != text for one in others)}
         details.append(f"Baseline: {option_name(differing)}.")
     details += _paddings([baseline, *others])
-    measure = found.question.measure.name
+    measure = answer.question.measure.name
     return f"{measure[:1].upper()}{measure[1:]}: {lead.words}", [*details, *_limits(lead)]
 
 
@@ -57,101 +61,101 @@ def _paddings(options: Sequence[Option]) -> list[str]:
     return [f"Padding: {', '.join(said)}."] if said else []
 
 
-def lines_of(found: Answer) -> list[str]:
+def lines_of(answer: Answer) -> list[str]:
     """Return the headline and, for two options in few conditions, a line for each of these."""
-    headline, cells = headline_of(found)[0], found.cells
-    if not 1 < len(cells) <= MOST_PLACES or len(names := options_of(found)) > 1:
+    headline, cells = headline_of(answer)[0], answer.cells
+    if not 1 < len(cells) <= MOST_PLACES or len(names := options_of(answer)) > 1:
         return [headline]
     each = [cells.iloc[[i]] for i in range(len(cells))]
-    said = [words(found.claim(names[0], cell), "gain") for cell in each]
-    places = [", ".join(f"{key} {label(cell[key].iloc[0])}" for key in found.keys) for cell in each]
+    said = [words(answer.claim(names[0], cell), "gain") for cell in each]
+    places = [", ".join(f"{key} {label(cell[key].iloc[0])}" for key in answer.keys) for cell in each]
     return [headline, *(map("  at {}: {}".format, places, said) if len({*said}) > 1 else ())]
 
 
-def options_of(found: Answer) -> list[str]:
+def options_of(answer: Answer) -> list[str]:
     """Return the names of the options that were measured beside the baseline."""
-    return [option.name for option in found.question.options if option.name in {*found.cells[OPTION]}]
+    return [option.name for option in answer.question.options if option.name in {*answer.cells[OPTION]}]
 
 
 @lru_cache(maxsize=8)  # a page asks for it again and again
-def lead_of(found: Answer) -> Lead:
+def lead_of(answer: Answer) -> Lead:
     """Return what the headline says of an answer with cells."""
-    first, *others = options_of(found)
-    return _of_many(found, [first, *others]) if others else _of_two(found, first)
+    first, *others = options_of(answer)
+    return _of_many(answer, [first, *others]) if others else _of_two(answer, first)
 
 
-def _of_two(found: Answer, name: str) -> Lead:
-    if start := _threshold(found, name):
-        verb = "is faster" if found.timed else "needs less"
-        said = f"{name} {verb} than {found.baseline} from {start.field} {start.least} on"
+def _of_two(answer: Answer, name: str) -> Lead:
+    if start := _threshold(answer, name):
+        verb = "is faster" if answer.timed else "needs less"
+        said = f"{name} {verb} than {answer.baseline} from {start.field} {start.least} on"
         return Lead(said, start.claim, place=start.place)
-    claim = found.claim(name)
+    claim = answer.claim(name)
     decided = claim.verdict in ("better", "worse")
     return Lead(words(claim), claim, [_sentence(count_words(claim))] if decided else [])
 
 
-def _of_many(found: Answer, names: Sequence[str]) -> Lead:
-    claims, wins, count = {name: found.claim(name) for name in names}, _wins(found), len(names) + 1
-    winner, second, is_first_surely = _first_two(found, claims, wins)
-    if winner == found.baseline:
-        lead = _of_two(found, second)
+def _of_many(answer: Answer, names: Sequence[str]) -> Lead:
+    claims, wins, count = {name: answer.claim(name) for name in names}, _wins(answer), len(names) + 1
+    winner, second, is_first_surely = _first_two(answer, claims, wins)
+    if winner == answer.baseline:
+        lead = _of_two(answer, second)
         return lead._replace(words=f"None of {count} is surely better than {winner}. Next: {lead.words}", details=())
     claim = claims[winner]
-    most, better = ("fastest", "faster") if found.timed else ("smallest", "smaller")
-    if start := _threshold(found, winner):
+    most, better = ("fastest", "faster") if answer.timed else ("smallest", "smaller")
+    if start := _threshold(answer, winner):
         said = f"{winner} is the {most} of {count} from {start.field} {start.least} on: {words(start.claim, 'gain')}"
         return Lead(f"{said} at {start.most}", start.claim, [f"Below that, it is not {better}."], start.place)
     if claim.verdict != "better":
-        said = f"None of {count} is surely {better} than {found.baseline}; {winner} comes first"
+        said = f"None of {count} is surely {better} than {answer.baseline}; {winner} comes first"
         return Lead(said, claim, [_sentence(count_words(claim))])
     place = f"is the {most} of {count}" if is_first_surely and not claim.is_hidden else f"leads {count}"
-    measured = int(found.of(winner)["gain"].notna().sum())
+    measured = int(answer.of(winner)["gain"].notna().sum())
     details = [f"It is first in {wins[winner]} of {measured} conditions."] if wins[winner] < measured else []
     details = details if is_first_surely else [f"{second} may be as good."]
     return Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
 
 
-def _first_two(found: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> tuple[str, str, bool]:
+def _first_two(answer: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> tuple[str, str, bool]:
     """Return the first and the second of the options and the baseline, and whether the order of these two is sure.
 
     They are ranked by the certain part of their gain over the baseline. If the baseline is one of the two, the order
     counts as sure, because the words of the other's claim say how sure it is. Else the two are compared directly.
     """
-    certain = {name: claim.ahead for name, claim in claims.items()} | {found.baseline: 1.0}
+    certain = {name: claim.ahead for name, claim in claims.items()} | {answer.baseline: 1.0}
     winner = max(certain, key=lambda name: certain[name])
-    if winner == found.baseline:  # no gain is certain: the option that is best in most conditions is named
+    if winner == answer.baseline:  # no gain is certain: the option that is best in most conditions is named
         winner = max(certain, key=lambda name: (wins[name], certain[name]))
     second = max((name for name in certain if name != winner), key=lambda name: certain[name])
-    if found.baseline in (winner, second):
+    if answer.baseline in (winner, second):
         return winner, second, True
-    direct = _between(found, second, winner)
+    direct = _between(answer, second, winner)
     if direct and direct.verdict == "worse":
         # Against the baseline wall time decides. It cannot tell these two apart, but compared directly they differ.
         winner, second = second, winner
     return winner, second, direct is not None and direct.verdict in ("better", "worse")
 
 
-def _wins(found: Answer) -> Counter[str]:
+def _wins(answer: Answer) -> Counter[str]:
     """Option -> the number of conditions in which it is the best."""
     wins: Counter[str] = Counter()
-    known = found.cells[found.cells["gain"].notna()]
-    for _, rows in known.groupby([labels(known[name]) for name in found.keys] or (lambda _: 0)):  # no keys: one group
-        lead = _leads(found, rows)
-        wins[str(rows[OPTION].iloc[int(lead.argmax())]) if lead.max() > 0 else found.baseline] += 1
+    known = answer.cells[answer.cells["gain"].notna()]
+    for _, rows in known.groupby([labels(known[name]) for name in answer.keys] or (lambda _: 0)):  # no keys: one group
+        lead = _leads(answer, rows)
+        wins[str(rows[OPTION].iloc[int(lead.argmax())]) if lead.max() > 0 else answer.baseline] += 1
     return wins
 
 
-def _leads(found: Answer, cells: pd.DataFrame) -> Floats:
+def _leads(answer: Answer, cells: pd.DataFrame) -> Floats:
     """Return by how much each cell is better than the baseline, as a logarithm; below 0 it is worse."""
     gains: Floats = np.log(cells["gain"].to_numpy(float))
-    return gains if found.timed else -gains
+    return gains if answer.timed else -gains
 
 
-def _between(found: Answer, one: str, other: str) -> Claim | None:
+def _between(answer: Answer, one: str, other: str) -> Claim | None:
     """The claim of `other` against `one`; None if the two cannot be compared."""
-    options = {option.name: option for option in found.question.options}
+    options = {option.name: option for option in answer.question.options}
     try:
-        return found.claim(other, cells_of_pair(found.question, options[one], options[other]), against=one)
+        return answer.claim(other, cells_of_pair(answer.question, options[one], options[other]), against=one)
     except RequestError:
         return None
 
@@ -169,20 +173,20 @@ class _Start(NamedTuple):
         return f" at {self.field} {self.most}"
 
 
-def _threshold(found: Answer, option: str) -> _Start | None:
+def _threshold(answer: Answer, option: str) -> _Start | None:
     """Return a value of a field such that the option is better everywhere there and above, and worse everywhere below;
     None if there is none."""
-    cells = found.of(option)
+    cells = answer.of(option)
     better = cells["verdict"].isin(BETTER).to_numpy()
-    for name in [*found.keys, *(["d_model"] if "model" in found.keys else [])]:
+    for name in [*answer.keys, *(["d_model"] if "model" in answer.keys else [])]:
         if not better.any() or not pd.api.types.is_numeric_dtype(cells[name]) or cells[name].nunique() < 2:
             continue
         ranks = natural_ranks(cells, name)
         first = ranks[better].min()
-        behind = _leads(found, cells) < 0
+        behind = _leads(answer, cells) < 0
         if better[ranks >= first].all() and (ranks < first).any() and behind[ranks < first].all():
             start, most = label(cells[name][ranks == first].iloc[0]), cells[name].max()
-            claim = found.claim(option, cells[cells[name] == most])
+            claim = answer.claim(option, cells[cells[name] == most])
             return _Start(name, start, label(most), claim)
     return None
 

@@ -1,4 +1,8 @@
-"""What is asked of results: the fields and values that are compared, the measure, and the baseline."""
+"""What is asked of results: the fields and values that are compared, the measure, and the baseline.
+
+All frames are rows of `lmsweep.load(..., pooled=False)`: a value of a workload in one process each, with the fields of
+its trial and environment, `median`, and `code`, the state of the user's code.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,8 +126,11 @@ def _asked_of(text: str) -> Asked | None:
 def questions(
     frame: pd.DataFrame, asked: Asked | None, across: Sequence[str], free: Sequence[str]
 ) -> Iterator[Question]:
-    """Yield the questions that the rows of all attempts can answer, the most important first. across: keys in which
-    devices may differ, besides `free`."""
+    """Yield the questions that the rows of all attempts can answer, the most important first: that of the sweep,
+    devices, states of the user's code, and for each measure all fields together, then each leading field.
+
+    across, free: keys in which compared devices may differ, as the user named them and without being asked.
+    """
     latest = frame[frame["code"].isna() | (frame["code"] == LATEST)]
     own = list(_asked_questions(latest, asked)) if asked and asked.compare else []
     yield from own
@@ -133,8 +140,8 @@ def questions(
     states = [Option(state, {"code": state}, frame[frame["code"] == state]) for state in (PREVIOUS, LATEST)]
     if all(len(state.rows) for state in states):
         for measure in measures_of(frame):
-            found = [one._replace(rows=_measured(one.rows, measure)) for one in states]
-            yield Question(fields=("code",), measure=measure, options=found)
+            options = [one._replace(rows=_measured(one.rows, measure)) for one in states]
+            yield Question(fields=("code",), measure=measure, options=options)
     for measure in measures_of(latest):
         rows = _measured(latest, measure)
         fields = tuple(name for name in WAYS if rows[name].nunique(dropna=False) > 1)
@@ -174,13 +181,13 @@ def _value_text(text: str) -> str:
     return f"{int(text) // 1_000_000} MB" if re.fullmatch(r"\d+000000", text) else text
 
 
-def _repeats(question: Question, others: Sequence[Question]) -> bool:
-    """Whether one of the others compares the same rows by the same fields, against any baseline."""
+def _repeats(question: Question, earlier: Sequence[Question]) -> bool:
+    """Whether an earlier question compares the same rows by the same fields, against any baseline."""
     return any(
         set(one.fields) == set(question.fields)
         and one.measure.workload == question.measure.workload
         and sum(len(option.rows) for option in one.options) == sum(len(option.rows) for option in question.options)
-        for one in others
+        for one in earlier
     )
 
 
@@ -207,7 +214,8 @@ def _of_fields(
     across: tuple[str, ...] = (),
     baseline: Mapping[str, str] | None = None,
 ) -> Iterator[Question]:
-    """The question about these fields, if they have two options or more."""
+    """Yield the question about these fields, if they have two options or more. An option is a combination of their
+    values."""
     rows = _measured(frame, measure)
     kinds = in_order(rows.drop_duplicates(list(fields)), list(fields))
     if fields == (DEVICE,):  # those of the page's own store come first
@@ -223,9 +231,9 @@ def _of_fields(
         options.append(Option(name, values, rows[chosen]))
     if len(options) < 2:
         return
-    first = (
-        options[0] if fields == (DEVICE,) and not baseline else max(options, key=lambda one: _plainness(one, baseline))
-    )
+    first = options[0]
+    if fields != (DEVICE,) or baseline:
+        first = max(options, key=lambda one: _plainness(one, baseline))
     others = [one for one in options if one is not first]
     if len(others) >= MOST_OPTIONS:
         others = sorted(others, key=lambda one: -one.rows["measurement_id"].nunique())[: MOST_OPTIONS - 1]

@@ -52,17 +52,18 @@ def answers_of(attempts: pd.DataFrame, across: Sequence[str] = (), known: Known 
 
 
 def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> list[str]:
-    """Return what some of the rows that `load(..., pooled=False)` returned say, in lines: what is asked of them, and
-    what was found.
+    """Return lines with the question that these rows answer, and what was found: the first answer, its places (a line
+    for each condition), and the headlines of the other answers; without an answer, the range of the numbers.
 
-    stored: all rows of the store, which say how far processes differ. first: what was found before.
+    attempts: some rows of `load(..., pooled=False)`. stored: all rows of the store, which say how far processes differ.
+    first: a finding that comes before these.
     """
     could_run = ~attempts["device_name"].map(is_absent) & attempts["status"].ne(Status.UNSUPPORTED.value)
     present = attempts[could_run].reset_index(drop=True)
     answered: dict[tuple[object, ...], Answer] = {}
     for one in answers_of(present, known=known_variation(stored)):
         if one.cells["verdict"].ne("no result").any():
-            answered.setdefault(_gain_of(one), one)  # the fields that vary may name what was asked by other words
+            answered.setdefault(_gain_of(one), one)  # two questions may be about the same gain in other words
     (own, *places), *others = [*map(lines_of, answered.values())] or [[range_headline(pool(attempts))]]
     asked = [one.question.text for one in answered.values()][:1]
     if not first and answered and lead_of(next(iter(answered.values()))).claim.verdict == "unknown":
@@ -72,17 +73,16 @@ def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> l
 
 
 def differ_words(results: pd.DataFrame) -> str:
-    """Return how far processes differ whose median steps keep an answer open; empty if one process is all there is.
+    """Return by how much the median steps of equal processes differ, which keeps an answer open; empty if each trial
+    ran in one process.
 
-    results: rows pooled over processes. Programs that work between the measured iterations, or in another guest of the
-    machine, set no flag.
+    results: rows pooled over processes. Such differences set no flag if they are due to programs that work between the
+    measured iterations, or in another guest of the machine.
     """
-    apart = results.loc[(results["phase"] == "step") & (results["metric"] == "time"), "spread"].max()
-    return (
-        f"processes that do the same work differ by up to {percent(apart)}: more of them would tell"
-        if apart > 0
-        else ""
-    )
+    largest = results.loc[(results["phase"] == "step") & (results["metric"] == "time"), "spread"].max()
+    if not largest > 0:  # NaN: no trial ran in several processes
+        return ""
+    return f"processes that do the same work differ by up to {percent(largest)}: more of them would tell"
 
 
 def _gain_of(found: Answer) -> tuple[object, ...]:

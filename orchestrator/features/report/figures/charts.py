@@ -42,8 +42,9 @@ class Figure(NamedTuple):
     title: str
     traces: list[JsonObject]
     """Plotly traces, with `colour`, an index into the page's colours, and `lines`, the lines of each point's tooltip.
-    The page escapes names and `lines`. A `hovertemplate` has markup of its own, and must come escaped."""
+    The page escapes names and `lines`, but not a `hovertemplate`, which may have markup: what it states is escaped."""
     layout: JsonObject
+    """Plotly's layout; `icicle` says that the bars are an icicle."""
     top: float = 0.0
     """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
 
@@ -51,14 +52,15 @@ class Figure(NamedTuple):
 def timelines(results: Results) -> Iterator[Figure]:
     """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none.
 
-    The tooltip of a category names the line of code that holds the most of it at the peak.
+    The tooltip of a category names the line of code that holds the most of it at the peak. `points` have `position`
+    (the number of allocations and frees so far), `phase`, `category`, and `bytes` that are allocated then.
     """
     trials = [
         (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
     ]
     sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
-    asked = _most_held(results, unit)
+    largest = _most_held(results, unit)
     for (title, rows, points), totals in zip(trials, sums, strict=True):
         trial = tuple(rows[RESULT].iloc[0])
         peak = float(totals.max())
@@ -68,7 +70,7 @@ def timelines(results: Results) -> Iterator[Figure]:
                 "type": "scatter", "mode": "lines", "stackgroup": "allocated", "name": name, "colour": colour,
                 "line": {"shape": "hv", "width": 0.5},
                 "x": _packed(wide.index.to_numpy(), "i4"), "y": _packed(wide[name].to_numpy() / unit.size, "f4"),
-                "hovertemplate": f"{name} %{{y:.4~r}} {unit.name}{asked.get((*trial, name), '')}<extra></extra>",
+                "hovertemplate": f"{name} %{{y:.4~r}} {unit.name}{largest.get((*trial, name), '')}<extra></extra>",
             }
             for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
         ]  # fmt: skip
@@ -128,15 +130,19 @@ def _memory_limits(peak: float, capacity: int | None, unit: Unit) -> dict[float,
 
 
 def kernels(results: Results) -> Iterator[Figure]:
-    """Yield the kernel time of each range of each profiled trial. Raises RequestError without profiles."""
+    """Yield the kernel time of each range of each profiled trial. Raises RequestError without profiles.
+
+    Rows of `classified` have `kernel`, its `kind`, the `range` (part of the model) and `phase` that it belongs to, and
+    `time`, seconds per step.
+    """
     trials = [(title, classified(rows)) for title, rows in each_trial(results.details("kernels", "profile"))]
-    unit = choose_unit("s", [float(found.groupby("range")["time"].sum().max()) for _, found in trials])
-    for title, found in trials:
-        by_range = found.groupby("range").agg(phase=("phase", "first"), time=("time", "sum"))
+    unit = choose_unit("s", [float(rows.groupby("range")["time"].sum().max()) for _, rows in trials])
+    for title, rows in trials:
+        by_range = rows.groupby("range").agg(phase=("phase", "first"), time=("time", "sum"))
         ordered = by_range.sort_values("time").sort_values("phase", key=_from_bottom, kind="stable").index
         whole = by_range["time"].sum()
-        times = found.groupby(["range", "kind"])["time"].sum().unstack(fill_value=0).loc[ordered]
-        longest, top = _longest(found, unit), _ROOM_FOR_NUMBERS * by_range["time"].max() / unit.size
+        times = rows.groupby(["range", "kind"])["time"].sum().unstack(fill_value=0).loc[ordered]
+        longest, top = _longest(rows, unit), _ROOM_FOR_NUMBERS * by_range["time"].max() / unit.size
         traces: list[JsonObject] = [
             {
                 "type": "bar", "orientation": "h", "name": kind.replace("_", " "), "colour": colour,
@@ -161,7 +167,8 @@ def kernels(results: Results) -> Iterator[Figure]:
 
 
 def rooflines(results: Results) -> Iterator[Figure]:
-    """Yield the roofline of each device with the steps whose minimum memory traffic is known."""
+    """Yield the roofline of each device with the steps whose minimum memory traffic is known, as `lmsweep.roofline`
+    describes them: `rate` in FLOP/s, `intensity` in FLOP/byte, and their limits."""
     if not hasattr(lmsweep, "roofline"):  # it is of another feature, which may have been taken out
         return
     steps = lmsweep.roofline(results.measurements)
@@ -233,7 +240,7 @@ def _longest(kernels: pd.DataFrame, unit: Unit) -> dict[tuple[str, str], list[st
 
 
 def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the keys that distinguish each trial, as a text, and its rows, for the first MOST_FIGURES trials."""
+    """Yield a title of each trial, made of the keys that distinguish trials, and its rows: of MOST_FIGURES at most."""
     first = rows.drop_duplicates(RESULT)
     names = varying_keys(first, ["model", "context_length"], [])
     first = in_order(first, names).head(MOST_FIGURES)
@@ -244,6 +251,7 @@ def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _packed(numbers: ArrayLike, kind: str) -> dict[str, str]:
+    """Encode numbers as Plotly reads typed arrays. kind: i4 or f4."""
     return {"dtype": kind, "bdata": b64encode(np.asarray(numbers).astype(f"<{kind}").tobytes()).decode()}
 
 

@@ -21,7 +21,7 @@ LEAST_SHARE = 0.002
 
 _LEVELS = ("phase", "range", "kernel")
 _COLOUR_OF_STEP = COLOURS - 1
-"""The last; the phases have the first ones."""
+"""The last colour; the phases take the first ones."""
 
 
 class Piece(NamedTuple):
@@ -46,7 +46,10 @@ def icicles(results: Results) -> Iterator[Figure]:
 
 
 def pieces(found: pd.DataFrame) -> list[Piece]:
-    """Return the rectangles of one step: its phases in order, the longest part first. found: rows of `classified`."""
+    """Return the rectangles of one step: its phases in order, the longest part first.
+
+    found: rows of `classified`: `phase`, `range` (part of the model), `kernel`, `time` in seconds and `calls` per step.
+    """
     whole = float(found["time"].sum())
     made = [Piece(0, "step", "", 0.0, whole, float(found["calls"].sum()))]
     named = found[["phase", "range", "time", "calls"]].assign(kernel=found["kernel"].map(short_name))
@@ -75,7 +78,7 @@ def _figure(title: str, made: list[Piece], unit: Unit) -> Figure:
             traces.append(
                 {
                     "type": "bar", "orientation": "h", "name": phase or "step",
-                    "colour": colour - 1 if phase else _COLOUR_OF_STEP,  # the first is that of ""
+                    "colour": colour - 1 if phase else _COLOUR_OF_STEP,  # - 1: the first of the list is the step
                     "showlegend": bool(phase),
                     "y": [-piece.level for piece in of_phase], "x": [piece.time / unit.size for piece in of_phase],
                     "base": [piece.start / unit.size for piece in of_phase], "width": 0.96,

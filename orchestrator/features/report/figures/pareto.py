@@ -25,15 +25,15 @@ def fronts(results: Results) -> Iterator[Figure]:
                 ("on the front", "circle", 10, True),
                 ("behind it", "circle-open", 8, False),
             ):
-                among = [one for one in front.points if one.device == device and one.is_on_front is is_on_front]
-                if among:
+                points = [one for one in front.points if one.device == device and one.is_on_front is is_on_front]
+                if points:
                     traces.append(
                         {
                             "type": "scatter", "mode": "markers", "name": f"{device}, {words}", "colour": colour,
                             "marker": {"size": size, "symbol": symbol},
-                            "x": [point.speed for point in among], "y": [point.cost for point in among],
+                            "x": [point.speed for point in points], "y": [point.cost for point in points],
                             "lines": [
-                                [*_numbers(point.speed, point.peak, point.dollars), *point.others] for point in among
+                                [*_numbers(point.speed, point.peak, point.dollars), *point.others] for point in points
                             ],
                         }
                     )  # fmt: skip

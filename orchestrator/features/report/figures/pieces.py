@@ -19,11 +19,14 @@ _MOST_KINDS = 4
 """Kinds of a piece, by size and phase, that its tooltip names."""
 
 _PEAKS = ("peak_allocated", "peak_tensors")
-"""The allocator's peak and that of tensors. The first by name is preferred."""
+"""The allocator's peak, and that of tensors where the allocator counts none: the first by name is taken."""
 
 
 def largest_pieces(results: Results) -> Iterator[Figure]:
-    """Yield the largest pieces of each trial. Raises RequestError if the store has no allocations."""
+    """Yield the largest pieces of each trial. Raises RequestError if the store has no allocations.
+
+    A piece is what one line of code holds at the peak: several allocations (`at_peak`) of `bytes` each, `held` in all.
+    """
     trials = list(each_trial(held_at_peak(results.details("allocations", "memory"))))
     unit = choose_unit("B", [float(rows["held"].max()) for _, rows in trials])
     steps = (

@@ -148,7 +148,8 @@ class Allowed:
         return self._json(text, lambda one: self._shaped(one, _SHORT_WORD))
 
     def _question(self, text: str) -> str:
-        """What the user asks is for readers: plain words and names in Python, in other fields those of columns, too."""
+        """Return a sweep's question with what readers may see: plain words and names in Python, and in the fields other
+        than `ask` also names of columns."""
 
         def plain(one: str) -> str:
             return plain_words(scrub_text(one, self._words))
@@ -162,6 +163,8 @@ class Allowed:
         return json.dumps({"ask": plain(str(ask)), **named}, separators=(",", ":"), ensure_ascii=False)
 
     def _json(self, text: str, of_text: Callable[[str], str]) -> str:
+        """Return JSON with `of_text` applied to its texts, and keys that have the shape of a name."""
+
         def allowed(value: Any) -> Any:
             if isinstance(value, dict):
                 return {self._shaped(key, _KEY): allowed(one) for key, one in value.items()}

@@ -46,8 +46,8 @@ def share(store: str, folder: str | Path, *, to: str | None = None) -> Shared:
     if to not in (None, "hf"):
         raise RequestError(f"--to {to}: write hf")
     target = Path(folder).expanduser()
-    for left in target.glob(f"{UNFINISHED}*"):  # by a process that was killed
-        shutil.rmtree(left)
+    for unfinished in target.glob(f"{UNFINISHED}*"):  # of a process that was killed
+        shutil.rmtree(unfinished)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RequestError(f"{target} exists already; give the name of a new folder")
     source = open_store(store)

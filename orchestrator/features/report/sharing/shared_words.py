@@ -15,7 +15,7 @@ LIBRARIES = """torch torchao torchtitan torchvision numpy triton transformers da
 DOMAINS = """com org net edu gov mil info biz app cloud dev tech online site xyz arpa example invalid test ai io co
     de uk us eu ch cn fr in jp ru lan lab local localhost localdomain domain home corp internal intranet private cluster
     svc"""
-"""What the name of a host ends with, and hardly a name in Python."""
+"""What names of hosts end with, and names in Python hardly ever."""
 MACHINES = "node host server login gpu rack hpc head worker"
 """Words of names of hosts that are words of lmsweep, too."""
 
