@@ -51,7 +51,7 @@ class Content:
     question: str
     """The question of the sweep, if the headline answers it."""
     first: Answer | None
-    """The answer that the headline is about, if it is about one."""
+    """The first answer. The headline is about it, unless the sweep asks for numbers; published numbers come before."""
     headline: str
     details: Sequence[str]
     summary: Summary

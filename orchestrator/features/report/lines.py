@@ -19,15 +19,15 @@ COLOURS, DASHES = 7, 4
 
 Codes: TypeAlias = dict[str, NDArray[np.int64]]
 """Name of a key -> the rank of its value at each point."""
-Key: TypeAlias = tuple[int, ...]
-"""What distinguishes a line from others: ranks of values."""
+Line: TypeAlias = tuple[int, ...]
+"""A line by what distinguishes it from others: the rank of its value for each of the keys that lines differ in."""
 
 UNUSED_LABELS = {"none", NO_VALUE}
 """Labels of a field that a configuration does not use."""
 MOST_LINES, MOST_PANELS = 8, 12
-"""Lines of one panel, and panels of a chart; what is left is counted below it."""
+"""Lines of one panel, and panels of a chart; the lines that are left out are counted below it."""
 LEAST_POINTS = 1.5
-"""Points of a line, on average, from which most lines have several."""
+"""If lines have at least so many points on average, most of them have several."""
 FEW_LINES, FEW_PANELS = 6, 6
 """So many lines a reader can follow in one panel, and so many panels fit on a screen."""
 
@@ -73,7 +73,7 @@ def chart_of(
     named_by = _without_protocol([name for name in line_keys if name not in panel_keys], line_keys, [*lines])
     panels, left_out = _panels(lines, [line_keys.index(name) for name in panel_keys])
     label_of = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in line_keys}
-    texts = {key: {name: label_of[name][key[line_keys.index(name)]] for name in named_by} for key in lines}
+    texts = {line: {name: label_of[name][line[line_keys.index(name)]] for name in named_by} for line in lines}
     switched = [name for name in named_by if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
     names = _line_names(texts, switched)
 
@@ -98,7 +98,7 @@ def chart_of(
             [*panels.values()],
             rows_of=lines,
             names=names,
-            looks=_looks([key for of_panel in panels.values() for key in of_panel], line_keys, named_by, colour),
+            looks=_looks([line for of_panel in panels.values() for line in of_panel], line_keys, named_by, colour),
             numbers=numbers,
             shifts=dict.fromkeys(names.values(), 0.0) if is_ordered else _shifts(names.values()),
         ),
@@ -119,22 +119,22 @@ def _rank_as_x(
 
 
 def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
-    """The numbers of a key by its code, if all its values are numbers."""
+    """Return the numbers of a key by its code; None unless all its values are numbers."""
     column = points[name]
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column) or column.isna().any():
         return None
     return dict(zip(natural_ranks(points, name).tolist(), map(float, column), strict=True))
 
 
-def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray[np.int64]]:
+def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Line, NDArray[np.int64]]:
     """Return the rows of the points of each line. names: the keys that distinguish lines. count: of points."""
-    found: dict[Key, list[int]] = {}
+    found: dict[Line, list[int]] = {}
     for place in range(count):
         found.setdefault(tuple(int(codes[name][place]) for name in names), []).append(place)
-    return {key: np.array(places) for key, places in found.items()}
+    return {line: np.array(places) for line, places in found.items()}
 
 
-def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
+def _facets(names: Sequence[str], lines: dict[Line, Any]) -> list[str]:
     """Return the keys, at most two, that divide many lines into panels: first so that the legend has at most MOST_LINES
     lines, then so that the panels fit on a screen, then so that both are few.
     """
@@ -142,7 +142,7 @@ def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
         return []
 
     def combinations_of(chosen: Sequence[str]) -> int:
-        return len({tuple(key[names.index(name)] for name in chosen) for key in lines})
+        return len({tuple(line[names.index(name)] for name in chosen) for line in lines})
 
     tried = []
     for size in range(3):
@@ -154,18 +154,18 @@ def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
     return min(tried, key=lambda one: one[:3])[3]
 
 
-def _without_protocol(names: list[str], line_keys: Sequence[str], lines: Sequence[Key]) -> list[str]:
+def _without_protocol(names: list[str], line_keys: Sequence[str], lines: Sequence[Line]) -> list[str]:
     """Return the keys by which lines are named: without how long each was measured, if the others distinguish them."""
     kept = [name for name in names if name not in fields_with(Role.PROTOCOL)]
-    return kept if len({tuple(key[line_keys.index(name)] for name in kept) for key in lines}) == len(lines) else names
+    return kept if len({tuple(line[line_keys.index(name)] for name in kept) for line in lines}) == len(lines) else names
 
 
-def _panels(lines: Iterable[Key], panel_keys: Sequence[int]) -> tuple[dict[Key, list[Key]], int]:
-    """Return the lines of each panel, and how many are left out. panel_keys: places of those values in a Key."""
-    panels: dict[Key, list[Key]] = {}
+def _panels(lines: Iterable[Line], panel_keys: Sequence[int]) -> tuple[dict[Line, list[Line]], int]:
+    """Return the lines of each panel, and how many are left out. panel_keys: places of their ranks in a Line."""
+    panels: dict[Line, list[Line]] = {}
     left_out = 0
-    for key in sorted(lines):
-        panel = tuple(key[place] for place in panel_keys)
+    for line in sorted(lines):
+        panel = tuple(line[place] for place in panel_keys)
         if panel not in panels and len(panels) == MOST_PANELS:
             left_out += 1
             continue
@@ -173,13 +173,13 @@ def _panels(lines: Iterable[Key], panel_keys: Sequence[int]) -> tuple[dict[Key, 
         if len(of_panel) == MOST_LINES:
             left_out += 1
         else:
-            of_panel.append(key)
+            of_panel.append(line)
     return panels, left_out
 
 
-def _line_names(texts: Mapping[Key, dict[str, str]], switched: Sequence[str]) -> dict[Key, str]:
-    """Name each line by its values without `none`. A value comes with its field's name if the field can be off, or
-    another field has the same value.
+def _line_names(texts: Mapping[Line, dict[str, str]], switched: Sequence[str]) -> dict[Line, str]:
+    """Name each line by its values without `none`. A value comes with its field's name if the field can be off (has
+    such a value in some line), or another field has the same value.
 
     texts: for each line, the label of each field. switched: the fields that can be off.
     """
@@ -191,7 +191,7 @@ def _line_names(texts: Mapping[Key, dict[str, str]], switched: Sequence[str]) ->
             f"{name} {text}" if name in switched or fields_with_text[text] > 1 else text for name, text in used.items()
         )
 
-    return {key: name_of(of_line) for key, of_line in texts.items()}
+    return {line: name_of(of_line) for line, of_line in texts.items()}
 
 
 def _panel_part(name: str, text: str) -> str:
@@ -200,11 +200,11 @@ def _panel_part(name: str, text: str) -> str:
 
 def _traces(
     points: pd.DataFrame,
-    panels: Sequence[Sequence[Key]],
+    panels: Sequence[Sequence[Line]],
     *,
-    rows_of: Mapping[Key, NDArray[np.int64]],
-    names: Mapping[Key, str],
-    looks: Mapping[Key, tuple[int, int]],
+    rows_of: Mapping[Line, NDArray[np.int64]],
+    names: Mapping[Line, str],
+    looks: Mapping[Line, tuple[int, int]],
     numbers: dict[int, float] | None,
     shifts: Mapping[str, float],
 ) -> list[dict[str, Any]]:
@@ -216,9 +216,9 @@ def _traces(
     drawn["y"] = np.where(out, drawn["limit"], drawn["y"])
     texts, cells, traces = points["text"].to_numpy(), points["cell"].to_numpy(int), []
     for place, of_panel in enumerate(panels):
-        for key in of_panel:
-            name, (hue, dash) = names[key], looks[key]
-            rows = rows_of[key][np.argsort(at[rows_of[key]], kind="stable")]
+        for line in of_panel:
+            name, (hue, dash) = names[line], looks[line]
+            rows = rows_of[line][np.argsort(at[rows_of[line]], kind="stable")]
             crosses = np.flatnonzero(out[rows]).tolist()
             traces.append(
                 _trace({end: of_points[rows] for end, of_points in drawn.items()}, at[rows], numbers, shifts[name])
@@ -250,18 +250,18 @@ def _short(value: float) -> float:
 
 
 def _looks(
-    lines: Sequence[Key], line_keys: Sequence[str], names: Sequence[str], colour: str
-) -> dict[Key, tuple[int, int]]:
+    lines: Sequence[Line], line_keys: Sequence[str], names: Sequence[str], colour: str
+) -> dict[Line, tuple[int, int]]:
     """Return the colour and dash of each line: the same for the same values in every panel. names: keys in the legend.
 
     One key has the colours, the others the dashes. If that takes more than there are, both number the lines.
     """
 
-    def part(key: Key, of: Sequence[str]) -> Key:
-        return tuple(key[line_keys.index(name)] for name in of)
+    def part(line: Line, of: Sequence[str]) -> Line:
+        return tuple(line[line_keys.index(name)] for name in of)
 
-    def places(of: Sequence[str]) -> dict[Key, int]:
-        return {one: place for place, one in enumerate(sorted({part(key, of) for key in lines}))}
+    def places(of: Sequence[str]) -> dict[Line, int]:
+        return {one: place for place, one in enumerate(sorted({part(line, of) for line in lines}))}
 
     count = {name: len(places([name])) for name in names}
     few = [name for name in names if count[name] <= COLOURS]
@@ -269,10 +269,10 @@ def _looks(
     shaded, rest = [shade] if shade else [], [name for name in names if name != shade]
     hues, dashes, whole = places(shaded), places(rest), places(names)
     if len(dashes) == 1 and len(hues) <= COLOURS:  # colours and dashes both tell lines apart
-        return {key: (hues[part(key, shaded)], hues[part(key, shaded)] % DASHES) for key in lines}
+        return {line: (hues[part(line, shaded)], hues[part(line, shaded)] % DASHES) for line in lines}
     if len(hues) <= COLOURS and len(dashes) <= DASHES:
-        return {key: (hues[part(key, shaded)], dashes[part(key, rest)]) for key in lines}
-    return {key: (whole[part(key, names)] % COLOURS, whole[part(key, names)] // COLOURS % DASHES) for key in lines}
+        return {line: (hues[part(line, shaded)], dashes[part(line, rest)]) for line in lines}
+    return {line: (whole[part(line, names)] % COLOURS, whole[part(line, names)] // COLOURS % DASHES) for line in lines}
 
 
 def _shifts(names: Iterable[str]) -> dict[str, float]:

@@ -64,19 +64,34 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store
 def _of_workload(
     frame: pd.DataFrame, name: str, condition: dict[str, str], numbers: dict[ResultKey, int], store: str
 ) -> View:
+    """Return the view of the rows under this condition: a table, and a chart of each value."""
     table = pivot(frame, where=condition)
-    values = [*table.units]
-    found = table.cells.assign(cell=range(len(table.cells)))
-    cell_numbers = iter(replace(table, cells=found).wide("cell").to_numpy().ravel())  # in the order of the HTML
-    names = list(ResultKey._fields)
-    results = [numbers[ResultKey(*key)] for key in found[names].itertuples(index=False, name=None)]
-    cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
-    keys = [*table.rows, *(name for name in table.cols if name not in table.rows)]
+    cells = table.cells.assign(cell=range(len(table.cells)))
+    in_order_of_html = iter(replace(table, cells=cells).wide("cell").to_numpy().ravel())
+    results = [numbers[ResultKey(*key)] for key in cells[[*ResultKey._fields]].itertuples(index=False, name=None)]
+    caption, conditions, html = written(table)
+    html = html if len(table) <= MOST_ROWS else ""
+    head, body, rest = html.partition("<tbody>")
+    marked = re.sub("<td", lambda _: _numbered(next(in_order_of_html)), rest)
+    words = ["lmsweep", "table", store, "--rows", ",".join(table.rows)]
+    words += ["--cols", ",".join(table.cols)] if table.cols else []
+    words += [word for value in table.units for word in ("--value", value)]
+    words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
+    return View(
+        name=name, cells=[[value, result] for value, result in zip(cells["value"], results, strict=True)],
+        charts=_charts(cells, [*table.units], list(dict.fromkeys([*table.rows, *table.cols]))),
+        caption=caption, conditions=conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
+        command=shlex.join(words) if store else "",
+        note="" if html else f"The table has {len(table)} rows; the command below prints it.",
+    )  # fmt: skip
+
+
+def _charts(cells: pd.DataFrame, values: list[str], keys: list[str]) -> dict[str, JsonObject]:
+    """Return the chart of each value. The values of a profile are shares of one step: they are lines of one chart."""
+    in_one_chart = set(cells["workload"]) == {"profile"} and len(values) > 1
     charts: dict[str, JsonObject] = {}
-    # The values of a profile are shares of one step: they stand in one chart, as its lines.
-    in_one_chart = set(found["workload"]) == {"profile"} and len(values) > 1
     for value in values[:1] if in_one_chart else values:
-        of_value = found if in_one_chart else found[found["value"] == value]
+        of_value = cells if in_one_chart else cells[cells["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
         medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
         has_limit = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna()
@@ -86,24 +101,11 @@ def _of_workload(
             limit=(of_value["device_memory"].astype(float) / unit.size).where(has_limit),
             text=[value_text(median, low, high, unit) for median, low, high in medians * unit.size],
         )  # fmt: skip
-        names_of = [*keys, "value"] if in_one_chart else keys
         title = "share of kernel time" if in_one_chart else value
-        if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
+        line_keys = [*keys, "value"] if in_one_chart else keys
+        if chart := chart_of(points, line_keys, title=title, unit=unit.name, colour="value"):
             charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
-    caption, conditions, html = written(table)
-    html = html if len(table) <= MOST_ROWS else ""
-    head, body, rest = html.partition("<tbody>")
-    marked = re.sub("<td", lambda _: _numbered(next(cell_numbers)), rest)
-    words = ["lmsweep", "table", store, "--rows", ",".join(table.rows)]
-    words += ["--cols", ",".join(table.cols)] if table.cols else []
-    words += [word for value in values for word in ("--value", value)]
-    words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
-    return View(
-        name=name, cells=cells, charts=charts,
-        caption=caption, conditions=conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
-        command=shlex.join(words) if store else "",
-        note="" if html else f"The table has {len(table)} rows; the command below prints it.",
-    )  # fmt: skip
+    return charts
 
 
 def _numbered(cell: float) -> str:

@@ -19,7 +19,7 @@ _MOST_KINDS = 4
 """Kinds of a piece, by size and phase, that its tooltip names."""
 
 _PEAKS = ("peak_allocated", "peak_tensors")
-"""The allocator's peak, and that of tensors where the allocator counts none: the first by name is taken."""
+"""The allocator's peak, if it is known, else that of tensors: the first by name is taken."""
 
 
 def largest_pieces(results: Results) -> Iterator[Figure]:
