@@ -106,6 +106,7 @@ def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surr
 
 
 def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent]) -> list[Piece]:
+    """Return a piece for each event of the device. around: `surroundings(hosts)`."""
     pieces = []
     for event, launcher in zip(devices, launchers(hosts, devices), strict=True):
         name = None if launcher is None else _operator_name(hosts, around.parents, launcher)

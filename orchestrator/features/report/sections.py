@@ -75,8 +75,10 @@ class NamedTable(NamedTuple):
 
 class Section(NamedTuple):
     id: str
+    """Anchor of its heading."""
     title: str
     words: str
+    """The words below the title."""
     figures: Sequence[Figure] = ()
     tables: Sequence[NamedTable] = ()
 

@@ -47,8 +47,8 @@ def summaries_of(frame: pd.DataFrame) -> list[Summary]:
     groups = frame.groupby(_TRIAL, sort=False)
     differing = [name for name in varying_keys(groups.head(1), [], []) if name != "workload"]
     names = groups.head(1)[differing].apply(_name, axis=1) if differing else groups.head(1)["model"].map(label)
-    again = names.duplicated(keep=False)  # alike in every varying field, so an identifier is added
-    names = names.where(~again, names + " " + groups.head(1)["trial_id"].str[:8])
+    # Trials of one name differ in no varying field, so their identifiers are added.
+    names = names.where(~names.duplicated(keep=False), names + " " + groups.head(1)["trial_id"].str[:8])
     return [_summary(rows, name) for name, (_, rows) in zip(names, groups, strict=True)]
 
 
@@ -60,7 +60,7 @@ def _name(row: pd.Series) -> str:
 
 def _summary(rows: pd.DataFrame, name: str) -> Summary:
     first = rows.iloc[0]
-    known = [name for name in DISTINGUISHING_COLUMNS if name != "workload" and pd.notna(first.get(name))]
+    fields = [field for field in DISTINGUISHING_COLUMNS if field != "workload" and pd.notna(first.get(field))]
     measured = rows[(rows["status"] == Status.OK) & rows["median"].notna()]
     metrics: dict[str, float] = {}
     for value, numbers in zip(measured["phase"] + "." + measured["metric"], measured[_NUMBERS].to_numpy(), strict=True):
@@ -69,7 +69,7 @@ def _summary(rows: pd.DataFrame, name: str) -> Summary:
         }
     return Summary(
         name=name,
-        config={name: _plain(first[name]) for name in known},
+        config={field: _plain(first[field]) for field in fields},
         metrics=metrics,
         status=dict(zip(rows["workload"], rows["status"], strict=True)),
         flags=tuple(sorted({flag for words in rows["flags"].dropna().to_list() for flag in words})),

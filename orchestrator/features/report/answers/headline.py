@@ -178,6 +178,7 @@ def _threshold(answer: Answer, option: str) -> _Start | None:
     None if there is none."""
     cells = answer.of(option)
     better = cells["verdict"].isin(BETTER).to_numpy()
+    # Models are no numbers, but their widths are.
     for name in [*answer.keys, *(["d_model"] if "model" in answer.keys else [])]:
         if not better.any() or not pd.api.types.is_numeric_dtype(cells[name]) or cells[name].nunique() < 2:
             continue
