@@ -122,7 +122,7 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """Return whether a phase has outliers, or was faster than the device's peak allows."""
+    """Return the flags of a phase: whether it has outliers, and whether it was faster than the device's peak allows."""
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)  # num_heads may be None: one head, d_model wide
     # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.

@@ -126,8 +126,8 @@ _KEPT = ("precision", "attention", "checkpointing", "loss")
 
 
 def _step(config: TrialConfig) -> TrainingStep:
-    """Return the trial's step for one process on the CPU: all ways but _KEPT have their defaults, and so have those of
-    _KEPT that a CPU does not run."""
+    """Return the trial's step for one process on the CPU. All ways but _KEPT have their defaults; of _KEPT, a precision
+    for GPUs becomes fp32, and a fused loss or one of the user's becomes cross_entropy."""
     plain: dict[str, Any] = {
         name: CONFIG_FIELDS[name].default for name in AXES if name not in (*_KEPT, *arguments_for(*_KEPT))
     }

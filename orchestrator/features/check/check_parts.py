@@ -73,13 +73,13 @@ def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
     for causal in dict.fromkeys((config.causal, True)):
         masks_itself = causal and not config.causal
         why = " with causal: true, as it masks later positions itself" if masks_itself else ""
-        write = f"write def attend(q, k, v{', is_causal' if causal else mask}): return {name}"
+        write = f"write def attend(q, k, v{', is_causal' if causal else mask}): return"
         then = ", name attend, and measure causal: true" if masks_itself else ", and name attend"
         if _agrees(_with_heads_last(with_mask(config, attend)), config, causal):
-            called = f"{write}(*(x.transpose(1, 2) for x in (q, k, v)){mask}).transpose(1, 2)"
-            return f"it agrees for tensors of (batch, context, heads, d_head){why}, so {called}{then}"
+            call = f"{name}(*(x.transpose(1, 2) for x in (q, k, v)){mask}).transpose(1, 2)"
+            return f"it agrees for tensors of (batch, context, heads, d_head){why}, so {write} {call}{then}"
         if masks_itself and _agrees(users_attention(config, device="cpu", dtype=torch.float32), config, causal):
-            return f"it agrees{why}, so {'measure causal: true' if takes_mask else f'{write}(q, k, v){then}'}"
+            return f"it agrees{why}, so " + ("measure causal: true" if takes_mask else f"{write} {name}(q, k, v){then}")
     without_mask = compare_attention(replace(config, causal=False), torch.float32, gradients=gradients)
     if config.causal and not any(one.disagrees for one in without_mask):
         return "it agrees with causal: false, so it ignores is_causal: mask later positions, or measure causal: false"

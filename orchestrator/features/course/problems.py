@@ -65,8 +65,7 @@ PROBLEMS: dict[str, Problem] = {
                 for name in ("memory", "memory-parts", "allocations")
             },
             "residuals": make.preset(
-                "residuals",
-                lambda results: make.only(make.smallest(results, "num_layers"), "mode", "forward_backward"),
+                "residuals", lambda results: make.only(make.smallest(results, "num_layers"), "mode", "forward_backward")
             ),
             "parameters": make.preset("parameters", lambda results: make.smallest(results, "num_layers")),
         },
@@ -81,11 +80,7 @@ PROBLEMS: dict[str, Problem] = {
         asks="Times of attention alone, memory before backward, and where it runs out of memory.",
         tables={"attention": make.preset("attention")},
         pictures=draw.line_chart(
-            "times",
-            "Forward and backward of attention",
-            make.forward_backward,
-            over="context_length",
-            panels="d_model",
+            "times", "Forward and backward of attention", make.forward_backward, over="context_length", panels="d_model"
         ),
     ),
     "torch_compile": Problem(

@@ -104,9 +104,6 @@ def _show_causes(**given: Any) -> None:
 feature = Feature(
     name="explain",
     outputs={"plan --explain": f"{__name__}.step_text:StepOutput"},
-    functions={
-        "explain": f"{__name__}.explanation:explain",
-        "explain_steps": f"{__name__}.explanation:explain_steps",
-    },
+    functions={"explain": f"{__name__}.explanation:explain", "explain_steps": f"{__name__}.explanation:explain_steps"},
     extends=with_explain,
 )

@@ -118,7 +118,7 @@ class Explanation:
         the `change` of the cell that has most of it, and `sure`, by which causes are ordered.
 
         `sure` is the sum of those ends of the intervals that are nearer to 0: the difference is at least as large where
-        the interval does not contain 0. Sorted by the difference itself, waits would come first, as they vary most.
+        the interval does not contain 0. Waits vary more than kernels, so a large difference of theirs is less sure.
         """
         by_size = self.frame.sort_values("difference", key=abs, ascending=False)
         sure = self.frame[[f"difference{end}" for end in (LOW, HIGH)]].abs().min(axis=1)

@@ -9,8 +9,8 @@ from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""An operator is gone from a side if it takes at most this share of the side's time, and of its time on the other.
-Likewise operators that went are not named if they took at most this share of the time of those that came."""
+"""An operator is gone from a side if it takes at most this share of the side's time, and of its time on the other. Nor
+are operators that went named if they take at most this share of the time of those that came, or the reverse."""
 
 MOST_OF_CHANGE = 0.8
 """A change is reported for one layer if that layer has at least this share of the differences of all layers."""

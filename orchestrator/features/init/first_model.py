@@ -110,7 +110,7 @@ def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool)
     possible = likely or ([] if wholes else parts[:1])
     complete = next((way for way in possible if not way.unknown), None)
     chosen = complete or by_likelihood[0]
-    not_chosen = tuple(_words(one, complete) for one in by_likelihood if one is not complete)
+    not_chosen = tuple(_advice_on(one, complete) for one in by_likelihood if one is not complete)
     if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
         return _to_write(chosen, not_chosen)
     model, settings = chosen.model, chosen.settings
@@ -145,7 +145,7 @@ def as_yaml(value: object) -> str:
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=inf).partition("\n")[0]
 
 
-def _words(one: _Way | LeftOut, measured: _Way | None) -> str:
+def _advice_on(one: _Way | LeftOut, measured: _Way | None) -> str:
     """Return a model that is not measured, its place and what to write."""
     if isinstance(one, LeftOut):
         return f"{one.reference} ({one.place}): {one.advice}"
@@ -167,7 +167,7 @@ def _words(one: _Way | LeftOut, measured: _Way | None) -> str:
 
 def _to_write(one: _Way | LeftOut, not_chosen: tuple[str, ...]) -> FirstModel:
     """Return a function that the user completes; until then, reading the sweep file says what to write."""
-    words, named = _words(one, None), one if isinstance(one, LeftOut) else one.model
+    words, named = _advice_on(one, None), one if isinstance(one, LeftOut) else one.model
     text = "\n".join(
         [
             '"""Builds the model that lmsweep measures. Its forward takes tokens and returns logits."""',

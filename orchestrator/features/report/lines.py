@@ -20,7 +20,7 @@ COLOURS, DASHES = 7, 4
 Codes: TypeAlias = dict[str, NDArray[np.int64]]
 """Name of a key -> the rank of its value at each point."""
 Line: TypeAlias = tuple[int, ...]
-"""A line by what distinguishes it from others: the rank of its value for each of the keys that lines differ in."""
+"""What distinguishes a line from others: the rank of its value for each of the keys in which lines differ."""
 
 UNUSED_LABELS = {"none", NO_VALUE}
 """Labels of a field that a configuration does not use."""

@@ -101,10 +101,7 @@ class Explained(Printed):
     results: list[Cause]
 
 
-_CORE: dict[str, Any] = {
-    "table": Pivot | ListingOutput,
-    "compare": Compared | Explained | ListingOutput,
-}
+_CORE: dict[str, Any] = {"table": Pivot | ListingOutput, "compare": Compared | Explained | ListingOutput}
 """Verb -> the record or model of its output, without those of features."""
 
 

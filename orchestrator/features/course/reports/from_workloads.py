@@ -1,8 +1,8 @@
 """Our counterparts of published numbers that are not step times: sums and dtypes, operators and kernels, two ranks.
 
 Each function takes a row of `published()`: `label` (the name that the report prints), `value` (SI unit), `metric`,
-`phase`, `table` and `dtype`. `table.results.everything` has a row for each value, in the order of the store:
-`workload`, `phase`, `metric`, `median` (SI unit) and the trial's fields.
+`phase`, `table` and `dtype`. `table.results.everything` has a row for each value: `workload`, `phase`, `metric`,
+`median` (SI unit) and the trial's fields. Of several rows that fit, the last counts.
 """
 
 import re
@@ -40,11 +40,11 @@ def _sum(table: TableResults, row: pd.Series) -> Here | None:
     return None if rows.empty else _printed(row, float(rows["median"].iloc[-1]), "")
 
 
-def _printed(row: pd.Series, value: float, differs: str) -> Here:
-    """Judge a number by the digits that the report prints."""
+def _printed(row: pd.Series, value: float, how: str) -> Here:
+    """Judge a number by the digits that the report prints. how: it was determined, if it was not measured."""
     decimals = len(str(row["value"]).partition(".")[2])
     same = round(value, decimals) == round(row["value"], decimals)
-    return Here(value, verdict="same" if same else "differs", differs=differs)
+    return Here(value, verdict="same" if same else "differs", differs=how)
 
 
 def _dtype(table: TableResults, row: pd.Series) -> Here | None:
@@ -126,7 +126,7 @@ def _operator(table: TableResults, row: pd.Series) -> Here | None:
     except RequestError:
         return None
     operators = operators[(operators["mode"] == _MODES[row["phase"]]) & (operators["precision"] == "fp32")]
-    if not operators.empty:  # of several attempts, the last
+    if not operators.empty:
         operators = operators[operators["attempt_id"] == operators["attempt_id"].iloc[-1]]
     named = operators[operators["name"] == row["label"]]
     column = _TOTALS.get(row["label"]) or _OPERATORS[row["metric"]]
@@ -167,7 +167,7 @@ def _part(table: TableResults, row: pd.Series) -> Here | None:
     frame = frame[(frame["metric"] == row["metric"]) & frame["phase"].isin(_PARTS.get(row["label"], ()))]
     if frame.empty:
         return None
-    frame = frame[frame["environment_id"] == frame["environment_id"].iloc[-1]]  # of several environments, the last
+    frame = frame[frame["environment_id"] == frame["environment_id"].iloc[-1]]
     if row["table"] == "nsys_attention_trace":
         number = float(frame["median"].sum() / frame["num_layers"].iloc[0])
         return Here(number, differs="kernels of one layer, not the range around them")

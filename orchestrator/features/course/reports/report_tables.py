@@ -22,8 +22,8 @@ PUBLISHED, HERE, RATIO = "published", "here", "compared"
 def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results) -> Table:
     """Return a table of a report, or a part of it, beside the results of its grid. rows: of `published`.
 
-    Each number has up to three cells: `of` PUBLISHED, HERE and RATIO. The cells have the columns of `_cell`, the keys
-    of the layout, `number` (the number's place in `rows`) and `value` (the name of its metric).
+    Each number has cells in up to three columns, which are their `of`: PUBLISHED, HERE and RATIO. The cells have what
+    `_cell` returns, the keys of the layout, `number` (the number's place in `rows`) and `value` (the metric's name).
     """
     here = TableResults(results, rows)
     lines = [(row, counterpart(here, row), measure_of(row)) for _, row in rows.iterrows()]

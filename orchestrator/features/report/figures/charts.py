@@ -42,7 +42,7 @@ class Figure(NamedTuple):
     title: str
     traces: list[JsonObject]
     """Plotly traces, with `colour`, an index into the page's colours, and `lines`, the lines of each point's tooltip.
-    The page escapes names and `lines`, but not a `hovertemplate`, which may have markup: what it states is escaped."""
+    The page escapes names and `lines`. A `hovertemplate` may have markup, so its texts must come escaped."""
     layout: JsonObject
     """Plotly's layout; `icicle` says that the bars are an icicle."""
     top: float = 0.0
