@@ -214,24 +214,11 @@ def _of_fields(
     across: tuple[str, ...] = (),
     baseline: Mapping[str, str] | None = None,
 ) -> Iterator[Question]:
-    """Yield the question about these fields, if they have two options or more. An option is a combination of their
-    values."""
-    rows = _measured(frame, measure)
-    kinds = in_order(rows.drop_duplicates(list(fields)), list(fields))
-    if fields == (DEVICE,):  # those of the page's own store come first
-        stores = list(rows[STORE].unique()) if STORE in rows else []
-        kinds = kinds.sort_values(STORE, key=lambda names: names.map(stores.index), kind="stable") if stores else kinds
-    texts, short = {name: labels(rows[name]) for name in fields}, _short_devices(rows)
-    options = []
-    for kind in kinds[list(fields)].itertuples(index=False, name=None):
-        values = dict(zip(fields, map(label, kind), strict=True))
-        chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
-        used = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}} or values
-        name = option_name({**used, DEVICE: short[values[DEVICE]]} if DEVICE in values else used)
-        options.append(Option(name, values, rows[chosen]))
+    """Yield the question about these fields, if they have two options or more."""
+    options = _options_of(_measured(frame, measure), fields)
     if len(options) < 2:
         return
-    first = options[0]
+    first = options[0]  # of devices, unless the sweep names one
     if fields != (DEVICE,) or baseline:
         first = max(options, key=lambda one: _plainness(one, baseline))
     others = [one for one in options if one is not first]
@@ -241,6 +228,24 @@ def _of_fields(
         others = [one._replace(name=option_name(_differing(one.values, first.values))) for one in others]
         first = first._replace(name=BASELINE)
     yield Question(fields=fields, measure=measure, options=[first, *others], across=across)
+
+
+def _options_of(rows: pd.DataFrame, fields: tuple[str, ...]) -> list[Option]:
+    """Return an option for each combination of these fields' values, in natural order."""
+    first_rows = in_order(rows.drop_duplicates(list(fields)), list(fields))
+    if fields == (DEVICE,) and STORE in rows:  # the devices of the page's own store come first
+        stores = list(rows[STORE].unique())
+        first_rows = first_rows.sort_values(STORE, key=lambda names: names.map(stores.index), kind="stable")
+    texts, short = {name: labels(rows[name]) for name in fields}, _short_devices(rows)
+    options = []
+    for combination in first_rows[list(fields)].itertuples(index=False, name=None):
+        values = dict(zip(fields, map(label, combination), strict=True))
+        chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
+        # `none` is named only where other rows have no value at all, which is something else.
+        named = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}} or values
+        name = option_name({**named, DEVICE: short[values[DEVICE]]} if DEVICE in values else named)
+        options.append(Option(name, values, rows[chosen]))
+    return options
 
 
 def _differing(values: Mapping[str, str], baseline: Mapping[str, str]) -> dict[str, str]:
