@@ -46,9 +46,9 @@ MOST_SAMPLES = 250_000
 def drilled(frame: pd.DataFrame) -> JsonObject:
     """Return the results of `lmsweep.load` as the JSON object that the page embeds as `data`.
 
-    A result is a workload of a trial in one environment. `keys` holds, for each of AXES, its labels in natural order
-    and the index of each result's value; `values`, for each `phase.metric`, the results that have it, each with its
-    printed text and its samples. Arrays are the base64 encoding of their little-endian bytes.
+    A result is a workload of a trial in one environment. `keys` holds, for each of AXES, what `_key` returns; `values`,
+    for each `phase.metric`, what `_value` and `_samples` return. Arrays are the base64 encoding of their little-endian
+    bytes; words that repeat (flags, reasons) are numbers, by their place in a list.
 
     frame: with the default index, so that labels of its rows are positions, too.
     """
@@ -152,6 +152,8 @@ def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
 
 
 def _key(results: pd.DataFrame, name: str) -> JsonObject:
+    """Return the `labels` of a key's values in natural order, their texts in a `csv` file if these differ, their
+    `numbers`, and `codes`, the index of each result's value if there are several."""
     ranks = natural_ranks(results, name)
     ordered = results[name].iloc[np.unique(ranks, return_index=True)[1]]
     labels, in_csv = [label(value) for value in ordered], ["" if is_null(value) else str(value) for value in ordered]
@@ -168,6 +170,8 @@ def _key(results: pd.DataFrame, name: str) -> JsonObject:
 def _value(
     cells: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Codes, reasons: _Codes
 ) -> dict[str, Json]:
+    """Return which results have a value: `result`, their numbers, with the printed `text`, `flags` and `reason` of each;
+    for statistics of samples also the `unit` and the numbers."""
     stored = unit_of(cells, name) or "1"
     ends = cells[["median", "low", "high"]].to_numpy(float)
     value: dict[str, Json] = {
@@ -182,7 +186,7 @@ def _value(
         value |= {name: _floats(cells[name]) for name in ("processes", "spread")}
     for column, words in (("flags", flags), ("reason", reasons)):
         codes = np.array([words.code(word) for word in cells[column]], dtype=np.int64)
-        if codes.any():  # not all are nothing
+        if codes.any():  # 0 stands for no flags, or no reason
             value[column] = _codes(codes)
     return value
 

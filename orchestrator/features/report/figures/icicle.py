@@ -81,7 +81,7 @@ def _figure(title: str, made: list[Piece], unit: Unit) -> Figure:
                     "colour": colour - 1 if phase else _COLOUR_OF_STEP,  # - 1: the first of the list is the step
                     "showlegend": bool(phase),
                     "y": [-piece.level for piece in of_phase], "x": [piece.time / unit.size for piece in of_phase],
-                    "base": [piece.start / unit.size for piece in of_phase], "width": 0.96,
+                    "base": [piece.start / unit.size for piece in of_phase], "width": 0.96,  # levels are 1 apart
                     "text": [piece.name for piece in of_phase],
                     "lines": [_lines(piece, whole, unit) for piece in of_phase],
                 }
