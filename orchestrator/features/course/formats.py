@@ -131,6 +131,7 @@ def _can_draw() -> bool:
 def _problem(
     name: str, problem: Problem, request: Request, results: Results, folder: LocalFolder, draws: bool
 ) -> Written:
+    """Write a problem's files; with tables and figures if its trials have results, or it is a published table."""
     trials = request.grids[name]
     of_trials = SomeResults(results, lambda frame: rows_of_trials(frame, trials))
     chosen = results if problem.whole_store else of_trials

@@ -78,6 +78,7 @@ def _norms(device: str) -> Iterator[Measurement]:
 
 
 def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | TensorDtype]:
+    """Yield the errors of the step's gradients, logits and loss against float64, and its dtypes."""
     # The outputs of a compiled model's layers are fused with their consumers and have no types.
     eager = step.config.compile == "none"
     watching: AbstractContextManager[dict[str, torch.dtype]] = watch_outputs(step.model) if eager else nullcontext({})

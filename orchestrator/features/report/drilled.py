@@ -170,8 +170,8 @@ def _key(results: pd.DataFrame, name: str) -> JsonObject:
 def _value(
     cells: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Codes, reasons: _Codes
 ) -> dict[str, Json]:
-    """Return which results have a value: `result`, their numbers, with the printed `text`, `flags` and `reason` of each;
-    for statistics of samples also the `unit` and the numbers."""
+    """Return which results have a value (`result`: their numbers), with the printed `text`, `flags` and `reason` of
+    each; for statistics of samples also the `unit` and the numbers."""
     stored = unit_of(cells, name) or "1"
     ends = cells[["median", "low", "high"]].to_numpy(float)
     value: dict[str, Json] = {

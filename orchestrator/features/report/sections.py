@@ -163,6 +163,7 @@ def _environments(found: Answer | None) -> Section:
 
 
 def _what_fits(results: Results) -> Section:
+    """For each workload in which trials ran out of memory: how many, and the largest sizes that fitted."""
     tables, sentences = [], []
     known = results.measurements["workload"] if hasattr(lmsweep, "sizes_that_fit") else ()
     for workload in dict.fromkeys(known):

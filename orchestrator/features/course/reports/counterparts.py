@@ -88,6 +88,7 @@ _NO_COUNTERPART = "no kernel or operator of this name ran here, or the report de
 
 
 def _of_pair(pair: pd.Series, row: pd.Series) -> Here:
+    """Return our side of a pair as the counterpart of a number, with what the report leaves open."""
     scale, words = 1, [pair["differs"]]
     if is_null(row["unit"]):  # the table prints the total; pairs hold the time of one iteration
         scale = ITERATIONS

@@ -83,6 +83,7 @@ def value_of(metric: str) -> str:
 
 
 def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, Any]]:
+    """Yield the cells of a published number: itself, our counterpart or why there is none, and how they compare."""
     caveats = tuple(f"{name}: {meaning}" for name, meaning in CAVEATS.items() if row[name])
     if row["metric"] == "dtype":
         yield _cell(PUBLISHED, word=row["dtype"], flags=caveats)

@@ -95,6 +95,7 @@ def _of_two(answer: Answer, name: str) -> Lead:
 
 
 def _of_many(answer: Answer, names: Sequence[str]) -> Lead:
+    """Return the lead among several options. names: of the options, without the baseline."""
     claims, wins, count = {name: answer.claim(name) for name in names}, _wins(answer), len(names) + 1
     winner, second, is_first_surely = _first_two(answer, claims, wins)
     if winner == answer.baseline:
