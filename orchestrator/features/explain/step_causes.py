@@ -32,7 +32,7 @@ WAITS_OR_UNEXPLAINED = "the device waits, or unexplained"
 IDLE, WALL = "the device waits", "wall time"
 
 COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls"]
-"""The columns of the table of kernels that are read here."""
+"""The columns of a table of kernels that are read here: `range` is a part of the model, `time` in seconds per step."""
 
 _ATTENTION = ("attention", "scores", "softmax", "value_matmul", "fused_attention")
 _LAYER = re.compile(r"\.\d+(?=\.|$)")
@@ -114,8 +114,10 @@ def _waits(steps: tuple[ProfiledStep, ProfiledStep], walls: Floats, whole: Float
 
 
 def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFrame], times: pd.DataFrame) -> Variation:
-    """Return the known variation between processes, updated by this pair: parts that run the same kernels on
-    both sides differ only by chance; each is an observation. Their median is robust against one that the host delays.
+    """Return the known variation between processes, updated by this pair: parts that run the same kernels on both sides
+    differ only by chance; each is an observation. Their median is robust against one that the host delays.
+
+    tables: the kernels of each side with their `cause`. times: seconds of each cause on both sides.
     """
     known = max((one.variation for one in steps), key=lambda one: one.scale)
     calls = pd.concat([one.groupby(["cause", "kernel"])["calls"].sum() for one in tables], axis=1).fillna(0.0).round()
