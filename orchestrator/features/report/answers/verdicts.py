@@ -82,14 +82,10 @@ def answer(question: Question) -> Answer | None:
     if DEVICE not in question.fields:  # then it distinguishes cells, even if a field determines it
         determined.discard(DEVICE)
     names = [name for name in varying_keys(cells, [], []) if name not in determined]
-    # Not the value: of one phase it is device time in some cells, and wall time in others.
-    cells = cells.assign(part=cells["value"].map(_phase))
+    # The phase, not the value: of one phase the value is device time in some cells, and wall time in others.
+    cells = cells.assign(part=cells["value"].str.rpartition(".")[0])
     shown = [*names, "part"] if cells["part"].nunique() > 1 else names
     return Answer(question=question, cells=cells, keys=shown, unit=unit)
-
-
-def _phase(value: str) -> str:
-    return value.rpartition(".")[0]
 
 
 def _compared(question: Question, one: Option, other: Option) -> Comparison:
