@@ -1,6 +1,6 @@
 """The verdict of each part: slow, pass, or cannot tell, by the times that are expected of it.
 
-slow         slower than any machine of the kind is expected to be, and by LEAST_SLOWDOWN: a one-sided test, with
+slow         significantly slower than machines of the kind, and by at least LEAST_SLOWDOWN: a one-sided test, with
              Holm's correction for all parts of the acceptance
 pass         slower by less than NEAR_SLOWDOWN, certainly less than MOST_HIDDEN slower, and a slowdown of MOST_HIDDEN
              would be detected if only this unit were measured
@@ -35,8 +35,8 @@ LEAST_SLOWDOWN = 0.03
 NEAR_SLOWDOWN = 0.05
 """A part passes only if its slowdown is below this, or below twice the error of the expected time if that is larger."""
 MOST_HIDDEN: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
-"""Kind -> a part passes only if its interval excludes this slowdown, a share: 1.0 is twice the time. Hosts with the
-same GPU differ by a factor of two, and copies of a virtual machine from minute to minute by a third."""
+"""Kind of variation -> a part passes only if its interval excludes this slowdown, a share: 1.0 is twice the time. Hosts
+with the same GPU differ by a factor of two, and copies of a virtual machine from minute to minute by a third."""
 USUAL_MOST_HIDDEN, PUBLIC_MOST_HIDDEN = 0.25, 0.65
 """MOST_HIDDEN of other kinds; and of any kind where only public rates are known, whose interval is wide."""
 
@@ -77,6 +77,10 @@ class Unit(NamedTuple):
     """GPU 0, links, host."""
 
 
+PartKey = tuple[Unit, tuple[object, ...]]
+"""The unit, and the cell with the name of the part."""
+
+
 def verdicts(
     processes: Iterable[Process],
     gpus: Mapping[str, str],
@@ -87,7 +91,7 @@ def verdicts(
     """Return the verdicts of the parts of each unit. gpus: UUID -> the unit that it is; devices: node -> what its GPUs
     should be; disturbed: nodes and units where other processes run. A process that uses a GPU also disturbs the cores
     and the links."""
-    parts: dict[tuple[Unit, tuple[object, ...]], list[Process]] = defaultdict(list)
+    parts: dict[PartKey, list[Process]] = defaultdict(list)
     for process in sorted(processes, key=lambda one: one.place):
         name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
         parts[Unit(process.node, name), (process.cell, process.judged.part)].append(process)
@@ -97,7 +101,7 @@ def verdicts(
     of_unit: Counter[tuple[Unit, str]] = Counter()
     """Unit and question -> number of its tests."""
     for (unit, cell), times in expected.items():
-        for expectation in times:
+        for expectation in times:  # one for each question that can be answered
             distance = _distance(parts[unit, cell], expectation)
             expectation.p = float(stdtr(expectation.freedom, -distance / expectation.error))
             families[expectation.question].append(expectation)
@@ -114,10 +118,10 @@ def verdicts(
 
 
 def _disturbed_units(
-    parts: Mapping[tuple[Unit, tuple[object, ...]], Sequence[Process]], disturbed: Iterable[tuple[str, str]]
+    parts: Mapping[PartKey, Sequence[Process]], disturbed: Iterable[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Return the units that are known to be disturbed and those whose samples show another process; with a GPU, its
-    node's links and host."""
+    """Return the units that are known to be disturbed, those with samples that show another process on the GPU, and
+    for each GPU among them its node's links and host."""
     shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
     busy: set[tuple[str, str]] = {*disturbed, *shared}
     return busy | {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
@@ -138,9 +142,9 @@ def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
     if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"
     most = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
-    near = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
-    unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
-    return "cannot tell" if near or unsure or _would_show(expected, tests) > most else "pass"
+    is_slower = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
+    is_unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
+    return "cannot tell" if is_slower or is_unsure or _would_show(expected, tests) > most else "pass"
 
 
 def _would_show(expected: Expected, tests: int) -> float:
@@ -149,8 +153,11 @@ def _would_show(expected: Expected, tests: int) -> float:
 
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
-    """judged: the verdict by each expectation. The first by which the part is slow counts, even if it may not decide:
-    slower than before or than its peers is slow. Else the first that may decide counts, else the first is shown."""
+    """Return the verdict by the one expectation that counts. judged: the verdict by each.
+
+    The first by which the part is slow counts, even if it does not decide: slower than before or than its peers is
+    slow. Otherwise the first that decides counts. If none decides, the first is shown and the part is not judged.
+    """
     first, seconds = part[0], _seconds(part)
     slow = [one for one in judged if one[0] == "slow"]
     decides = [one for one in judged if one[1].decides]
@@ -164,8 +171,8 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
             verdict, reason = "cannot tell", DISTURBED
         elif verdict == "cannot tell":
-            is_near = seconds / shown.seconds > 1 + NEAR_SLOWDOWN
-            reason = "slower than most, but not surely" if is_near else "what is expected is too uncertain"
+            is_slower = seconds / shown.seconds > 1 + NEAR_SLOWDOWN
+            reason = "slower than most, but not surely" if is_slower else "what is expected is too uncertain"
     if verdict == "not judged":
         reason = "no shipped set has this part of such a machine"
         if first.judged.kind == "cpu":
