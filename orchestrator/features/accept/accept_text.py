@@ -121,7 +121,7 @@ def _value(part: PartVerdict, seconds: float) -> float:
 
 
 def explanations(acceptance: Acceptance) -> list[str]:
-    """Return sentences: what is slow, by how much, and what explains it. Units of which the same is said share one."""
+    """Return sentences: what is slow, by how much, and what explains it. Units with the same words share a sentence."""
     units_by_words: dict[str, list[str]] = defaultdict(list)
     for where, unit in _named(acceptance):
         slow = [part for part in unit.parts if part.verdict == "slow" or part.reason == DISTURBED]
