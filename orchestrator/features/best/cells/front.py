@@ -25,15 +25,17 @@ class Coordinate(NamedTuple):
 def pareto_front(
     cells: Sequence[Cell], aim: Aim, quantities: Sequence[Quantity] = ("time", "memory", "money")
 ) -> list[Cell]:
-    """Return the Pareto front, the fastest cell first. A cell is on the front if it is better than each other cell in
-    some quantity, by more than the error of their ratio. Of cells that are equal within their errors, only the fastest
-    is on the front. Unknown values count as the worst."""
+    """Return the Pareto front, the fastest cell first.
+
+    A cell is on the front if it is better than each other cell in some quantity, by more than the error of their ratio.
+    Of cells that are equal within their errors, only the fastest is on the front. Unknown values count as the worst.
+    """
     points = [[_coordinate(cell, aim, one) for one in quantities] for cell in cells]
     sizes = np.array([[one.size for one in point] for point in points]).reshape(len(cells), len(quantities))
     errors = np.array([[one.error.deviation for one in point] for point in points]).reshape(sizes.shape)
     freedom = np.array([[one.error.freedom or np.inf for one in point] for point in points]).reshape(sizes.shape)
     kept = np.lexsort(sizes.T[::-1]).tolist()  # by the first quantity, then the second, ...
-    for place in reversed([*kept]):  # the slowest first: of equal cells the fastest stays
+    for place in reversed([*kept]):  # the slowest is removed first, so of equal cells the fastest stays
         order = kept.index(place)
         others = np.array(kept[:order] + kept[order + 1 :], dtype=np.int64)
         within = reach(np.minimum(freedom[place], freedom[others])) * np.hypot(errors[place], errors[others])
