@@ -81,10 +81,8 @@ class Known(NamedTuple):
 
 
 def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
-    """Return what a part should take, by each source that says something. part: a process that measured it.
-
-    Sources are machines of its kind or else public rates, earlier acceptances of this machine, and its peers.
-    """
+    """Return what a part should take, by each source that says something. part: a process that measured it. Sources are
+    machines of its kind or else public rates, earlier acceptances of this machine, and its peers."""
     is_cpu = part.judged.kind == "cpu"  # of a machine without a GPU; launches on a GPU are of the unit host, too
     # A CPU is compared with its own history only: there are too many kinds of CPU.
     of_kind = None if is_cpu else _of_kind(part, _same(part, known.shipped), device)

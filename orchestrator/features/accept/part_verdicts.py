@@ -128,7 +128,6 @@ def _disturbed_units(
 
 
 def _distance(part: Sequence[Process], expected: Expected) -> float:
-    """Return the logarithm of measured over expected time."""
     return math.log(_seconds(part) / expected.seconds)
 
 
@@ -153,11 +152,9 @@ def _would_show(expected: Expected, tests: int) -> float:
 
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
-    """Return the verdict by the one expectation that counts. judged: the verdict by each.
-
-    The first by which the part is slow counts, even if it does not decide: slower than before or than its peers is
-    slow. Otherwise the first that decides counts. If none decides, the first is shown and the part is not judged.
-    """
+    """Return the verdict by the one expectation that counts. judged: the verdict by each. The first by which the part
+    is slow counts, even if it does not decide: slower than before or than its peers is slow. Otherwise the first that
+    decides counts. If none decides, the first is shown and the part is not judged."""
     first, seconds = part[0], _seconds(part)
     slow = [one for one in judged if one[0] == "slow"]
     decides = [one for one in judged if one[1].decides]

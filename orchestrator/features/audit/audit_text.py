@@ -49,7 +49,6 @@ def _details(one: Audited) -> list[str | Listing]:
 
 
 def _known(one: Audited) -> list[str]:
-    """Return the lines about the bound and the prediction."""
     lines = []
     if one.bound:
         lines.append(f"bound          {one.bound:12,.0f} tokens/s: products at the peak, bytes at the bandwidth")

@@ -23,10 +23,8 @@ class Steps:
 
 
 def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
-    """Return the question for the largest batch that fits, in lmsweep's loop and in the leanest trainer.
-
-    None if memory is not predicted: other parallelism than FSDP, or selective checkpointing.
-    """
+    """Return the question for the largest batch that fits, in lmsweep's loop and in the leanest trainer. None if memory
+    is not predicted: other parallelism than FSDP, or selective checkpointing."""
     if claim.is_split or claim.is_selective or config.ddp not in ("none", "fsdp"):
         return None
     available = claim.device.memory - CUDA_RESERVE

@@ -32,7 +32,6 @@ def fused(operators: Operators) -> Operators:
 
 
 def without_sending(operators: Operators) -> Operators:
-    """Return the operators without communication."""
     return tuple(one for one in operators if one.stream != "communication")
 
 
@@ -92,7 +91,6 @@ def in_dtype(dtype: str) -> Callable[[Operators], Operators]:
 
 
 def experts_in_float32(operators: Operators) -> Operators:
-    """Return the operators with the experts' products in float32."""
     changed = in_dtype("float32")
     return tuple(changed((one,))[0] if "experts" in one.module else one for one in operators)
 

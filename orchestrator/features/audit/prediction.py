@@ -109,10 +109,8 @@ class Predicted:
 
 
 def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | Refusal:
-    """Return how fast the claim's step is, or why that is not known. answers: what `asked_of` returns.
-
-    The rate is the middle of the slowest and the fastest way in which the claim may have run.
-    """
+    """Return how fast the claim's step is, or why that is not known. answers: what `asked_of` returns. The rate is the
+    middle of the slowest and the fastest way in which the claim may have run."""
     if why := why_unpredicted(claim):
         return Refusal(why)
     runs = []

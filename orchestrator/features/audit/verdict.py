@@ -97,15 +97,10 @@ def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
     """Return the verdict on a claim, with all that it rests on."""
     verdict, why, likelier = _verdict(case)
     known, claim = case.predicted, case.claim
-    rate_per_gpu = case.rates[likelier or case.main] / claim.count
+    rate = case.rates[likelier or case.main] / claim.count  # of one GPU
     has_model = claim.model is not None
     shares = [
-        Utilisation(
-            convention=one.name,
-            words=one.words,
-            flops_per_token=one.flops,
-            share=rate_per_gpu * one.flops / case.peak,
-        )
+        Utilisation(convention=one.name, words=one.words, flops_per_token=one.flops, share=rate * one.flops / case.peak)
         for one in (case.conventions if has_model else ())
     ]
     explained = verdict in (*REJECTED, "slow")

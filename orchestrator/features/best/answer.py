@@ -261,10 +261,8 @@ def _larger(
 
 
 def _slope(space: Space, costs: Floats, inverses: Floats) -> float:
-    """The slope of the logarithm of the cost over 1 / batch, with the other axes fixed.
-
-    inverses: 1 / batch of the cells with a cost, which are the first of the space.
-    """
+    """The slope of the logarithm of the cost over 1 / batch, with the other axes fixed. inverses: 1 / batch of the
+    cells with a cost, which are the first of the space."""
     columns = [inverses]
     for place, axis in enumerate(space.axes):
         codes = space.codes[: len(costs), place]
@@ -302,7 +300,6 @@ def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes:
     """Compare the values of an axis. place: its column in the codes of cells. codes: those of its measured values."""
 
     def everywhere(code: int) -> Indices:
-        """Return all cells with this value on the axis."""
         changed = cells.copy()
         changed[:, place] = code
         return changed

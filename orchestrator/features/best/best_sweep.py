@@ -141,14 +141,8 @@ def search_sweep(
     peaks = predicted_peaks(whole.trials, planned.predictions)
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
     ready = prepare(replace(planned, plan=candidates.plan), began=began, address=where.address, is_search=True)
-    search = search_of(
-        ready.to_run,
-        candidates.known,
-        aim,
-        estimates=ready.estimate.trials,
-        peaks=peaks,
-        variation=_known_variation(planned),
-    )
+    variation, estimates = _known_variation(planned), ready.estimate.trials
+    search = search_of(ready.to_run, candidates.known, aim, estimates=estimates, peaks=peaks, variation=variation)
     run(ready, search, _heading(whole, candidates, aim))
 
     cells = _stored_cells(planned, peaks)
@@ -260,7 +254,6 @@ def _account(plan: Plan, candidates: Candidates, search: Search, *, failed: int)
 
 
 def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
-    """Return the first line of a search."""
     to_run = {key_of(one.trial.config) for one in candidates.plan.to_run}
     others = len(to_run - {key_of(one.config) for one in candidates.known})
     searching = f"Searching the other {others} for the best by {aim.words}; most of them need not run."

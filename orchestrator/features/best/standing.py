@@ -86,9 +86,7 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
 
 def believed(space: Space, costs: Floats, errors: Sequence[Error]) -> Belief:
     """Return the belief about measured cells: from a surrogate of the best of them, or if there are few, as measured.
-
-    costs: logarithms of their costs. errors: of these logarithms.
-    """
+    costs: logarithms of their costs. errors: of these logarithms."""
     deviations = np.array([one.deviation for one in errors])
     belief = Belief(costs.copy(), np.diag(deviations**2))
     if len(costs) < FEWEST_CELLS or not space.axes or not deviations.any():

@@ -124,9 +124,7 @@ def stored_cells(
     locations: Sequence[str], where: dict[str, str], aim: Aim, others: Iterable[tuple[str, str | None]] = ()
 ) -> list[Cell]:
     """Return the cells in the stores. others: further devices that a price may be for, as (name, accelerator type).
-
-    Raises RequestError if a store is empty, and for a price that no device has, before any cell is read.
-    """
+    Raises RequestError if a store is empty, and for a price that no device has, before any cell is read."""
     frames = []
     for location in locations:
         frame = load(location)

@@ -68,11 +68,9 @@ class Communication(Busy):
 
 
 def trace_communication(step: TimedRank) -> Communication:
-    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used.
-
-    The trace must live until every collective has ended: gloo's threads write into it when an operation ends, even if
-    it has been freed. The process then crashes later, in unrelated code (PyTorch 2.13).
-    """
+    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used. The trace must
+    live until every collective has ended: gloo's threads write into it when an operation ends, even if it has been
+    freed. The process then crashes later, in unrelated code (PyTorch 2.13)."""
     step.align()
     is_cuda = step.config.device_type == "cuda"
     # On a GPU without operators: recording them slows the host by so much that the step may wait for it.

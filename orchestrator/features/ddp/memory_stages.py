@@ -40,10 +40,8 @@ class Piece:
 
 
 class MemoryWatch(StorageTracker):
-    """A context that sees each storage that is allocated, and notes what it is for.
-
-    Sizes are read whenever memory is counted: fully_shard frees and allocates the memory of the same storages again.
-    """
+    """A context that sees each storage that is allocated, and notes what it is for. Sizes are read whenever memory is
+    counted: fully_shard frees and allocates the memory of the same storages again."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)

@@ -61,11 +61,8 @@ def _verified(bench: Workbench, team: Team[ComparedStep]) -> Iterator[Measuremen
 
 
 def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
-    """Run in rank 0 all that the workload measures, in this order, then yield the rows.
-
-    Isolated all-reduces; the check, which also warms up; pairs of steps; memory; traces; a step whose operators are
-    watched.
-    """
+    """Run in rank 0 all that the workload measures, in this order, then yield the rows. Isolated all-reduces; the
+    check, which also warms up; pairs of steps; memory; traces; a step whose operators are watched."""
     config = bench.config
     gradient_count = team.all(TimedRank.build)[0]
     with bench.account("warmup"):

@@ -49,11 +49,9 @@ def local_step(step: TimedRank) -> Iteration | DoesNotFit:
 
 
 def try_local_step(step: TimedRank) -> DoesNotFit | None:
-    """With sharded weights and tp, try whether `local_step` fits: run it with layers that do not communicate either.
-
-    It allocates as much memory, and no rank waits for one that gives up. Its results are wrong and dropped. If one rank
-    returns DoesNotFit, all have to be built again. All ranks must call it at the same time.
-    """
+    """With sharded weights and tp, try whether `local_step` fits: run it with layers that do not communicate either. It
+    allocates as much memory, and no rank waits for one that gives up. Its results are wrong and dropped. If one rank
+    returns DoesNotFit, all have to be built again. All ranks must call it at the same time."""
     if not isinstance(step.synchronizer, FullyShard) or step.config.tp == 1:
         return None
     if is_short_of_memory(step.synchronizer):
@@ -170,10 +168,8 @@ def pair_rows(
     does_not_fit: DoesNotFit | None,
 ) -> Iterator[Measurement]:
     """Yield the times of the slowest rank in each step, and for each pair the exposed communication and the skew.
-
     Seconds. device: its datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without
-    synchronization was not timed.
-    """
+    synchronization was not timed."""
 
     def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:
         samples, before = (tuple(value(pair) for pair in taken) for taken in (measured, warmup))

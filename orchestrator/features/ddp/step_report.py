@@ -62,11 +62,9 @@ class StepReport:
 
 
 def report_step(step: TimedRank) -> StepReport:
-    """Run a synchronized step and report on it; all ranks must call it at the same time.
-
-    If memory is watched, another step runs before it: its collectives show which storages are buckets of
-    DistributedDataParallel, so these count as communication from the start of the step that is reported.
-    """
+    """Run a synchronized step and report on it; all ranks must call it at the same time. If memory is watched, another
+    step runs before it: its collectives show which storages are buckets of DistributedDataParallel, so these count as
+    communication from the start of the step that is reported."""
     counter, watch, training = CollectiveCounter(), step.memory_watch, step.training
     memory: dict[Stage, Held] = {}
     if watch and step.after_init:

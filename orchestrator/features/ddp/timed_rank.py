@@ -26,11 +26,9 @@ from lmsweep.trials.timing.clock import Phase, time_iteration
 
 
 def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step.
-
-    If the user's optimizer wraps another, the state of that one counts as well. None if neither keeps state as
-    PyTorch's optimizers do.
-    """
+    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step. If the user's
+    optimizer wraps another, the state of that one counts as well. None if neither keeps state as PyTorch's optimizers
+    do."""
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0

@@ -63,7 +63,6 @@ def _runs(extent: Extent, kernel: SDPBackend, head: int) -> bool:
 def _both(
     extent: Extent, name: str, kernel: SDPBackend, shape: tuple[int, int, int, int], *, is_causal: bool
 ) -> Iterator[Case]:
-    """Yield the case of forward and that of backward."""
     batch, heads, context, head = shape
     flops = 4 * batch * heads * context**2 * head // (2 if is_causal else 1)
     tensor_bytes = extent.dtype.itemsize * batch * heads * context * head

@@ -137,7 +137,7 @@ REPEATS = 7
 
 
 def launch_times(device: str) -> Iterator[tuple[str, float]]:
-    """Yield plain, forward and backward, each with the host's seconds for one launch. Nothing if the host is the device."""
+    """Yield plain, forward and backward, with the host's seconds for one launch; nothing if the host is the device."""
     if not has_events(device):
         return
     x = torch.zeros(16, 16, device=device)

@@ -124,10 +124,8 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
 
 
 def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[Case]:
-    """Yield a layer's product of forward in each form, and one of backward. All have the same layout of operands.
-
-    The gradients of inputs and of weights differ in their sizes only, so numbers of tokens have them by turns.
-    """
+    """Yield a layer's product of forward in each form, and one of backward. All have the same layout of operands. The
+    gradients of inputs and of weights differ in their sizes only, so numbers of tokens have them by turns."""
     is_of_weights = tokens.bit_length() % 2
     backward = (outputs, inputs, tokens) if is_of_weights else (tokens, inputs, outputs)
     for form, (recipe, exact) in FLOAT8.items():

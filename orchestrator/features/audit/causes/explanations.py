@@ -192,7 +192,6 @@ HYPOTHESES: dict[str, Callable[[Case], Iterable[Hypothesis]]] = {
 
 @cache
 def causes() -> tuple[Cause, ...]:
-    """Return the causes of causes.csv."""
     with Path(__file__).with_name("causes.csv").open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         return tuple(Cause(row["name"], float(row["prior"]), row["look"], HYPOTHESES[row["name"]]) for row in rows)

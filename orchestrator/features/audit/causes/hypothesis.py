@@ -28,7 +28,6 @@ class Hypothesis(NamedTuple):
 
 
 def exactly(weight: float, moves: Iterable[str], factor: float, words: str) -> Hypothesis:
-    """Return the hypothesis of one factor."""
     return Hypothesis(weight, tuple(moves), factor, factor, words)
 
 

@@ -135,10 +135,8 @@ def slower(factors: Callable[[Case], Factors]) -> Callable[[Case], list[Hypothes
 
 
 def fewer_trained(case: Case, most: float) -> list[Hypothesis]:
-    """Return the hypotheses that a step trains few weights and is taken for one that trains all.
-
-    It is as fast as predicted without gradients of weights, or anything up to `most` times as fast.
-    """
+    """Return the hypotheses that a step trains few weights and is taken for one that trains all. It is as fast as
+    predicted without gradients of weights, or anything up to `most` times as fast."""
     if case.claim.method not in (None, "full"):
         return []
     least, usual, words = 1.15, case.frozen_factor, "it takes {1:.2f} of the time"

@@ -60,10 +60,8 @@ def explanations_of(case: Case) -> list[Explanation]:
 
 
 def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
-    """Return the hypotheses that move a number of this claim, with `moves` reduced to such numbers.
-
-    `weight` becomes a share of all ways of the cause, times how likely it is that somebody notices such a factor.
-    """
+    """Return the hypotheses that move a number of this claim, with `moves` reduced to such numbers. `weight` becomes a
+    share of all ways of the cause, times how likely it is that somebody notices such a factor."""
     has_only_flops = {*case.rates} <= {*COUNTED}
     relevant = []
     for hypothesis in hypotheses:

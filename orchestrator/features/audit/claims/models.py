@@ -81,11 +81,9 @@ class Model:
 
 
 def model_settings(text: str) -> dict[str, Any]:
-    """Return a known model's dimensions and vocabulary as fields of a trial. Public: `lmsweep.model_settings`.
-
-    text: as `lmsweep audit --model` takes it. Raises RequestError for an unknown model, and for a number of parameters,
-    which has no dimensions.
-    """
+    """Return a known model's dimensions and vocabulary as fields of a trial. Public: `lmsweep.model_settings`. text: as
+    `lmsweep audit --model` takes it. Raises RequestError for an unknown model, and for a number of parameters, which
+    has no dimensions."""
     model = model_named(text, "MODEL")
     if model.size is None:
         raise RequestError(f"MODEL {text}: a number of parameters has no dimensions; name a model{of_about(model)}")
@@ -93,10 +91,8 @@ def model_settings(text: str) -> dict[str, Any]:
 
 
 def named_model(text: str) -> dict[str, Any]:
-    """Return `model_settings` of a model that a sweep names; empty if the text names no known model.
-
-    Raises RequestError for a name on the hub, which may mean the model of transformers.
-    """
+    """Return `model_settings` of a model that a sweep names; empty if the text names no known model. Raises
+    RequestError for a name on the hub, which may mean the model of transformers."""
     if not NAME.fullmatch(text):
         return {}
     is_on_hub = "/" in text

@@ -42,10 +42,8 @@ COLUMNS = {one.name: one.name for one in fields(Claim)} | {
 
 
 def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
-    """Return the claim of these texts, by option of the command or by column of a table. Raises RequestError.
-
-    where: file and line, for messages.
-    """
+    """Return the claim of these texts, by option of the command or by column of a table. Raises RequestError. where:
+    file and line, for messages."""
     values: dict[str, Any] = {}
     number = ""  # of GPUs, in a column beside their kind
     for title, text in texts.items():

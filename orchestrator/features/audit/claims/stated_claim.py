@@ -97,7 +97,6 @@ class Claim:
 
     @property
     def node_gpus(self) -> int:
-        """Return the GPUs of a node."""
         return self.count // self.nodes if self.nodes else min(self.count, USUAL_GPUS)
 
     @property

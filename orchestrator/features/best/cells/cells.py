@@ -55,12 +55,10 @@ class Processes:
         return float(np.var(self.logs) * len(self.logs))
 
     def of(self, kind: Kind) -> "Processes":
-        """Return the processes of this kind of variation."""
         logs = tuple(log for log, of in zip(self.logs, self.kinds, strict=True) if of == kind)
         return replace(self, logs=logs, kinds=(kind,) * len(logs))
 
     def __add__(self, others: "Processes") -> "Processes":
-        """Return these and other processes of the same cell."""
         return replace(self, logs=(*self.logs, *others.logs), kinds=(*self.kinds, *others.kinds), within=0.0)
 
     def error(self, variation: Variation) -> Error:
@@ -88,7 +86,6 @@ class Value(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval."""
         within = float(reach(np.array(self.error.freedom))) * self.error.deviation
         return self.median * exp(-within), self.median * exp(within)
 

@@ -25,11 +25,9 @@ class Coordinate(NamedTuple):
 def pareto_front(
     cells: Sequence[Cell], aim: Aim, quantities: Sequence[Quantity] = ("time", "memory", "money")
 ) -> list[Cell]:
-    """Return the Pareto front, the fastest cell first.
-
-    A cell is on the front if it is better than each other cell in some quantity, by more than the error of their ratio.
-    Of cells that are equal within their errors, only the fastest is on the front. Unknown values count as the worst.
-    """
+    """Return the Pareto front, the fastest cell first. A cell is on the front if it is better than each other cell in
+    some quantity, by more than the error of their ratio. Of cells that are equal within their errors, only the fastest
+    is on the front. Unknown values count as the worst."""
     points = [[_coordinate(cell, aim, one) for one in quantities] for cell in cells]
     sizes = np.array([[one.size for one in point] for point in points]).reshape(len(cells), len(quantities))
     errors = np.array([[one.error.deviation for one in point] for point in points]).reshape(sizes.shape)

@@ -102,11 +102,9 @@ class Beliefs:
 
     @cached_property
     def known(self) -> Belief:
-        """The belief about the measured cells."""
         return self.of(self.cells)
 
     def of(self, cells: Sequence[int]) -> Belief:
-        """Return the belief about the values of cells."""
         place = {cell: index for index, cell in enumerate(self.cells)}
         measured = np.array([place.get(cell, -1) for cell in cells], dtype=np.int64)
         belief = self._surrogate.believe(self.results.space.codes[[*cells]], measured)

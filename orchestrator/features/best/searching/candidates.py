@@ -40,10 +40,8 @@ class Candidates:
 
 
 def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
-    """Sort the trials of a plan. Several of them measure the same cell, each in one process.
-
-    cells: what the store has of them. peaks: predicted bytes, by index in the plan.
-    """
+    """Sort the trials of a plan. Several of them measure the same cell, each in one process. cells: what the store has
+    of them. peaks: predicted bytes, by index in the plan."""
     stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
     seen, workload = set(stored), aim.goal.workload
     kept: list[PlannedTrial] = []
@@ -119,14 +117,8 @@ def search_of(
     subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
     subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known]
     seconds = [_seconds(one, estimates[one.index]) for one in trials] + [1.0] * len(only_known)  # which do not run
-    search = Search(
-        _space(subjects),
-        prior=_prior(subjects, aim),
-        seconds=np.array(seconds),
-        aim=aim,
-        cells=of_positions,
-        known=variation,
-    )
+    space, prior = _space(subjects), _prior(subjects, aim)
+    search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=of_positions, known=variation)
     for number, cell in zip(of_known, known, strict=True):
         cost = cell.cost(aim)
         search.learn(number, cost.processes if cost and keeps_limit(cell, aim) else None)

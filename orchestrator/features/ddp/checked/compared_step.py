@@ -92,7 +92,6 @@ class ComparedStep(DataParallelStep, AlignedRank):
         return whole
 
     def parameters(self) -> list[nn.Parameter]:
-        """The weights that are trained."""
         return trainable(self.training.model)
 
     def gradient_count(self) -> int:
@@ -111,7 +110,6 @@ class ComparedStep(DataParallelStep, AlignedRank):
         return iteration
 
     def run(self) -> None:
-        """Run the phases, untimed, and wait for the device."""
         for phase in self.phases():
             phase.run()
         synchronize(self.config.device_type)

@@ -136,12 +136,9 @@ def _whole_weights(step: ComparedStep) -> list[Tensor]:
 
 
 def _error_of_parts(step: ComparedStep) -> float:
-    """The largest relative error of gradients of weights that are divided among ranks.
-
-    Whole gradients may not fit in a rank's memory, so each rank compares its parts. Besides what it trains, a rank
-    holds a whole model for a while, and its parts of the expected gradients. With hsdp the result is that of this
-    rank's replica.
-    """
+    """The largest relative error of gradients of weights that are divided among ranks. Whole gradients may not fit in a
+    rank's memory, so each rank compares its parts. Besides what it trains, a rank holds a whole model for a while, and
+    its parts of the expected gradients. With hsdp the result is that of this rank's replica."""
     sequences = _checked_sequences(step.config)
     expected = _expected_parts(step, sequences)
     _synchronized_backward(step, sequences)
@@ -220,11 +217,9 @@ def _whole_copy(step: ComparedStep) -> TrainingStep:
 
 
 def _checked_sequences(config: TrialConfig) -> int | None:
-    """Sequences of each slice on which the gradients of divided weights are compared; None: all.
-
-    One sequence shows whether gradients are synchronized. A model that fits only if it is divided leaves no room for
-    the activations of a whole slice beside a whole model. Compiled code would be compiled again for other shapes.
-    """
+    """Sequences of each slice on which the gradients of divided weights are compared; None: all. One sequence shows
+    whether gradients are synchronized. A model that fits only if it is divided leaves no room for the activations of a
+    whole slice beside a whole model. Compiled code would be compiled again for other shapes."""
     needs_all = config.compiles or config.accumulate > 1 or config.model_code or config.document_length
     return None if needs_all else 1
 
