@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from lmsweep.orchestrator.features.accept.expected import Expected, Known, expected_times
-from lmsweep.orchestrator.features.accept.parts import Process
+from lmsweep.orchestrator.features.accept.parts import Cell, Process
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
@@ -77,8 +77,12 @@ class Unit(NamedTuple):
     """GPU 0, links, host."""
 
 
-PartKey = tuple[Unit, tuple[object, ...]]
-"""The unit, and the cell with the name of the part."""
+class PartKey(NamedTuple):
+    """What identifies a part of the answer."""
+
+    unit: Unit
+    cell: Cell
+    part: str
 
 
 def verdicts(
@@ -94,26 +98,26 @@ def verdicts(
     parts: dict[PartKey, list[Process]] = defaultdict(list)
     for process in sorted(processes, key=lambda one: one.place):
         name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
-        parts[Unit(process.node, name), (process.cell, process.judged.part)].append(process)
-    expected = {key: expected_times(part[0], devices.get(key[0].node), known) for key, part in parts.items()}
+        parts[PartKey(Unit(process.node, name), process.cell, process.judged.part)].append(process)
+    expected = {key: expected_times(part[0], devices.get(key.unit.node), known) for key, part in parts.items()}
     families: dict[str, list[Expected]] = defaultdict(list)
     """Question -> the tests of it, whose p-values are corrected together."""
     of_unit: Counter[tuple[Unit, str]] = Counter()
     """Unit and question -> number of its tests."""
-    for (unit, cell), times in expected.items():
+    for key, times in expected.items():
         for expectation in times:  # one for each question that can be answered
-            distance = _distance(parts[unit, cell], expectation)
+            distance = _distance(parts[key], expectation)
             expectation.p = float(stdtr(expectation.freedom, -distance / expectation.error))
             families[expectation.question].append(expectation)
-            of_unit[unit, expectation.question] += 1
+            of_unit[key.unit, expectation.question] += 1
     for family in families.values():
         for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
             one.p, one.tests = float(p), len(family)
     busy = _disturbed_units(parts, disturbed)
     by_unit: dict[Unit, list[PartVerdict]] = defaultdict(list)
-    for (unit, cell), part in parts.items():
-        judged = [(_of_one(part, one, of_unit[unit, one.question]), one) for one in expected[unit, cell]]
-        by_unit[unit].append(_verdict(part, judged, is_disturbed=unit in busy))
+    for key, part in parts.items():
+        judged = [(_of_one(part, one, of_unit[key.unit, one.question]), one) for one in expected[key]]
+        by_unit[key.unit].append(_verdict(part, judged, is_disturbed=key.unit in busy))
     return by_unit
 
 
@@ -122,7 +126,7 @@ def _disturbed_units(
 ) -> set[tuple[str, str]]:
     """Return the units that are known to be disturbed, those with samples that show another process on the GPU, and
     for each GPU among them its node's links and host."""
-    shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
+    shared = [key.unit for key, part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
     busy: set[tuple[str, str]] = {*disturbed, *shared}
     return busy | {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
 
