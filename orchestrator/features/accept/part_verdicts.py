@@ -78,8 +78,6 @@ class Unit(NamedTuple):
 
 
 class PartKey(NamedTuple):
-    """What identifies a part of the answer."""
-
     unit: Unit
     cell: Cell
     part: str

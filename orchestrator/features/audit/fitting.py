@@ -8,7 +8,7 @@ from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.trials.analytic.prediction_question import Answer, Largest, MemoryLimit, Question
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.quantities import count_of, gib
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[
     if all(one.checkpointing == "none" for one in kept):
         return f"{said}none; {too_large}" if too_large else f"{said}none, with which it fits"
     if plain.sure:
-        why = f"without it at most {_sequences(plain.sure)} fit{'s' * (plain.sure == 1)} a GPU"
+        why = f"without it at most {count_of(plain.sure, 'sequence')} fit{'s' * (plain.sure == 1)} a GPU"
     else:
         why = f"without it one sequence needs {_of_memory(plain, claim)}"
     if any(one.checkpointing == "none" for one in kept):
@@ -90,13 +90,9 @@ def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Large
     how = "with activation checkpointing" if config.checkpointing != "none" else "without activation checkpointing"
     even = "" if claim.checkpointing else "even "
     if ours.sure:
-        return f"{even}{how} at most {_sequences(ours.sure)} fit a GPU, not {config.micro_batch_size}"
+        return f"{even}{how} at most {count_of(ours.sure, 'sequence')} fit a GPU, not {config.micro_batch_size}"
     return f"{even}{how} one sequence needs {_of_memory(ours, claim)}"
 
 
 def _of_memory(needed: Largest, claim: Claim) -> str:
     return f"{gib(needed.peak or 0)} of the {gib(claim.device.memory - CUDA_RESERVE)} of a GPU"
-
-
-def _sequences(count: int) -> str:
-    return f"{count} sequence{'s' * (count != 1)}"

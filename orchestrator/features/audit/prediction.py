@@ -193,10 +193,9 @@ def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
 def _varied(claim: Claim, runs: Sequence[Run], steps: Steps) -> list[str]:
     said = [steps.words] if steps.words else []
     if claim.batch is None and len({one.config.batch_size for one in runs}) > 1:
-        batches, speeds = [one.config.micro_batch_size for one in runs], [one.tokens / one.seconds for one in runs]
-        said.append(
-            f"batch not stated: {min(batches)} to {max(batches)} give {min(speeds):,.0f} to {max(speeds):,.0f} tokens/s"
-        )
+        sizes, speeds = [one.config.micro_batch_size for one in runs], [one.tokens / one.seconds for one in runs]
+        rates = f"{min(speeds):,.0f} to {max(speeds):,.0f} tokens/s"
+        said.append(f"batch not stated: {min(sizes)} to {max(sizes)} give {rates}")
     if claim.compile is None:
         said.append("torch.compile not stated: element-wise operators from none to all of a block fused")
     if claim.attention is None:

@@ -142,11 +142,8 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
         return "contradicts itself", f"{words}; {likelier} is likelier", likelier
     claimed = rates[case.main]
     if case.claim.model is None:
-        return (
-            "cannot tell",
-            f"{_rate(claimed)}: its numbers agree, and more is not known: the model is not stated",
-            None,
-        )
+        words = f"{_rate(claimed)}: its numbers agree, and more is not known: the model is not stated"
+        return "cannot tell", words, None
     if claimed > case.bound:
         words = f"{_rate(claimed)} is {_times(claimed / case.bound)} what {case.claim.device.name} can do at its peak"
         return "impossible", f"{words}, {_rate(case.bound)}", None

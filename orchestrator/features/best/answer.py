@@ -57,13 +57,11 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class AxisEffect:
-    """The best and the worst value of an axis, and how many times better the best is."""
-
     axis: str
     best: Scalar
     worst: Scalar
     ratio: float
-    """How many times better, as the geometric mean over the other axes."""
+    """How many times better the best value is, as the geometric mean over the other axes."""
     low: float
     high: float
 

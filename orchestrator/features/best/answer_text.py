@@ -202,12 +202,8 @@ def _effect_words(answer: Answer) -> str:
         f"  {one.axis}: {label(one.best)} is {_interval(one.ratio, one.low, one.high)} better than {label(one.worst)}"
         for one in answer.effects[:MOST_EFFECTS]
     ]
-    return "\n".join(
-        [
-            f"What mattered most (geometric mean over the grid, from {answer.measured} combinations, 95 % interval):",
-            *lines,
-        ]
-    )
+    heading = f"What mattered most (geometric mean over the grid, from {answer.measured} combinations, 95 % interval):"
+    return "\n".join([heading, *lines])
 
 
 def _number(value: float, goal: Goal) -> str:

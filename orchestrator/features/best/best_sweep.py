@@ -39,6 +39,7 @@ from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.spec.reference import is_reference
 
 ANSWERING = ("timing", "energy", "memory")
@@ -271,4 +272,4 @@ def _counts(plan: Plan, candidates: Candidates) -> str:
     }
     settled = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
-    return f"{len(cells)} combination{'s' * (len(cells) != 1)}{f': {settled}' if settled else ''}"
+    return f"{count_of(len(cells), 'combination')}{f': {settled}' if settled else ''}"

@@ -21,6 +21,7 @@ from lmsweep.orchestrator.features.best.cells.cells import Cell, Value
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.results.metrics import DEVICE_TIME
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.statistics.variation import reach
 
 
@@ -149,7 +150,7 @@ def how_wrong(transfer: Transfer) -> str:
             f"{begin}. No combination was measured on both, so the interval is that of the ratio; --with STORE adds "
             f"measurements of {name}."
         )
-    calibrated = f"{begin}, times {transfer.factor:.3f} from {_cells(len(errors))} measured on both"
+    calibrated = f"{begin}, times {transfer.factor:.3f} from {count_of(len(errors), 'combination')} measured on both"
     if len(errors) == 1:
         return f"{calibrated}. Without that factor the prediction was {errors[0]:.1%} off."
     mean = sum(errors) / len(errors)
@@ -249,7 +250,3 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
         together=tuple(name for name in shown if name != "error"),
         notes=["error: of predictions that do not use the combination's own result"] if "error" in shown else [],
     )
-
-
-def _cells(count: int) -> str:
-    return f"{count} combination" if count == 1 else f"{count} combinations"

@@ -219,9 +219,8 @@ def _routing(extent: Extent, size: int) -> Iterator[Case]:
     yield _case(extent, "gather", size, 2 * moved + 8 * rows, gather, shapes=shapes[:2])
     yield _case(extent, "sort", rows, 24 * rows, order, dtype="int64")
     best = _call(extent, lambda x: x.topk(TOP_K), (scores, EXPERTS))
-    yield _case(
-        extent, "topk", size, scores * (item * (EXPERTS + TOP_K) + 8 * TOP_K), best, shapes=((scores, EXPERTS),)
-    )
+    moved = scores * (item * (EXPERTS + TOP_K) + 8 * TOP_K)
+    yield _case(extent, "topk", size, moved, best, shapes=((scores, EXPERTS),))
 
 
 def _optimizers(extent: Extent, size: int) -> Iterator[Case]:

@@ -214,7 +214,7 @@ def _of_configuration(path: Path) -> Model:
         num_heads=fields["num_heads"],
         num_kv_heads=stated.get("num_key_value_heads"),
         d_head=stated.get("head_dim"),
-        qk_norm=_has_norm(stated),
+        qk_norm=str(stated.get("model_type", "")).startswith("qwen3"),
         feed_forward="gelu" if "gelu" in str(stated.get("activation_function", "")) else "swiglu",
         num_experts=experts,
         active_experts=stated.get("num_experts_per_tok") if experts else None,
@@ -234,7 +234,3 @@ def _window(stated: Mapping[str, Any], layers: int) -> tuple[int | None, int]:
     if every := stated.get("sliding_window_pattern"):  # one layer in so many sees all
         return window, layers - layers // every
     return window, layers
-
-
-def _has_norm(stated: Mapping[str, Any]) -> bool:
-    return str(stated.get("model_type", "")).startswith("qwen3")

@@ -89,7 +89,7 @@ def pytorch_snippet(config: TrialConfig) -> str:
 
 
 def _joined(*recipes: Recipe) -> Recipe:
-    """Return one recipe with the lines of all, in their order."""
+
     return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
 
 
