@@ -64,6 +64,7 @@ def attention_in_full(case: Case) -> list[Hypothesis]:
     factor = ratios["full"] / ratios.get("causal", ratios["full"])
     hypotheses = [exactly(0.8, COUNTED, factor, "all positions counted")]
     if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
+        # No time and no rate of tokens is stated: all numbers may follow from the FLOPs.
         hypotheses.append(exactly(0.2, EVERY, factor, "all positions counted"))
     return hypotheses
 
@@ -88,7 +89,7 @@ def other_weights(case: Case) -> list[Hypothesis]:
 
 def as_full_training(case: Case) -> list[Hypothesis]:
     """FLOPs of adapters counted as those of all weights."""
-    factor = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]
+    factor = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]  # 1.5: three passes counted, two run
     return [exactly(1.0, COUNTED, factor, "as if all were trained")]
 
 

@@ -53,6 +53,7 @@ def precision(case: Case) -> Factors:
     stated, device, run = precision_of(case.claim), case.claim.device, case.run
     if stated == "fp32":
         return []
+    # Without a prediction: the ratio of peaks, a tenth more.
     full = ratio(run, in_dtype("float32")) if run else case.peak / (device.fp32 * 0.9)
     ways = [*_around(full, "products in float32 take {1:.2g} times", weight=0.45)]
     if device.tf32 and stated != "tf32":

@@ -163,7 +163,7 @@ class Search:
 
     def _repeats(self, cells: Collection[int]) -> list[int]:
         """Return measured cells in the order in which to repeat them: of the leader and its likeliest rival, the one
-        with the larger error first. None if the answer is sure enough, or the repetitions are used up."""
+        with the larger error first. Empty if the answer is sure enough, or the repetitions are used up."""
         measured, standing = self.results.measured, self.beliefs.standing
         leader = self.beliefs.cells[standing.leader]
         repeats = sum(len(one.logs) - 1 for one in measured.values())

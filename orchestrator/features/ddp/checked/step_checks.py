@@ -68,7 +68,6 @@ def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
 
 
 def _checks_of_users_code(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measurement]:
-
     def row(phase: str, metric: str, error: float, allowed: float) -> Measurement:
         flags = () if error <= allowed else (Flag.DISAGREES,)
         return Measurement(phase=phase, metric=metric, unit="1", samples=(error,), flags=flags)
