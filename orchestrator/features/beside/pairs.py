@@ -35,7 +35,7 @@ CONDITIONS = ("batch_size", "precision", "compile", "attention", "warmup_steps",
 
 _SHOWN = ("device_name", "device", "device_memory", *DIMENSIONS, "workload", "mode", "model", "context_length")
 _OTHER_CONDITIONS = tuple(name for name in DISTINGUISHING_COLUMNS if name not in _SHOWN)
-"""What `differs` may name beside another store. Columns of a line show _SHOWN, or what it follows from."""
+"""What `differs` may name beside another store. _SHOWN is left out: a line has columns that show it, or imply it."""
 
 _RESULT = ["measurement_id", "environment_id", "workload", "metric"]
 """What identifies a result, together with its phase."""
@@ -225,8 +225,7 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
 @cache
 def _published(context_length: float | None) -> Side:
     """Return the published numbers, with intervals for other runs of their sources. context_length: replaces one that
-    is not stated. Rows of reports say nothing about attention: theirs is written out, without a fused kernel. `rows` of
-    benchmarks, the other published stores, name it."""
+    is not stated. The attention of reports is written out, without a fused kernel; public benchmarks name theirs."""
     rows = pd.concat([load(name, pooled=False).assign(origin=name) for name in PUBLISHED_STORES], ignore_index=True)
     deviation = _deviation(rows)
     rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))
@@ -348,8 +347,8 @@ def _flagged(flags: pd.Series, word: str) -> pd.Series:
 
 
 def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_published: bool) -> pd.DataFrame:
-    """Return the cells of one comparison: a row for each pair, with the columns of `judge`, `value`, `places`, `same`.
-    The baseline is the published number, or beside another store our result."""
+    """Return the cells of one comparison: a row for each pair, with the columns of `judge` and `value`, `places`,
+    `same`. The baseline is the published number, or beside another store our result."""
     timed = pairs["quantity"].iloc[0] == "time"
     of_mine, of_theirs = _processes(pairs, mine, ""), _processes(pairs, theirs, "_there")
     sides = (of_theirs, of_mine) if is_published else (of_mine, of_theirs)
