@@ -36,7 +36,7 @@ def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
 
 
 def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Question, Answer]) -> Steps:
-    """Return the steps that fit: for each micro-batch without checkpointing if that fits, else with it.
+    """Return the steps that fit the leanest trainer. Checkpointing is tried unless a step fits lmsweep's loop without.
 
     configs: one for each micro-batch and each checkpointing that the claim leaves open, no checkpointing first.
     """
