@@ -17,13 +17,13 @@ ITEM_BYTES = {"fp32": 4}
 RATES = {"matmul.time": "FLOP/s", "copy.time": "B/s", "collective.time": "B/s"}
 """Values that are shown as a rate."""
 MOST_SHOWN = 2.0
-"""Ratio up to which a disturbed part has a figure: what is beyond says how busy the machine was, not how slow it is."""
+"""Largest ratio that is printed for a disturbed part: a larger one says how busy the machine was, not how slow."""
 TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "temperature": (1, ".0f", "degC")}
 """Metric -> the size of the unit in which it is shown, its format, and the unit."""
 
 
 def paragraphs(acceptance: Acceptance) -> list[str | Listing]:
-    """Return the whole answer, the advice last; for several nodes, only the parts that do not pass."""
+    """Return the whole answer, the advice last. Of several nodes, only the parts that do not pass are listed."""
     tables, parts = [nodes_listing(acceptance)], listing_of(acceptance)
     if len(acceptance.nodes) == 1:
         tables = [parts]
@@ -76,7 +76,7 @@ def is_beyond(part: PartVerdict) -> bool:
 
 
 def change_of(part: PartVerdict, digits: int = 1) -> str:
-    """Return how much longer a part took than expected; empty if nothing is expected."""
+    """Return how much longer a part took than expected, `+12.3 %`; empty if nothing is expected."""
     if is_beyond(part):
         return f"> {100 * (MOST_SHOWN - 1):+.0f} %"
     return f"{100 * (part.ratio - 1):+.{digits}f} %" if part.ratio else ""
@@ -121,14 +121,14 @@ def _value(part: PartVerdict, seconds: float) -> float:
 
 
 def explanations(acceptance: Acceptance) -> list[str]:
-    """Return a sentence for the units that share one: what is slow, by how much, and what explains it."""
+    """Return sentences: what is slow, by how much, and what explains it. Units with the same words share a sentence."""
     units_by_words: dict[str, list[str]] = defaultdict(list)
     for where, unit in _named(acceptance):
         slow = [part for part in unit.parts if part.verdict == "slow" or part.reason == DISTURBED]
         words = [_slow_words(*sorted(slow, key=lambda part: -(part.ratio or 0)))] if slow else []
         reasons: dict[str, list[str]] = defaultdict(list)
-        for part in unit.parts if unit.verdict == "cannot tell" and not unit.causes else ():
-            if part.verdict == "cannot tell" and part not in slow:
+        if unit.verdict == "cannot tell" and not unit.causes:  # a cause would say why; else the parts' reasons do
+            for part in (one for one in unit.parts if one.verdict == "cannot tell" and one not in slow):
                 reasons[part.reason].append(name_of(part))
         words += [f"{reason} ({', '.join(parts)})" for reason, parts in reasons.items()]
         if said := [*words, *unit.causes]:
@@ -137,7 +137,7 @@ def explanations(acceptance: Acceptance) -> list[str]:
 
 
 def _slow_words(first: PartVerdict, *others: PartVerdict) -> str:
-    """Return the words about slow parts, the slowest first: that one with its interval."""
+    """Return the words about slow parts, the slowest first. Only the first has its interval."""
     ends = [100 * ((one or 1) - 1) for one in (first.ratio, *(first.ratio_between or ()))]
     longer = f"{ends[0]:.0f} % ({ends[1]:.0f} to {ends[2]:.0f} %) longer than"
     words = f"{name_of(first)} takes {'more than twice as long as' if is_beyond(first) else longer} {first.against}"
@@ -159,28 +159,35 @@ def advice(acceptance: Acceptance) -> str:
     if slow:
         return f"Slow: {', '.join(slow)}. Send the page to the provider and ask for another machine, or a repair."
     if acceptance.verdict == "pass":
-        parts = [part for _, unit in named for part in unit.parts if unit.unit != "host" and part.would_show]
-        shown = sorted((part.would_show or 0.0, name_of(part)) for part in parts)
-        ends = " to ".join(f"{100 * share:.0f} % ({name})" for share, name in (shown[:1] + shown[-1:]))
-        sensitivity = f" A slowdown would have shown from {ends}." if shown else ""
-        every = [(unit.unit.partition(" ")[0], part) for _, unit in named for part in unit.parts]
-        left = [f"{kind} {part.part}" for kind, part in every if part.verdict == "not judged"]
-        judged = f"{len(every) - len(left)} of {len(every)} parts"
-        by = f", by {judged} ({', '.join(dict.fromkeys(left))}: not judged)" if left else ""
-        return f"Pass: as fast as {acceptance.expected_device or 'this CPU'} should be{by}.{sensitivity}"
+        return _passed(acceptance)
     if unsure:
         units, causes = (dict.fromkeys(words) for words in zip(*unsure, strict=True))
         return f"Cannot tell about {', '.join(units)}: {', '.join(causes)}. Remove the cause and run it again."
     if all(part.verdict == "not judged" for _, unit in named for part in unit.parts):
         if causes := dict.fromkeys(cause for _, unit in named if unit.parts for cause in unit.causes):
-            busy = f"and this acceptance may be none for the next: {', '.join(causes)}"
-            return f"Nothing to compare with yet, {busy}. End what disturbs, and run it again."
+            busy = f"and this acceptance may be no reference for the next: {', '.join(causes)}"
+            return f"Nothing to compare with yet, {busy}. Remove the cause and run it again."
         return "Nothing to compare with yet. Run it again: an undisturbed acceptance is the reference of the next."
     return "Cannot tell: what is known of such machines is not enough. Run it again: its own history helps."
 
 
+def _passed(acceptance: Acceptance) -> str:
+    """Return how many parts were judged, and the slowdowns from which the most and the least sensitive would show."""
+    units = [unit for _, unit in acceptance.units]
+    parts = [part for unit in units for part in unit.parts if unit.unit != "host" and part.would_show]
+    shown = sorted((part.would_show or 0.0, name_of(part)) for part in parts)
+    ends = " to ".join(f"{100 * share:.0f} % ({name})" for share, name in (shown[:1] + shown[-1:]))
+    sensitivity = f" A slowdown would have shown from {ends}." if shown else ""
+    every = [(unit.unit.partition(" ")[0], part) for unit in units for part in unit.parts]
+    not_judged = [f"{kind} {part.part}" for kind, part in every if part.verdict == "not judged"]
+    judged = f"{len(every) - len(not_judged)} of {len(every)} parts"
+    by = f", by {judged} ({', '.join(dict.fromkeys(not_judged))}: not judged)" if not_judged else ""
+    return f"Pass: as fast as {acceptance.expected_device or 'this CPU'} should be{by}.{sensitivity}"
+
+
 def compared_with(acceptance: Acceptance) -> list[str]:
-    """Return a line for each kind of unit and what its parts are compared with: n machines, or earlier times."""
+    """Return a line for each kind of unit (GPU, links, host) and each source of its expected times, with the number n
+    of machines or earlier times that it is from."""
     parts_by_source: dict[tuple[str, str], list[PartVerdict]] = defaultdict(list)
     for _, unit in acceptance.units:
         for part in unit.parts:
@@ -201,5 +208,6 @@ def telemetry(acceptance: Acceptance) -> list[str]:
     lines = []
     for where, unit in _named(acceptance):
         seen = [(*TELEMETRY[name], value) for name, value in unit.telemetry.items()]
-        lines += [" ".join([where, *(f"{value / by:{how}} {si}" for by, how, si, value in seen)])] if seen else []
+        if seen:
+            lines.append(" ".join([where, *(f"{value / size:{form}} {name}" for size, form, name, value in seen)]))
     return [f"During the step of large: {', '.join(lines)}"] if lines else []

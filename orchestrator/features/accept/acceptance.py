@@ -17,7 +17,7 @@ CAUSES: dict[str, str] = {
     Flag.BUSY_HOST: "other processes, or other guests of the machine, took CPU time",
     Flag.THROTTLED: "it lowered its clocks because of heat or its power supply",
 }
-"""Flag -> what it says about the unit. The power limit is no cause: healthy GPUs reach it as well."""
+"""Flag -> what it says about the unit. A reached power limit is not among them: healthy GPUs reach it as well."""
 OVER_PCIE = 64e9
 """B/s in one direction of 16 lanes of PCIe 5: collectives that are slower need no NVLink."""
 
@@ -99,8 +99,8 @@ def accept(
     history: Sequence[Process] = (),
     predicted: Callable[[str, str, Device], PredictedStep | None] = lambda trial, phase, device: None,
 ) -> Acceptance:
-    """Judge what was measured on these nodes. device: what each GPU should be, by default by its name; predicted:
-    a phase of a step, by the identifier of its trial."""
+    """Judge what was measured on these nodes. device: what each GPU should be, by default by its name. shipped,
+    history, predicted: see `Known`."""
     devices = {node.node: device or (find_device(node.device_name) if node.device_name else None) for node in nodes}
     known = Known(shipped=shipped, history=history, peers=measured, predicted=predicted)
     gpus = {uuid: unit for node in nodes for uuid, unit in node.gpus.items()}
@@ -111,9 +111,9 @@ def accept(
     accepted = []
     for node in nodes:
         parts = {unit: of_unit for (name, unit), of_unit in judged.items() if name == node.node}
-        there = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
+        present = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
         order = (*node.gpus.values(), NO_GPU.unit, "links", "host")
-        units = [_unit(name, node, parts.get(name, [])) for name in order if name in there]
+        units = [_unit(name, node, parts.get(name, [])) for name in order if name in present]
         verdict = worst(one.verdict for one in units)
         environment = dict(node.environment)
         accepted.append(AcceptedNode(node=node.node, verdict=verdict, environment=environment, units=units))
@@ -128,7 +128,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
-    """Return the verdict of a unit by its parts. A trial without a result is a cause, and keeps it from passing."""
+    """Return the verdict of a unit by its parts. It does not pass if a trial has no result, which is named as a
+    cause."""
     uuid = next((uuid for uuid, name in node.gpus.items() if name == unit), None)
     conditions = [one for one in node.conditions if one.unit == unit]
     left_out = set[Flag]()

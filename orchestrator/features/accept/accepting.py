@@ -97,13 +97,14 @@ def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> 
 
 
 def answer_of(location: str) -> tuple[str, list[str]]:
-    """Return the verdict about what a store holds, and why; a shipped set is compared with the others."""
+    """Judge what a store holds, without measuring: return the advice, and the explanations. A shipped set is compared
+    with the other shipped sets."""
     ids = {trial_id(trial.config) for trial in load_sweep(SWEEP).trials}
     processes = processes_in(open_store(location), location, ids)
-    kinds = {one.gpu: one.device_name for one in processes if one.gpu and one.judged.unit != "host"}
-    gpus, kind = {gpu: f"GPU {index}" for index, gpu in enumerate(kinds)}, next(iter(kinds.values()), None)
+    names = {one.gpu: one.device_name for one in processes if one.gpu and one.judged.unit != "host"}
+    gpus, name = {gpu: f"GPU {index}" for index, gpu in enumerate(names)}, next(iter(names.values()), None)
     # Each node is given all GPUs: those of other nodes have no parts there, and are not judged.
-    nodes = [NodeSeen(node=one, gpus=gpus, device_name=kind) for one in dict.fromkeys(each.node for each in processes)]
+    nodes = [NodeSeen(node=one, gpus=gpus, device_name=name) for one in dict.fromkeys(each.node for each in processes)]
     others = [one for one in shipped(ids) if one.source != location]
     acceptance = accept(processes, nodes, shipped=others, predicted=predicted_phase)
     return accept_text.advice(acceptance), accept_text.explanations(acceptance)
@@ -112,8 +113,8 @@ def answer_of(location: str) -> tuple[str, list[str]]:
 def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | None:
     """Return what a phase of a trial should take on such a GPU, by the times of its operators on others of the kind.
 
-    trial: its identifier. phase: `step` for all of them. None if the trial has no step, or if its operators are unknown
-    here, as on a head without PyTorch: then the part is judged without a prediction.
+    trial: its identifier. phase: `step` means all phases. None if the trial has no step, or if its operators cannot be
+    listed here, as on a head node without PyTorch: then the part is judged without a prediction.
     """
     step = _step_of(trial)
     operators = tuple(one for one in step.operators if phase in ("step", one.phase)) if step else ()
@@ -138,7 +139,8 @@ def _step_of(trial: str) -> _Step | None:
 
 
 def _on_cluster(address: str, trials: Trials) -> list[Measured]:
-    """Measure all nodes of a cluster at the same time; a node that is lost meanwhile has the reason."""
+    """Measure all nodes of a cluster at the same time. A node that is lost meanwhile counts as failed, with the
+    reason."""
     from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, nodes_with_cores
 
     def measure() -> Measured:

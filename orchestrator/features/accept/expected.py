@@ -35,7 +35,7 @@ BETWEEN_TIMES = 0.06
 LEAST_NAMED_SHARE = 0.05
 """A source is named if at least this share of the predicted time comes from it."""
 PREDICTED_FREEDOM = 11.0
-"""Degrees of freedom for which a 95 % interval is as wide as that of a predicted step, INTERVAL_DEVIATIONS."""
+"""Degrees of freedom with which Student's t reaches 2.2 deviations for 95 %: the interval of a predicted step."""
 
 Question = Literal["kind", "before", "peers"]
 """kind: is the machine as fast as its kind; before: as it was before; peers: as the others of this acceptance."""
@@ -50,7 +50,7 @@ class Expected:
     """Where the expected time comes from, in words for a user."""
     seconds: float
     error: float
-    """Standard deviation of the logarithm of another machine's time around this one."""
+    """Standard deviation of the logarithm of another machine's time around `seconds`."""
     freedom: float = PREDICTED_FREEDOM
     machines: int = 0
     """Number of machines that measured it; 0 for public rates."""
@@ -67,10 +67,11 @@ class Expected:
 
 
 class Known(NamedTuple):
-    """Other knowledge about a machine than its measurement.
+    """What times are compared with.
 
     shipped: processes of the shipped sets. history: of earlier acceptances in the same store. peers: of all machines of
-    this acceptance. predicted: the predicted phase of a step, by the identifier of its trial, or None.
+    this acceptance. predicted: called with a trial's identifier, a phase and the GPU; it returns how long that phase
+    should take, or None if that is not predicted.
     """
 
     shipped: Sequence[Process]
@@ -80,10 +81,11 @@ class Known(NamedTuple):
 
 
 def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
-    """Return what a part should take, by each source that says something. part: a process that measured it."""
-    kind = part.judged.kind  # `cpu` of all parts without a GPU; `host` of a GPU's launches: both are of the unit host
-    # A CPU has only its own history: there are too many kinds.
-    of_kind = None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)
+    """Return what a part should take, by each source that says something. part: a process that measured it. Sources are
+    machines of its kind or else public rates, earlier acceptances of this machine, and its peers."""
+    is_cpu = part.judged.kind == "cpu"  # of a machine without a GPU; launches on a GPU are of the unit host, too
+    # A CPU is compared with its own history only: there are too many kinds of CPU.
+    of_kind = None if is_cpu else _of_kind(part, _same(part, known.shipped), device)
     if of_kind is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
         of_kind = _public(part, device, known)
     here = part.node, part.machine
@@ -92,9 +94,9 @@ def expected_times(part: Process, device: Device | None, known: Known) -> list[E
     # Attempts of one machine: a GPU's differ as its processes do, a host's also from time to time.
     between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
     history = "its own history"
-    before = _over_machines(part, mine, history, "before", each="attempt_id", between=between, decides=kind == "cpu")
+    before = _over_machines(part, mine, history, "before", each="attempt_id", between=between, decides=is_cpu)
     alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here]
-    # If all were disturbed, they are slower than they should be: a part that is slower still stands out even so.
+    # If all peers were disturbed, they count even so: a part that is slower than those stands out.
     others = _same(part, alike) or _same(part, alike, disturbed=True)
     beside = _over_machines(part, others, "the others of this acceptance", "peers", decides=False)
     return [one for one in (of_kind, before, beside) if one is not None]
@@ -107,7 +109,8 @@ def _same(part: Process, processes: Iterable[Process], *, disturbed: bool = Fals
 
 
 def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> Expected | None:
-    if part.judged.kind == "host":  # whatever the GPU, the host launches
+    """Return what machines of the kind took: with the same GPU, or else, where the chip decides, with its chip."""
+    if part.judged.kind == "host":  # launches depend on the host, whatever the GPU
         return _over_machines(part, same, "hosts of the shipped sets", "kind")
     if device is None:
         return None
@@ -144,10 +147,10 @@ def _over_machines(
     if not machines:
         return None
     centres = [fmean(logs) for logs in machines.values()]
-    kind, count = widest(one.judged.kind for one in (part, *processes)), len(centres)
-    scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
+    variation, count = widest(one.judged.kind for one in (part, *processes)), len(centres)
+    scale = math.hypot(BETWEEN_MACHINES[variation] if between is None else between, PRIORS[variation].scale)
     freedom = PRIOR_FREEDOM + count - 1
-    # The prior counts as PRIOR_FREEDOM machines. The error is that of another machine: its own, and that of their mean.
+    # The prior counts as PRIOR_FREEDOM machines. `error` adds up how one more machine varies and how sure the mean is.
     deviation = math.sqrt((PRIOR_FREEDOM * scale**2 + count * pvariance(centres)) / freedom)
     return Expected(
         question=question,
@@ -161,8 +164,8 @@ def _over_machines(
 
 
 def _public(part: Process, device: Device, known: Known) -> Expected | None:
-    """Return what published rates, a datasheet or a predicted step let expect; None if nothing does. Their 95 %
-    interval is that of a predicted step."""
+    """Return what a part should take by published rates, a datasheet or a predicted step; None without one. The
+    interval is as wide as that of a predicted step."""
     rates, settings = rates_of(device), part.settings
     spread, words = spread_for(device.name, rates.level()), "public rates"
     width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))

@@ -1,4 +1,5 @@
-"""What `lmsweep accept` runs on one node, and what there distorts it. Needs no Ray: each GPU has a trial server."""
+"""Runs the trials of `lmsweep accept` on one node, and finds what disturbs them. Needs no Ray: each GPU has a trial
+server."""
 
 import os
 import socket
@@ -56,7 +57,7 @@ class Measured(NamedTuple):
 
 
 class _Slot(NamedTuple):
-    """What is measured by itself."""
+    """Hardware that is measured by itself, and its trials."""
 
     unit: str
     """`GPU 0`, `links` for all GPUs together, or `host`."""
@@ -169,7 +170,7 @@ def _disturbances(gpus: Collection[str]) -> list[Condition]:
         conditions.append(Condition(unit, words[check].format(shown), disturbs=check in OTHER_PROCESS_CHECKS))
     usable, there = len(usable_cores()), os.cpu_count() or 1
     if usable < there:
-        # Times of the cores are compared with those of as many; launches of kernels with those of any host.
+        # Only launches for GPUs suffer: without a GPU, times are compared with those of as many cores.
         conditions.append(Condition("host", f"this process may use {usable} of {there} cores", disturbs=bool(gpus)))
     for name in COLLECTIVE_SETTINGS if len(gpus) > 1 else ():
         if value := os.environ.get(name):
@@ -178,7 +179,7 @@ def _disturbances(gpus: Collection[str]) -> list[Condition]:
 
 
 def _failures(unit: str, rows: Sequence[Row]) -> Iterator[Condition]:
-    """Yield why trials have no result; that of too little memory or of no support is one."""
+    """Yield why trials have no result. That a trial does not fit in memory, or is not supported, is a result."""
     for record in records_of(rows):
         if not Status(record.status).is_final:
             reason = (record.error or record.status).splitlines()[0]
@@ -186,5 +187,6 @@ def _failures(unit: str, rows: Sequence[Row]) -> Iterator[Condition]:
 
 
 def _telemetry(records: Sequence[Record], uuid: str) -> dict[str, float]:
+    """Return metric -> its median on this GPU while TELEMETRY_MODEL trained."""
     shown = [one for one in records if one.fingerprint.gpu_uuid == uuid and one.config.model == TELEMETRY_MODEL]
     return {one.metric: median(one.samples) for one in shown if one.metric in TELEMETRY and one.samples}

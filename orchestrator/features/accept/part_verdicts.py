@@ -1,6 +1,6 @@
 """The verdict of each part: slow, pass, or cannot tell, by the times that are expected of it.
 
-slow         slower than any machine of the kind is expected to be, and by LEAST_SLOWDOWN: a one-sided test, with
+slow         significantly slower than machines of the kind, and by at least LEAST_SLOWDOWN: a one-sided test, with
              Holm's correction for all parts of the acceptance
 pass         slower by less than NEAR_SLOWDOWN, certainly less than MOST_HIDDEN slower, and a slowdown of MOST_HIDDEN
              would be detected if only this unit were measured
@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from lmsweep.orchestrator.features.accept.expected import Expected, Known, expected_times
-from lmsweep.orchestrator.features.accept.parts import Process
+from lmsweep.orchestrator.features.accept.parts import Cell, Process
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
@@ -35,8 +35,8 @@ LEAST_SLOWDOWN = 0.03
 NEAR_SLOWDOWN = 0.05
 """A part passes only if its slowdown is below this, or below twice the error of the expected time if that is larger."""
 MOST_HIDDEN: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
-"""Kind -> a part passes only if its interval excludes this slowdown, a share: 1.0 is twice the time. Hosts with the
-same GPU differ by a factor of two, and copies of a virtual machine from minute to minute by a third."""
+"""Kind of variation -> a part passes only if its interval excludes this slowdown, a share: 1.0 is twice the time. Hosts
+with the same GPU differ by a factor of two, and copies of a virtual machine from minute to minute by a third."""
 USUAL_MOST_HIDDEN, PUBLIC_MOST_HIDDEN = 0.25, 0.65
 """MOST_HIDDEN of other kinds; and of any kind where only public rates are known, whose interval is wide."""
 
@@ -77,6 +77,12 @@ class Unit(NamedTuple):
     """GPU 0, links, host."""
 
 
+class PartKey(NamedTuple):
+    unit: Unit
+    cell: Cell
+    part: str
+
+
 def verdicts(
     processes: Iterable[Process],
     gpus: Mapping[str, str],
@@ -87,44 +93,43 @@ def verdicts(
     """Return the verdicts of the parts of each unit. gpus: UUID -> the unit that it is; devices: node -> what its GPUs
     should be; disturbed: nodes and units where other processes run. A process that uses a GPU also disturbs the cores
     and the links."""
-    parts: dict[tuple[Unit, tuple[object, ...]], list[Process]] = defaultdict(list)
+    parts: dict[PartKey, list[Process]] = defaultdict(list)
     for process in sorted(processes, key=lambda one: one.place):
         name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
-        parts[Unit(process.node, name), (process.cell, process.judged.part)].append(process)
-    expected = {key: expected_times(part[0], devices.get(key[0].node), known) for key, part in parts.items()}
+        parts[PartKey(Unit(process.node, name), process.cell, process.judged.part)].append(process)
+    expected = {key: expected_times(part[0], devices.get(key.unit.node), known) for key, part in parts.items()}
     families: dict[str, list[Expected]] = defaultdict(list)
     """Question -> the tests of it, whose p-values are corrected together."""
     of_unit: Counter[tuple[Unit, str]] = Counter()
     """Unit and question -> number of its tests."""
-    for (unit, cell), times in expected.items():
-        for expectation in times:
-            distance = _distance(parts[unit, cell], expectation)
+    for key, times in expected.items():
+        for expectation in times:  # one for each question that can be answered
+            distance = _distance(parts[key], expectation)
             expectation.p = float(stdtr(expectation.freedom, -distance / expectation.error))
             families[expectation.question].append(expectation)
-            of_unit[unit, expectation.question] += 1
+            of_unit[key.unit, expectation.question] += 1
     for family in families.values():
         for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
             one.p, one.tests = float(p), len(family)
     busy = _disturbed_units(parts, disturbed)
     by_unit: dict[Unit, list[PartVerdict]] = defaultdict(list)
-    for (unit, cell), part in parts.items():
-        judged = [(_of_one(part, one, of_unit[unit, one.question]), one) for one in expected[unit, cell]]
-        by_unit[unit].append(_verdict(part, judged, is_disturbed=unit in busy))
+    for key, part in parts.items():
+        judged = [(_of_one(part, one, of_unit[key.unit, one.question]), one) for one in expected[key]]
+        by_unit[key.unit].append(_verdict(part, judged, is_disturbed=key.unit in busy))
     return by_unit
 
 
 def _disturbed_units(
-    parts: Mapping[tuple[Unit, tuple[object, ...]], Sequence[Process]], disturbed: Iterable[tuple[str, str]]
+    parts: Mapping[PartKey, Sequence[Process]], disturbed: Iterable[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Return the units that are known to be disturbed and those whose samples show another process; with a GPU, its
-    node's links and host."""
-    shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
+    """Return the units that are known to be disturbed, those with samples that show another process on the GPU, and
+    for each GPU among them its node's links and host."""
+    shared = [key.unit for key, part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
     busy: set[tuple[str, str]] = {*disturbed, *shared}
     return busy | {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
 
 
 def _distance(part: Sequence[Process], expected: Expected) -> float:
-    """Return the logarithm of measured over expected time."""
     return math.log(_seconds(part) / expected.seconds)
 
 
@@ -138,9 +143,9 @@ def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
     if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"
     most = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
-    near = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
-    unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
-    return "cannot tell" if near or unsure or _would_show(expected, tests) > most else "pass"
+    is_slower = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
+    is_unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
+    return "cannot tell" if is_slower or is_unsure or _would_show(expected, tests) > most else "pass"
 
 
 def _would_show(expected: Expected, tests: int) -> float:
@@ -149,8 +154,9 @@ def _would_show(expected: Expected, tests: int) -> float:
 
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
-    """judged: the verdict by each expectation. The first by which the part is slow counts, even if it may not decide:
-    slower than before or than its peers is slow. Else the first that may decide counts, else the first is shown."""
+    """Return the verdict by the one expectation that counts. judged: the verdict by each. The first by which the part
+    is slow counts, even if it does not decide: slower than before or than its peers is slow. Otherwise the first that
+    decides counts. If none decides, the first is shown and the part is not judged."""
     first, seconds = part[0], _seconds(part)
     slow = [one for one in judged if one[0] == "slow"]
     decides = [one for one in judged if one[1].decides]
@@ -164,8 +170,8 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
             verdict, reason = "cannot tell", DISTURBED
         elif verdict == "cannot tell":
-            is_near = seconds / shown.seconds > 1 + NEAR_SLOWDOWN
-            reason = "slower than most, but not surely" if is_near else "what is expected is too uncertain"
+            is_slower = seconds / shown.seconds > 1 + NEAR_SLOWDOWN
+            reason = "slower than most, but not surely" if is_slower else "what is expected is too uncertain"
     if verdict == "not judged":
         reason = "no shipped set has this part of such a machine"
         if first.judged.kind == "cpu":

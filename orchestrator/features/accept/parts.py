@@ -36,8 +36,8 @@ JUDGED: dict[tuple[str, str, str], Judged] = {
     ("timing", "step", "time"): Judged("launches", "host", "host"),
     ("collectives", "collective", "time"): Judged("collective", "wall_waits", "links"),
 }
-"""Workload, phase, metric -> the part of a machine with a GPU. On a CPU all are the host's. Products, copies and
-attention are queued on a busy GPU, so that their time is that of the device."""
+"""Workload, phase, metric -> the part of a machine with a GPU. On a machine without one, all parts are the host's.
+Products, copies and attention are queued on a busy GPU, so their time is that of the device."""
 
 CAPPED: dict[Kind, Kind] = {"device": "device_capped", "phase": "phase_capped"}
 """Kind -> that of the same time at the GPU's power limit or at lowered clocks."""
@@ -83,8 +83,8 @@ class Process:
     judged: Judged
     device_name: str
     machine: str
-    """Distinguishes machines of one source. Of a part of the host it is the network name, or the UUID of the GPU if the
-    name was removed; of any other part the GPU's UUID."""
+    """Distinguishes machines of one source: of a part of the host the network name, or the GPU's UUID if the name was
+    removed; of any other part the GPU's UUID."""
     node: str
     gpu: str
     """Its UUID; empty on a CPU, and where an older version measured."""
@@ -152,7 +152,7 @@ def _judged(row: Mapping[str, Any], seconds: float, on_device: float) -> Judged 
     judged = JUDGED.get((row["workload"], row["phase"], row["metric"]))
     if judged is None:
         return None
-    if row["device"] == "cpu":  # where no host launches kernels
+    if row["device"] == "cpu":  # no kernels are launched: the step's time is that of its operators
         return Judged("step" if judged.part == "launches" else judged.part, "cpu", "host")
     if judged.part == "launches" and on_device > HOST_DECIDES * seconds:
         return None  # the GPU limits this step

@@ -26,7 +26,7 @@ from lmsweep.orchestrator.terminal import say_data
 
 
 class _Name(str):
-    """The name of an option in which / is a letter: typer reads it as on/off."""
+    """The name of an option that contains a /. typer asks `"/" in name` and would take it for an on/off option."""
 
     __slots__ = ()
 

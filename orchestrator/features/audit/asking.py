@@ -34,7 +34,7 @@ def configs_of(claim: Claim) -> list[TrialConfig]:
 
 
 def _batches_of(claim: Claim) -> tuple[int, ...]:
-    """Return the micro-batches that a claim without one leaves possible, as far as its whole batch says."""
+    """Return the micro-batches to try for a claim that states none: as many as its whole batch allows."""
     if claim.global_batch:
         most = claim.global_batch / claim.data_ranks / (claim.accumulate or 1)
         if claim.accumulate or most < 2:
@@ -117,7 +117,7 @@ def why_unpredicted(claim: Claim) -> str | None:
     if claim.context is None:
         return "the context is not stated"
     if claim.count > USUAL_GPUS and claim.nodes != 1 and claim.device.name not in NETWORKS:
-        return f"how nodes of {claim.device.name} are connected is not known; it is predicted of at most {USUAL_GPUS}"
+        return f"how nodes of {claim.device.name} are connected is unknown; at most {USUAL_GPUS} GPUs are predicted"
     try:
         configs_of(claim)
         layout_of_claim(claim)

@@ -12,6 +12,7 @@ from lmsweep.trials.spec.quantities import count_of
 
 TONES: dict[str, Tone] = {"possible": "good", "impossible": "bad", "contradicts itself": "bad", "slow": "unclear"}
 MOST_EXPLANATIONS = 5
+"""Maximum number of explanations that are printed for one claim."""
 
 
 def said(audited: Sequence[Audited]) -> list[str | Listing]:
@@ -26,6 +27,7 @@ def headline(one: Audited) -> str:
 
 
 def _details(one: Audited) -> list[str | Listing]:
+    """Return the paragraphs below the headline: what was assumed and read, utilisation, prediction, explanations."""
     lines = [*([one.subject] if one.subject else []), *(text for text in one.varied if text not in one.why)]
     parts: list[str | Listing] = ["\n".join(lines)] if lines else []
     if one.read:

@@ -17,17 +17,17 @@ from lmsweep.orchestrator.features.audit.operator_changes import without_gradien
 from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted, Run
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
-"""The numbers of a claim. Each says how many tokens a second all GPUs train."""
+"""The numbers that a claim may state. Each is converted to tokens a second of all GPUs."""
 UNPREDICTED_DEVIATION = 0.5
 """Standard deviation of the logarithm of the MFU of a run whose step is not predicted. Public runs have 8 to 60 %: two
 deviations to each side."""
 LEAST_DEVIATION = 0.1
-"""The same of a predicted step at least: no prediction knows the host, the data and the software of somebody's run."""
+"""Smallest such deviation of a predicted step: no prediction knows the host, data and software of somebody's run."""
 HOST_SHIFT, HOST_DEVIATION = 0.45, 0.27
-"""Shares of `Predicted.host_gap`, from the predicted rate to that with the slowest host: where honest claims are in the
-mean, and their standard deviation."""
+"""Mean and standard deviation of how far honest claims are below the predicted rate, in shares of `Predicted.host_gap`:
+0 is the predicted rate, 1 that with the slowest host."""
 UNKNOWN_DEVIATION = 5.0
-"""Without a model nothing is expected: so wide that only how numbers differ counts."""
+"""The same without a model, where nothing is expected: so wide that only the claim's numbers among themselves count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,7 @@ class Case:
 
     @property
     def middle(self) -> float:
+        """Return the expected tokens a second of all GPUs: as predicted, or else by the usual MFU."""
         if self.predicted:
             return self.predicted.middle
         return USUAL_MFU * self.peak * self.claim.count / self.conventions[0].flops
@@ -104,8 +105,7 @@ class Case:
 
     @property
     def shift(self) -> float:
-        """Return the mean of the logarithm whose standard deviation is `deviation`: hosts are slower than the
-        reference's, for which a step is predicted."""
+        """Return the mean of that logarithm. It is negative: steps are predicted for a fast host, most are slower."""
         return -HOST_SHIFT * self.predicted.host_gap if self.predicted else 0.0
 
     @cached_property

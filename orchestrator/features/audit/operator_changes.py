@@ -1,4 +1,4 @@
-"""The operators of a step with one thing otherwise: another attention or type, what is fused or computed again.
+"""The operators of a step with one change: another attention or dtype, some fused or computed again.
 
 An operator of the blocks has a `count` above 1: it runs once in each block.
 """
@@ -14,10 +14,11 @@ FAST_ATTENTION = {
     "_scaled_dot_product_flash_attention_backward": "sdpa_cudnn_backward",
 }
 PASSES_OVER_SCORES = {"forward": 6.0, "backward": 8.0}
-"""Phase -> how often attention that is written out reads or writes its scores: scale, mask, softmax, dropout or cast,
-and as operands of products."""
+"""Phase -> how often attention without a fused kernel reads or writes its scores: scale, mask, softmax, dropout or
+cast, and as operands of products."""
 FUSED_BYTES = 0.25
-"""Bytes that fused element-wise operators of blocks move, over those of PyTorch's own: by the predictions of both."""
+"""Bytes that fused element-wise operators of blocks move, over those of PyTorch's separate ones; from predictions of
+steps with and without torch.compile."""
 
 
 def fused(operators: Operators) -> Operators:
@@ -31,12 +32,11 @@ def fused(operators: Operators) -> Operators:
 
 
 def without_sending(operators: Operators) -> Operators:
-    """Return the operators without communication."""
     return tuple(one for one in operators if one.stream != "communication")
 
 
 def products_again(operators: Operators) -> Iterator[Operator]:
-    """Yield every second product of the blocks' forward pass, which selective checkpointing computes again."""
+    """Yield what selective checkpointing computes again: every second product of the blocks' forward pass."""
     of_blocks = [one for one in operators if one.phase == "forward" and one.count > 1]
     for one in [one for one in of_blocks if one.name in ("mm", "_scaled_mm")][1::2]:
         yield replace(one, phase="backward", is_again=True)
@@ -50,7 +50,7 @@ def with_fast_attention(operators: Operators, rates: Rates) -> Operators:
 
 
 def with_written_out_attention(operators: Operators) -> Operators:
-    """Return the operators with attention by products and a softmax, as the math kernel and `eager` have it."""
+    """Return the operators with attention as products and a softmax, as the math kernel and `eager` compute it."""
     return tuple(part for one in operators for part in (_written_out(one) if class_of(one) == "attention" else [one]))
 
 
@@ -77,7 +77,7 @@ def _written_out(one: Operator) -> Iterator[Operator]:
 
 
 def in_dtype(dtype: str) -> Callable[[Operators], Operators]:
-    """Return a change: all products of 16 or 8 bits in `float32` or `tf32`."""
+    """Return a function that changes all products of 16 or 8 bits to `float32` or `tf32`."""
 
     def change(operators: Operators) -> Operators:
         return tuple(
@@ -91,7 +91,6 @@ def in_dtype(dtype: str) -> Callable[[Operators], Operators]:
 
 
 def experts_in_float32(operators: Operators) -> Operators:
-    """Return the operators with the experts' products in float32."""
     changed = in_dtype("float32")
     return tuple(changed((one,))[0] if "experts" in one.module else one for one in operators)
 
@@ -108,6 +107,7 @@ def without_gradients_of_weights(operators: Operators) -> Operators:
 
 
 def _is_halved(one: Operator) -> bool:
+    """Whether it is a product of backward: one of each two is the gradient of a weight."""
     return one.phase == "backward" and one.name in PRODUCTS and not one.is_again and one.count > 1
 
 

@@ -35,19 +35,19 @@ SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
 ship are from hosts of 1 to 2.6 times the reference's; the quarter on top, and the loop, are assumptions."""
 SPLIT = 0.2
 """Standard deviation of the logarithm that tensor, pipeline, context and expert parallelism add. Chosen on honest
-claims. What they send is not predicted. The step is predicted as if its weights were sharded, and once more without
-communication: what they send takes a time between."""
+claims. Their communication is not predicted: it is assumed to take between nothing and as long as that of sharded
+weights, so the step is predicted both ways."""
 USUAL_MFU, USUAL_DEVIATION = 0.35, 0.4
 """MFU of public training runs that no slow host decides, attention counted over all positions, and the standard
 deviation of its logarithm: with each source left out in turn, 0.33 to 0.37 and 0.36 to 0.40."""
 FLOAT8_EXPERTS = 0.6
-"""Logarithm of how much faster experts in float8 may be than those in 16 bits, for which they are predicted. Chosen on
-honest claims."""
+"""Experts in float8 are predicted as if in 16 bits. Their step may be faster by up to this logarithm. Chosen on honest
+claims."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One way in which the claim may have run: what it does not state is chosen."""
+    """One way in which the claim may have run, with a choice for all that it does not state."""
 
     config: TrialConfig
     operators: Operators
@@ -104,12 +104,13 @@ class Predicted:
 
     @property
     def run(self) -> Run:
-        """Return the run in the middle."""
+        """Return the run with the median rate."""
         return sorted(self.runs, key=lambda one: one.tokens / one.seconds)[len(self.runs) // 2]
 
 
 def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | Refusal:
-    """Return how fast the claim's step is, or why that is not known."""
+    """Return how fast the claim's step is, or why that is not known. answers: what `asked_of` returns. The rate is the
+    middle of the slowest and the fastest way in which the claim may have run."""
     if why := why_unpredicted(claim):
         return Refusal(why)
     runs = []
@@ -178,7 +179,7 @@ def _rates() -> DeviceRates:
 
 
 def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
-    """Return the tokens a second between which a tuned stack runs the fastest of these."""
+    """Return the interval of tokens a second of a tuned stack, for the run that is fastest there."""
     intervals = []
     for run in runs:
         fast = predicted_step(with_fast_attention(run.operators, run.rates), run.config, run.rates)
@@ -192,9 +193,9 @@ def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
 def _varied(claim: Claim, runs: Sequence[Run], steps: Steps) -> list[str]:
     said = [steps.words] if steps.words else []
     if claim.batch is None and len({one.config.batch_size for one in runs}) > 1:
-        by = sorted((one.config.micro_batch_size, one.tokens / one.seconds) for one in runs)
-        (fewest, _), (most, _), speeds = by[0], by[-1], [speed for _, speed in by]
-        said.append(f"batch not stated: {fewest} to {most} give {min(speeds):,.0f} to {max(speeds):,.0f} tokens/s")
+        sizes, speeds = [one.config.micro_batch_size for one in runs], [one.tokens / one.seconds for one in runs]
+        rates = f"{min(speeds):,.0f} to {max(speeds):,.0f} tokens/s"
+        said.append(f"batch not stated: {min(sizes)} to {max(sizes)} give {rates}")
     if claim.compile is None:
         said.append("torch.compile not stated: element-wise operators from none to all of a block fused")
     if claim.attention is None:

@@ -18,8 +18,8 @@ Verdict = Literal["possible", "impossible", "contradicts itself", "slow", "canno
 REJECTED: tuple[Verdict, ...] = ("impossible", "contradicts itself")
 """Verdicts with which a table does not pass."""
 TOLERANCE, COUNT_TOLERANCE = 0.06, 0.08
-"""Largest logarithm of the ratio of two numbers of one claim that agree: of tokens and times, and where FLOPs are
-counted, which trainers do with and without embeddings, norms and rotary positions."""
+"""Two numbers of one claim agree if the logarithm of their ratio is at most this. The second is for numbers that count
+FLOPs: trainers do so with and without embeddings, norms and rotary positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +97,11 @@ def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
     """Return the verdict on a claim, with all that it rests on."""
     verdict, why, likelier = _verdict(case)
     known, claim = case.predicted, case.claim
-    main = case.rates[likelier or case.main]
-    stated = claim.model is not None
-    rate = main / claim.count
+    rate = case.rates[likelier or case.main] / claim.count  # of one GPU
+    has_model = claim.model is not None
     shares = [
         Utilisation(convention=one.name, words=one.words, flops_per_token=one.flops, share=rate * one.flops / case.peak)
-        for one in (case.conventions if stated else ())
+        for one in (case.conventions if has_model else ())
     ]
     explained = verdict in (*REJECTED, "slow")
     if known and known.too_large:
@@ -118,9 +117,9 @@ def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
         rates=case.rates,
         likelier=likelier,
         utilisation=tuple(shares),
-        peak=case.peak if stated else None,
+        peak=case.peak if has_model else None,
         peak_source=f"dense {precision_of(claim)} of {claim.device.name}: {claim.device.source}",
-        bound=case.bound if stated else None,
+        bound=case.bound if has_model else None,
         predicted=known.middle if known else None,
         predicted_between=(known.low, known.high) if known else None,
         tuned_between=known.tuned if known else None,
@@ -143,11 +142,8 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
         return "contradicts itself", f"{words}; {likelier} is likelier", likelier
     claimed = rates[case.main]
     if case.claim.model is None:
-        return (
-            "cannot tell",
-            f"{_rate(claimed)}: its numbers agree, and more is not known: the model is not stated",
-            None,
-        )
+        words = f"{_rate(claimed)}: its numbers agree, and more is not known: the model is not stated"
+        return "cannot tell", words, None
     if claimed > case.bound:
         words = f"{_rate(claimed)} is {_times(claimed / case.bound)} what {case.claim.device.name} can do at its peak"
         return "impossible", f"{words}, {_rate(case.bound)}", None
@@ -169,7 +165,7 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
     apart: list[tuple[float, str, str]] = []
     for first, second in combinations(case.rates, 2):
         counted = {first, second} & {MFU, TFLOPS}
-        # Between a number that counts FLOPs and one that does not, each usual count is possible, with an HFU, too:
+        # If only one of them counts FLOPs, any usual convention may explain the difference; of an HFU as well, because
         # trainers differ in what it counts.
         counts = case.of_conventions.values() if len(counted) == 1 and not case.claim.convention else (1.0,)
         ratio = math.log(case.rates[second] / case.rates[first])

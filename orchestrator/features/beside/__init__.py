@@ -1,7 +1,7 @@
 """`compare --with`, `--environment`: a store beside published numbers, or beside another store and its machines.
 
-side_by_side.py      how its results are shown beside those numbers
-pairs.py             which published number, or result of another store, stands beside which result; each pair judged
+side_by_side.py      tables of the pairs, and what they say in all
+pairs.py             pairs each result with a published number or another store's result, and judges the pair
 environment_diff.py  the environments of two stores
 """
 
@@ -20,7 +20,7 @@ TAKES = ("store", "where", "format", "verbose")
 
 
 def with_beside(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add --with and --environment to `compare`."""
+    """Add --with and --environment to `compare`; return any other verb as it is."""
     if verb.__name__ != "compare":
         return verb
 

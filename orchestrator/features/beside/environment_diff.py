@@ -16,14 +16,14 @@ BYTES = ("device_memory", "host_memory", "host_memory_for_a_trial")
 """Fields that are shown in GiB."""
 
 MOST = 3
-"""Values of a field that are named for one store."""
+"""Maximum number of values of a field that are named for one store."""
 
 
 def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, str]) -> Listing:
     """Return the fields of the fingerprint whose values differ between two frames of `lmsweep.load`.
 
-    `comparable` is no where `lmsweep compare` refuses to pair results of these stores that differ in the field. Raises
-    RequestError if a store is empty.
+    Columns: `field`, one for each store, and `comparable`: no if `lmsweep compare` refuses to pair results that differ
+    in the field. Raises RequestError if a store is empty.
     """
     for frame, name in ((one, names[0]), (other, names[1])):
         if frame.empty:

@@ -1,6 +1,6 @@
 """Pairs the results of a store with published numbers, or with those of another store, and judges each pair.
 
-What a source does not state is taken to be as in the result that stands beside it. `lmsweep compare` judges the pairs.
+A condition that the other side does not state is assumed to be as in our result. `lmsweep compare` judges the pairs.
 """
 
 from functools import cache
@@ -31,19 +31,19 @@ ALONE = ("attention", "loss")
 """Workloads that measure a part of a model by itself."""
 
 CONDITIONS = ("batch_size", "precision", "compile", "attention", "warmup_steps", "measure_steps")
-"""What a source may leave open."""
+"""What a published source may leave open."""
 
 _SHOWN = ("device_name", "device", "device_memory", *DIMENSIONS, "workload", "mode", "model", "context_length")
 _OTHER_CONDITIONS = tuple(name for name in DISTINGUISHING_COLUMNS if name not in _SHOWN)
-"""What a line names if it differs from another store. What is not among them, the line shows in a column, or it follows
-from one."""
+"""What `differs` may name beside another store. _SHOWN is left out: a line has columns that show it, or imply it."""
 
 _RESULT = ["measurement_id", "environment_id", "workload", "metric"]
+"""What identifies a result, together with its phase."""
 _SHAPE = ("num_heads", "causal")
-"""What else must agree if a source states it; the precision, the kernel and so on are compared one by one."""
+"""What else must agree if a source states it."""
 _PART_OF_MODE = {"forward": "inference", "train_forward": "forward", "train_step": "step"}
-"""The parts of a step that an iteration of a mode runs. The mode `forward` keeps nothing for a backward: inference."""
-_PEAKS = ("peak_allocated", "allocated", "reserved")
+"""Mode -> the part of a step that it runs, if that has another name. The mode `forward` keeps nothing for backward."""
+_MEMORY = ("peak_allocated", "allocated", "reserved")
 
 _SAME_VOCABULARY = 0.01
 """Maximum relative difference of vocabularies that differ only in padding."""
@@ -75,18 +75,18 @@ class Side(NamedTuple):
     attempts: pd.DataFrame
     """All of `lmsweep.load(..., pooled=False)`."""
     numbers: pd.DataFrame
-    """A row for each number that may have a counterpart, with its `part` and `quantity`; `line` counts them."""
+    """What `_numbers` returns; `line` is the index of a row."""
     measured: pd.DataFrame
-    """The attempts that have a median, with their phase as `stored`."""
+    """The attempts that have a median, with their phase also in the column `stored`."""
     device_times: pd.DataFrame
-    """Rows of the attempts; none if the other side has none."""
+    """The attempts' rows of device times; empty if the other side has none."""
 
 
 class Pairs(NamedTuple):
     frame: pd.DataFrame
     """Its columns are those that `paired` lists."""
     cells: pd.DataFrame
-    """The cells of claims; their index is that of the frame."""
+    """What `_judged` returns, for `claim_of`; the index is that of the frame."""
     unpaired: tuple[int, int]
     """Numbers that only this store has, and that only the other side has."""
 
@@ -95,15 +95,16 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     """Return a row for each number of the other side that has a counterpart among these results.
 
     attempts: rows of `lmsweep.load(..., pooled=False)`. name: `published`, another store that ships, or the location of
-    a store. rows: the pooled rows that are paired; None: all. Paired are times of a step, of its parts, of attention
-    and of the loss alone, and memory at the same point of an iteration, if the model (or the width), the context
-    length, the batch size, the precision, the compilation and the attention agree. Where the other side leaves one of
-    them open, the result stands there whose conditions differ least from it and from a plain run: float32, eager,
-    written-out attention, a steady state. Columns of `frame`:
+    a store. rows: the pooled rows that are paired; None: all.
+
+    Numbers are times of a step, of its parts, of attention and of the loss alone, and memory at a point of an
+    iteration. Two are paired if model (or width), context length, batch size, precision, compilation and attention
+    agree. Where the other side leaves one of them open, it is paired with our result that is nearest to what it states
+    and to a plain run: float32, eager, attention without a fused kernel, a steady state. Columns of `frame`:
 
     - `source` (sweep of the other side: report and table, as `seed2 e2e_fp32`), `hardware`.
-    - `measurement_id`, `environment_id`, `workload`, the configuration and the environment of our result; with
-    `_there`, those of the other side, null where it does not state them.
+    - `measurement_id`, `environment_id`, `workload`, the configuration and the environment of our result. With the
+    suffix `_there`, those of the other side; null where it does not state them.
     - `part` (forward, backward, forward_backward, step, ...), `metric` (time, peak_allocated, allocated, reserved),
     `unit`, `clock` (device, wall; null for memory): device time if both sides have it.
     - `mine`, `theirs`, each with `_low` and `_high`, in SI units.
@@ -111,7 +112,8 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     beside device times.
     - `verdict`, a word of `compare`: of ours against a published number; of the other store against ours, as `lmsweep
     compare OURS THEIRS` says it.
-    - `mine_flags`, `theirs_flags` (flags and caveats, tuples); `caveats`, the caveats for which it counts in no mean.
+    - `mine_flags`, `theirs_flags` (flags and caveats, tuples); `caveats`, those that exclude the pair from means;
+    `wall_flags`, flags of wall time beside device times.
     - `differs`: conditions in which both sides differ, and those that the other side does not state, as a sentence.
 
     Raises RequestError if there is no such store, and NoCounterpartError if no number has a counterpart.
@@ -146,7 +148,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()),
     ).reset_index(drop=True)
     known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
-    # A published table is a comparison of its own.
+    # Each published table is judged as one comparison.
     judged = [
         _judged(cells, mine, theirs, known, is_published=is_published)
         for _, cells in pairs.groupby(["source", pairs["quantity"] == "time"], sort=False)
@@ -188,13 +190,15 @@ def _side(attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
 
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The successful times of steps, of their parts and of parts of models alone, and the memory of an iteration.
+    """Return the successful times of steps, of their parts, of attention and of the loss, and the memory of an
+    iteration.
 
     Adds what must agree within a pair: `place`, the size and the context length, as `large/1024`; `part`, what ran; and
-    `quantity`, `time` or the point of an iteration with the metric of memory, as `step.peak_allocated`.
+    `quantity`, `time` or the point of an iteration with the metric of memory, as `step.peak_allocated`. `stored` is the
+    phase in the store: `parts_of_step` renames the phases of modes.
     """
     frame = frame.assign(stored=frame["phase"])
-    workload, is_memory = frame["workload"], frame["metric"].isin(_PEAKS)
+    workload, is_memory = frame["workload"], frame["metric"].isin(_MEMORY)
     steps = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "environment_id", "phase"], keep="last")
     times_alone = frame[workload.isin(ALONE) & (frame["metric"] == "time")]
     comparable_points = frame["phase"].isin(["step", "step_end", "before_backward"])
@@ -205,11 +209,11 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
         raise RequestError("the store has no times or memory of the workloads timing, memory, attention or loss")
 
     is_time, is_of_model = numbers["metric"] == "time", numbers["workload"] == "memory"
-    # The peak of attention is reached in backward, which has what forward keeps, and more.
+    # Attention reaches its peak in backward, which also has what forward kept: that is the peak of the whole step.
     at_peak = ~is_of_model & (numbers["phase"] == "backward") & (numbers["metric"] == "peak_allocated")
     point = numbers["stored"].mask(at_peak, "step")
     numbers["quantity"] = (point + "." + numbers["metric"]).where(~is_time, "time")
-    # A time is of its phase; memory of a model is of what its mode runs, that of attention of the point itself.
+    # The part of a time is its phase, of a model's memory what its mode runs, of attention's memory the point.
     modes = numbers["mode"].map(lambda mode: _PART_OF_MODE.get(mode, mode))
     numbers["part"] = numbers["phase"].where(is_time, modes.where(is_of_model, point))
     width = "d_model " + labels(numbers["d_model"])
@@ -220,7 +224,8 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
 @cache
 def _published(context_length: float | None) -> Side:
-    """The published numbers, with the intervals of other runs of their sources. An open context length is this one."""
+    """Return the published numbers, with intervals for other runs of their sources. context_length: replaces one that
+    is not stated. The attention of reports is written out, without a fused kernel; public benchmarks name theirs."""
     rows = pd.concat([load(name, pooled=False).assign(origin=name) for name in PUBLISHED_STORES], ignore_index=True)
     deviation = _deviation(rows)
     rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))
@@ -228,11 +233,13 @@ def _published(context_length: float | None) -> Side:
     if context_length is not None:
         rows["context_length"] = rows["context_length"].fillna(context_length)
     attention = rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out)
-    return _side(rows.assign(**{KIND: "exact"}, attention=attention))  # that interval is all that is known of a process
+    # "exact": no variation between processes is added, since the interval already is that of other runs.
+    return _side(rows.assign(**{KIND: "exact"}, attention=attention))
 
 
 def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
-    """The standard deviation of the logarithm of each published number."""
+    """The standard deviation of the logarithm of each published number: of a time between and within runs, of any other
+    by rounding."""
     medians = rows["median"].to_numpy(float)
     by_host = np.array([Flag.HOST_BOUND in words for words in rows["flags"]])
     between_runs = np.where(by_host, VARIATION_OF_PUBLISHED["host"], VARIATION_OF_PUBLISHED["gpu"])
@@ -248,7 +255,7 @@ def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The standard deviation of numbers by their last printed digit, relative to them: 1200 is exact to 100."""
+    """The standard deviation of numbers by rounding, relative to them: 1200 is rounded to 100."""
     last_digit = np.zeros(len(values))
     for place, value in enumerate(values):
         if value >= 1:
@@ -267,7 +274,8 @@ def _attempts_of(name: str) -> pd.DataFrame:
 
 
 def _compatible(pairs: pd.DataFrame) -> pd.Series:
-    """Whether the conditions that both sides state agree; an open one agrees with those of a plain run."""
+    """Whether the conditions that both sides state agree. One that is left open must be as in a plain run, except for
+    the batch size, which may be any."""
     stated = {name: pairs[f"{name}_there"] for name in CONDITIONS}
     compiled = (stated["compile"] == pairs["compile"]) | (stated["compile"].isna() & (pairs["compile"] == "none"))
     batch = stated["batch_size"].isna() | (stated["batch_size"] == pairs["batch_size"]).fillna(False)
@@ -279,7 +287,7 @@ def _same_precision(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
     ours = pairs["precision"]
     same = (stated == ours) | (stated.isna() & ours.isin(["fp32", "tf32"]))
     same |= stated.isin(["mixed", "fp16 or bf16"]) & ours.isin(["bf16", "fp16"])
-    same |= (stated == "fp16_pure") & (ours == "bf16_pure")  # the same products, as fast
+    same |= (stated == "fp16_pure") & (ours == "bf16_pure")  # products in 16 bits are equally fast
     return same | (_flagged(pairs["flags_there"], "suspected_tf32") & (ours == "tf32"))
 
 
@@ -288,7 +296,7 @@ def _same_kernel(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
     written_out = ("naive", "naive_softmax")
     same = (stated == pairs["attention"]) | (stated.isin(written_out) & pairs["attention"].isin(written_out))
     same = same.where(pairs["workload"] != "loss", pairs["loss_there"] == pairs["loss"])
-    # The user's own attention is compared with kernels that lmsweep lacks, and with all others of the same figures.
+    # The user's own attention may be any kernel: it is compared with all that FlashAttention's figures show.
     own = np.array([is_reference(name) for name in pairs["attention"]], dtype=bool)
     return same | (own & pairs["workload"].eq("attention") & pairs["sweep_there"].str.startswith("FlashAttention"))
 
@@ -304,18 +312,18 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
 
 
 def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Keep one of our results for each published number and each of our devices: the one whose conditions differ least
-    from what is stated, or from a plain run where nothing is. The columns of `distance` decide in their order."""
+    """Keep one of our results for each published number and each of our devices: the nearest to what is stated, and to
+    a plain run where nothing is. The columns of `distance` decide in their order; False comes first."""
     device = pairs["device_there"]
     tf32 = _flagged(pairs["flags_there"], "suspected_tf32")
     distance = pd.DataFrame(
         {
             "line_there": pairs["line_there"],
             "device_name": pairs["device_name"],
-            # Each of the user's own attentions keeps a line, beside that of lmsweep's.
+            # Each of the user's own attentions keeps a line, and lmsweep's attentions together another.
             "own": pairs["attention"].where(pairs["attention"].map(is_reference), ""),
             "other_device": device.notna() & (device != pairs["device"]),
-            # False comes first: tf32 if the source seems to have used it, otherwise what is not tf32.
+            # tf32 if the source seems to have used it, otherwise what is not tf32
             "precision": (pairs["precision"] != "tf32").where(tf32, pairs["precision"] == "tf32"),
             "batch": pairs["batch_size"].ne(USUAL_BATCH) & pairs["batch_size_there"].isna(),
             "warmup": _steps_apart(pairs, "warmup_steps"),
@@ -328,7 +336,7 @@ def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _steps_apart(pairs: pd.DataFrame, name: str) -> pd.Series:
-    """How far the number of steps is from what is stated; where nothing is, more steps are nearer to a steady state."""
+    """How far the number of steps is from what is stated; where nothing is, more steps are nearer (a steady state)."""
     values = pairs[name].map(lambda one: one if isinstance(one, int) else 0).astype(float)
     stated = pd.to_numeric(pairs[f"{name}_there"], "coerce").astype(float)
     return (values - stated).abs().where(stated.notna(), -values)
@@ -339,7 +347,8 @@ def _flagged(flags: pd.Series, word: str) -> pd.Series:
 
 
 def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_published: bool) -> pd.DataFrame:
-    """The cells of a comparison, a row for each pair. The baseline is the published number, or else ours."""
+    """Return the cells of one comparison: a row for each pair, with the columns of `judge` and `value`, `places`,
+    `same`. The baseline is the published number, or beside another store our result."""
     timed = pairs["quantity"].iloc[0] == "time"
     of_mine, of_theirs = _processes(pairs, mine, ""), _processes(pairs, theirs, "_there")
     sides = (of_theirs, of_mine) if is_published else (of_mine, of_theirs)
@@ -352,9 +361,9 @@ def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_p
     places = places_of(cells, order, stored_together=False)
     if timed:
         by_side = (theirs, mine) if is_published else (mine, theirs)
-        whole = pd.concat([one.device_times.assign(side=side) for side, one in enumerate(by_side)], ignore_index=True)
+        times = pd.concat([one.device_times.assign(side=side) for side, one in enumerate(by_side)], ignore_index=True)
         one_host = bool(places.map(len).max() < 2)
-        judged = judge_clocks(judged, whole, cells, table, one_host=one_host)
+        judged = judge_clocks(judged, times, cells, table, one_host=one_host)
     value = pairs["part"] + "." + pairs["quantity"]
     if timed:
         value = value.mask(judged["clock"].eq("device").to_numpy(), pairs["part"] + ".device_time")
@@ -362,12 +371,13 @@ def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_p
 
 
 def _processes(pairs: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
-    """The rows of the processes of one side of each pair, with the column `cell`. end: of its columns in `pairs`."""
+    """Return the rows of the processes of one side of each pair. `cell` is the pair's index. end: the suffix of the
+    side's columns in `pairs`."""
     key = [*_RESULT, "stored"]  # both sides share the column `workload`
     in_pairs = {name if name == "workload" else f"{name}{end}": name for name in key}
     wanted = pairs[[*in_pairs]].rename(columns=in_pairs).assign(cell=pairs.index)
     rows = side.measured.merge(wanted, on=key)
-    # A sum of two phases, backward and optimizer, is in no attempt.
+    # backward_optimizer, a sum of two phases, is not in the attempts: its pooled row counts as one process.
     summed = pairs["part"].eq("backward_optimizer") & pairs[f"stored{end}"].eq("backward")
     lines = pairs.loc[summed, f"line{end}"]
     sums = side.numbers.set_index("line").loc[lines].assign(cell=lines.index)
@@ -376,7 +386,7 @@ def _processes(pairs: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
 
 
 def _oriented(cells: pd.DataFrame, *, is_published: bool) -> pd.DataFrame:
-    """The columns of `Pairs.frame` about numbers: the ratio is theirs / mine, whichever is the baseline."""
+    """Return the columns of `Pairs.frame` about numbers: the ratio is theirs / mine, whichever is the baseline."""
     theirs, mine = ("baseline", "contrast") if is_published else ("contrast", "baseline")
     ends = ("", "_low", "_high")
     shown: dict[str, Any] = {
@@ -394,9 +404,9 @@ def _differences(line: pd.Series, *, is_published: bool) -> str:
     """The conditions that differ, with their value on the other side, and those that it does not state."""
     names = CONDITIONS if is_published else _OTHER_CONDITIONS
     there = {name: line[f"{name}_there"] for name in names}
-    silent = [name for name in names if is_published and pd.isna(there[name])]
-    stated = [name for name in names if name not in silent and label(there[name]) != label(line[name])]
-    words = [f"{name} {label(there[name])}" for name in stated]
+    not_stated = [name for name in names if is_published and pd.isna(there[name])]
+    differing = [name for name in names if name not in not_stated and label(there[name]) != label(line[name])]
+    words = [f"{name} {label(there[name])}" for name in differing]
     if is_published:
-        words.append(f"not stated: {', '.join([*silent, 'software'])}")
+        words.append(f"not stated: {', '.join([*not_stated, 'software'])}")
     return "; ".join(words)

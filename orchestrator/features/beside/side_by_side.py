@@ -23,26 +23,26 @@ from lmsweep.trials.results.flag_meanings import INFERENCE
 MOST_LINES, MOST_TABLES, MOST_NAMED = 38, 30, 6
 """Maximum number of lines of an answer below its first, of those for tables, and of those for deviations."""
 _FRAME_LINES = 5
-"""Of an answer: the blank line, the heading and the rule above a table, the blank line below it, and MORE."""
+"""Lines of an answer besides these: the blank line, heading and rule above the table, the blank line below, MORE."""
 DEVIATES = 1.5
-"""Factor from the middle of a table beyond which a part of it is out of the pattern."""
+"""A pair deviates if its ratio differs from the median of its table by more than this factor."""
 NAME, HARDWARE = 21, 12
-"""Characters of the name of a table, and of hardware."""
+"""Maximum number of characters of the name of a table, and of hardware."""
 MORE = "All combinations: -v. Every number: --format csv. A flag: lmsweep doctor FLAG."
 
 
 class Line(NamedTuple):
-    """A table of the other side, on one kind of hardware, about times or about memory."""
+    """A line of the answer: a table of the other side, on one kind of hardware, about times or about memory."""
 
     source: str
     hardware: str
     pairs: pd.DataFrame
-    """Those that nothing questions; all if each is questioned."""
+    """The table's pairs without a caveat; all if each has one."""
     claim: Claim
 
     @property
     def caveat(self) -> str:
-        """The first reason for which the line is in no mean with others; empty without one."""
+        """The first caveat, which excludes the table from means over tables; empty without one."""
         return next((caveats[0] for caveats in self.pairs["caveats"] if caveats), "")
 
 
@@ -55,7 +55,7 @@ class SideBySide:
     lines: list[Line]
     """One for each table of the other side; only `brief` of published numbers shows them."""
     claim: Claim | None
-    """Of the steps on the hardware with the most that nothing questions; beside a store of all times."""
+    """About the times without caveats: of published numbers, those of steps on the most frequent hardware."""
     is_published: bool
 
     @property
@@ -70,7 +70,7 @@ class SideBySide:
         return Listing(title=self.title, frame=frame, keys=["source"], units={}, footnotes=flags)
 
     def brief(self) -> list[Listing]:
-        """Return a line for each published table; beside a store, a line for each pair."""
+        """Return a line for each published table, and the pairs that deviate; beside a store, a line for each pair."""
         if not self.is_published:
             return self.cells()
         caveats = [*dict.fromkeys(line.caveat for line in self.lines if line.caveat)]
@@ -107,48 +107,54 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     attempts: rows of `lmsweep.load(..., pooled=False)`. rows: those of the pooled rows that count; None: all. Raises
     RequestError if there is no such store, and NoCounterpartError if no result has a counterpart.
     """
-    both = paired(attempts, name, rows)
-    is_published, frame = name == PUBLISHED, both.frame
+    pairs = paired(attempts, name, rows)
+    is_published, frame = name == PUBLISHED, pairs.frame
     mine = ", ".join(frame["device_name"].unique())
-    claim = _claim(both, mine, is_published=is_published)
+    claim = _claim(pairs, mine, is_published=is_published)
     said = words(claim, "sentence" if is_published else "table") if claim else ""
-    said = said if is_published or not said else f"theirs against mine: {said}"
-    theirs = f" ({frame['hardware'].iloc[0]})" if frame["hardware"].nunique() == 1 else ""
-    unpaired = f"Alone: {both.unpaired[0]} of mine, {both.unpaired[1]} of {name}."
-    heading = wrap(said, NOTE) if is_published else [f"mine ({mine}) beside {name}{theirs}", said]
-    lines = []
-    for (machine, source, _), pairs in frame.groupby(["device_name_there", "source", frame["quantity"] == "time"]):
-        sound = pairs[pairs["caveats"].map(len) == 0]
-        counted = sound if len(sound) else pairs
-        timed = pairs["quantity"].iloc[0] == "time"
-        sides = ("mine", str(source)) if is_published else (str(source), "mine")  # as in `_claim`
-        line = claim_of(both.cells.loc[counted.index], *sides, timed=timed)
-        lines.append(Line(str(source), str(machine), counted, line))
+    if is_published:
+        heading = wrap(said, NOTE)
+    else:
+        theirs = f" ({frame['hardware'].iloc[0]})" if frame["hardware"].nunique() == 1 else ""
+        heading = [f"mine ({mine}) beside {name}{theirs}", *([f"theirs against mine: {said}"] if said else [])]
+    unpaired = f"Alone: {pairs.unpaired[0]} of mine, {pairs.unpaired[1]} of {name}."
     counts = f"{len(frame)} pair{'s'[: len(frame) > 1]}, ratio: theirs / mine. {unpaired}"
     return SideBySide(
-        title="\n".join([*filter(None, heading), counts]),
-        frame=frame, lines=lines, claim=claim, is_published=is_published,
+        title="\n".join([*heading, counts]),
+        frame=frame, lines=_lines(pairs, is_published=is_published), claim=claim, is_published=is_published,
     )  # fmt: skip
 
 
-def _claim(both: Pairs, mine: str, *, is_published: bool) -> Claim | None:
-    """The claim of all sound times: what mine is against what was published, or what the other store is against mine.
+def _lines(pairs: Pairs, *, is_published: bool) -> list[Line]:
+    lines, frame = [], pairs.frame
+    for (machine, source, timed), rows in frame.groupby(["device_name_there", "source", frame["quantity"] == "time"]):
+        sound = rows[rows["caveats"].map(len) == 0]
+        counted = sound if len(sound) else rows
+        sides = ("mine", str(source)) if is_published else (str(source), "mine")  # as in `_claim`
+        claim = claim_of(pairs.cells.loc[counted.index], *sides, timed=bool(timed))
+        lines.append(Line(str(source), str(machine), counted, claim))
+    return lines
 
-    The subject is the side that is not the baseline of the cells: `pairs` says which.
+
+def _claim(pairs: Pairs, mine: str, *, is_published: bool) -> Claim | None:
+    """The claim about all times without caveats: mine against what was published, or the other store against mine.
+
+    The subject is the side that is not the baseline of the cells: see `_judged` in pairs.py.
     """
-    times = both.frame[(both.frame["quantity"] == "time") & (both.frame["caveats"].map(len) == 0)]
+    times = pairs.frame[(pairs.frame["quantity"] == "time") & (pairs.frame["caveats"].map(len) == 0)]
     if times.empty:
         return None
     if not is_published:
-        return claim_of(both.cells.loc[times.index], "theirs", "mine", timed=True)
-    steps = times[times["workload"] == "timing"]  # else attention or the loss alone
+        return claim_of(pairs.cells.loc[times.index], "theirs", "mine", timed=True)
+    steps = times[times["workload"] == "timing"]  # if there are none: attention or the loss
     times = steps if len(steps) else times
     hardware = times["hardware"].value_counts().index[0]
-    cells = both.cells.loc[times.index[times["hardware"] == hardware]]
+    cells = pairs.cells.loc[times.index[times["hardware"] == hardware]]
     return claim_of(cells, mine, f"published on {hardware}", timed=True)
 
 
 def _row(line: Line, caveats: list[str]) -> tuple[str, ...]:
+    """Return the row of a table in `brief`. caveats: of all lines; a letter refers to the one of this line."""
     ratios, (low, high) = line.pairs["ratio"].dropna(), line.claim.interval
     timed = line.claim.clock is not None
     # The columns are theirs / mine. So is the gain of a claim about times; about memory it is mine / theirs.
@@ -175,24 +181,25 @@ def _short(name: str, most: int) -> str:
 
 
 def _deviations(lines: list[Line]) -> Iterator[str]:
-    """Say which parts of the tables are out of their pattern, with their numbers, the farthest first."""
+    """Yield a sentence for each part and context of a table that deviates from the rest of it, the farthest first."""
     deviations: list[tuple[float, str]] = []
     for line in lines:
         logs = np.log(line.pairs["ratio"].where(line.pairs["ratio"] > 0)).dropna()
-        apart = (logs - logs.median()).abs() > np.log(DEVIATES)
-        if apart.mean() > 1 / 2:
-            continue  # most parts are far from the middle: there is no pattern
-        rest = _range(" to ", *np.exp(logs[~apart].agg(["min", "max"])))
-        for (part, place), group in line.pairs.loc[apart.index[apart]].groupby(["part", "context_length"]):
+        distances = (logs - logs.median()).abs()
+        deviates = distances > np.log(DEVIATES)
+        if deviates.mean() > 1 / 2:
+            continue  # most pairs are far from the median: it describes no rest from which others deviate
+        rest = _range(" to ", *np.exp(logs[~deviates].agg(["min", "max"])))
+        for (part, context), group in line.pairs.loc[logs.index[deviates]].groupby(["part", "context_length"]):
             flags = [word for one in group["theirs_flags"] + group["mine_flags"] for word in one if word != INFERENCE]
             said = f"{_range(' to ', group['ratio'].min(), group['ratio'].max())} times, the others {rest}"
-            distance = float((logs[group.index] - logs.median()).abs().max())
-            where = f"{_short(line.source, NAME)} {part} at {place}"
-            deviations.append((distance, "; ".join([f"{where}: {said}", *flags[:1]])))
+            where = f"{_short(line.source, NAME)} {part} at {context}"
+            deviations.append((float(distances[group.index].max()), "; ".join([f"{where}: {said}", *flags[:1]])))
     yield from (shorten(said, NOTE, placeholder=" …") for _, said in sorted(deviations, reverse=True))
 
 
 def _keys(frame: pd.DataFrame) -> list[str]:
+    """Return the columns that distinguish the pairs, for the left side of a table."""
     size = "model" if frame["model"].notna().any() else "d_model"
     keys = [*varying_keys(frame, [size, "context_length"], []), "part", "quantity", "clock"]
     keys = [key for key in dict.fromkeys(keys) if key != "mode" and frame[key].nunique(dropna=False) > 1]
@@ -200,6 +207,7 @@ def _keys(frame: pd.DataFrame) -> list[str]:
 
 
 def _of_pairs(rows: pd.DataFrame, title: str) -> Listing:
+    """Return a line for each pair."""
     keys, unit = _keys(rows), rows["unit"].iloc[0]
     ratios = ["ratio", *(name for name in ["wall_ratio"] if name in rows and rows[name].notna().any())]
     numbers = [f"{name}{end}" for name in ("mine", "theirs", *ratios) for end in ("", LOW, HIGH)]
@@ -216,6 +224,7 @@ def _of_pairs(rows: pd.DataFrame, title: str) -> Listing:
 
 
 def _wide(rows: pd.DataFrame, title: str) -> Listing:
+    """Return a line for each of our results, with a column for each table of the other side."""
     keys, unit = _keys(rows), rows["unit"].iloc[0]
     shown = in_order(rows.drop_duplicates(keys), keys)[[*keys, "mine", "mine_low", "mine_high", "mine_flags"]]
     tables = [str(one) for one in rows["source"].unique()]

@@ -12,8 +12,8 @@ best_output.py     the answer as a record
 stored_answers.py  the answers in stores; `lmsweep.best`
 surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
 
-`cells` has what was measured of a job, `searching` chooses the trials of a sweep, `recipes` has what a winner is set up
-by.
+`cells` has what was measured and the goals, `searching` chooses the trials of a sweep, `recipes` writes how to use a
+winner.
 """
 
 import os
@@ -117,6 +117,7 @@ def best(
         else:
             _show_answers(answered, stores, recipe=recipe, explain=explain)
         return
+    # From here on: one sweep, whose trials run.
     (sweep,) = what
     _check_for_sweep(sweep, there.store, where, [*on, *other], device=on[0] if on else "H200", format=format)
     from lmsweep.orchestrator.features.best.best_sweep import say_best_of_sweep
@@ -128,7 +129,7 @@ def best(
     more += [option for option, is_set in flags.items() if is_set]
     asked = replace(asked, sweep=sweep)
     resume = resume_command("best", asked, there, how, more)
-    asked = replace(asked, profile=explain)  # only now: that command has --explain, and would have --profile, too
+    asked = replace(asked, profile=explain)  # after `resume`, which has --explain: else it would have --profile as well
     say_best_of_sweep(asked, there, how, aim, resume=resume, began=began, recipe=recipe, max_batch=max_batch)
 
 
@@ -161,6 +162,7 @@ def _keep_arithmetic_to_one_core() -> None:
 
 
 def _show_answers(answered: "StoredAnswers", stores: list[str], *, recipe: bool, explain: bool) -> None:
+    """Print the answer of the only job in full, or the winners of several."""
     from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.features.best.answer import explain_lead
     from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts, winner_words

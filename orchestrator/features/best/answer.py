@@ -33,6 +33,7 @@ from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.median_interval import Floats
 
 TOO_LARGE = (Status.OOM, Status.PREDICTED_OOM)
+"""Statuses of trials that need more memory."""
 MOST_AVERAGED = 200
 """Maximum number of cells for averaging an effect; a larger grid is sampled evenly."""
 
@@ -60,7 +61,7 @@ class AxisEffect:
     best: Scalar
     worst: Scalar
     ratio: float
-    """How many times better, as the geometric mean over the other axes."""
+    """How many times better the best value is, as the geometric mean over the other axes."""
     low: float
     high: float
 
@@ -147,8 +148,8 @@ def answer(
     belief = believed(space, costs, errors)
     # All cells teach the surrogate, but only those within the limit may win.
     places = np.array([place for place, one in enumerate(known) if keeps_limit(one, aim)], dtype=np.int64)
-    among = Belief(belief.mean[places], belief.covariance[np.ix_(places, places)])
-    stands = standing(among, [errors[place] for place in places])
+    belief_within = Belief(belief.mean[places], belief.covariance[np.ix_(places, places)])
+    stands = standing(belief_within, [errors[place] for place in places])
     order = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]
     winner = within[stands.leader]
     cost = known_cost(winner, aim)
@@ -173,21 +174,22 @@ def explain_lead(answered: Answer, stores: Sequence[str]) -> Listing:
     stores: the locations that the answer is from. Raises RequestError if there is no such cell, and without profiles.
     """
     winner = answered.winner
-    alike = [
+    comparable = (
         one.cell
         for one in answered.beaten
         if one.cell.tokens == winner.tokens and one.cell.environment_id == winner.environment_id
-    ]
-    if not alike:
+    )
+    if (second := next(comparable, None)) is None:
         raise RequestError(
             "--explain: no other combination was measured with as many tokens a step in the same environment"
         )
     frames = {location: load(location, pooled=False) for location in stores}
-    (lead, lead_store), (won, won_store) = (_rows_of(cell, frames) for cell in (alike[0], winner))
-    names = [name for name in answered.names if value_of(alike[0], name) != value_of(winner, name)]
-    between = {name: (label(value_of(alike[0], name)), label(value_of(winner, name))) for name in names}
+    (second_rows, second_store), (winner_rows, winner_store) = (_rows_of(cell, frames) for cell in (second, winner))
+    names = [name for name in answered.names if value_of(second, name) != value_of(winner, name)]
+    between = {name: (label(value_of(second, name)), label(value_of(winner, name))) for name in names}
     known = known_variation(*frames.values())
-    return lmsweep.explain_steps((lead, won), (lead_store, won_store), between=between, known=known).listing()
+    rows, locations = (second_rows, winner_rows), (second_store, winner_store)
+    return lmsweep.explain_steps(rows, locations, between=between, known=known).listing()
 
 
 def _rows_of(cell: Cell, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, str]:
@@ -201,6 +203,7 @@ def _rows_of(cell: Cell, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame,
 
 
 def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
+    """place: the cell's index in `stands`."""
     ahead, half_width = stands.ahead[place], stands.reach * stands.error[place]
     return Beaten(
         cell=cell,
@@ -212,16 +215,17 @@ def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
 
 
 def _larger(
-    winner: Cell, known: Sequence[Cell], others: Sequence[Cell], aim: Aim, names: Sequence[str]
+    winner: Cell, known: Sequence[Cell], candidates: Sequence[Cell], aim: Aim, names: Sequence[str]
 ) -> Larger | None:
     """Return the best of the cells that need more memory; None if there is none, or the goal is memory.
 
-    known: the cells with a cost. others: among them are those that did not fit. A step takes a fixed time and a time
-    per sequence, so the logarithm of the cost per token is fitted with a slope over 1 / batch. The surrogate learns
-    what the slope leaves: alone, it would give a batch that was not measured the mean of those that were.
+    known: the cells with a cost; those that exceed the limit count. candidates: of these, the cells that did not fit
+    count, with an expected cost. A step takes a fixed time and a time per sequence, so the logarithm of the cost per
+    token is fitted with a slope over 1 / batch. The surrogate learns the residuals: alone, it would give a batch that
+    was not measured the mean of those that were.
     """
     ran = {(key_of(one.config), one.environment_id) for one in known}
-    failed = {(key_of(one.config), one.environment_id): one for one in others if one.status in TOO_LARGE}
+    failed = {(key_of(one.config), one.environment_id): one for one in candidates if one.status in TOO_LARGE}
     exceeding = [one for one in known if aim.peak is not None and one.peak is not None and one.peak >= aim.peak]
     larger = [*exceeding, *(one for key, one in failed.items() if key not in ran)]
     if len(known) < FEWEST_CELLS or not larger or aim.goal is Goal.MEMORY:
@@ -230,13 +234,13 @@ def _larger(
     costs = np.log([known_cost(one, aim).median for one in known])
     errors = np.array([known_cost(one, aim).error.deviation for one in known])
     known_codes, larger_codes = space.codes[: len(known)], space.codes[len(known) :]
-    of_known, of_larger = (np.array([1 / one.config.batch_size for one in cells]) for cells in (known, larger))
-    slope = _slope(space, costs, of_known)
-    rest = costs - slope * of_known
-    surrogate = Surrogate(space, known_codes, rest - rest.mean(), errors)
+    inverses, larger_inverses = (np.array([1 / one.config.batch_size for one in cells]) for cells in (known, larger))
+    slope = _slope(space, costs, inverses)
+    residuals = costs - slope * inverses
+    surrogate = Surrogate(space, known_codes, residuals - residuals.mean(), errors)
     mean, deviation = surrogate.mean_and_deviation(larger_codes)
-    expected = mean + rest.mean() + slope * of_larger
-    # A larger cell that was measured is known as well as it was measured.
+    expected = mean + residuals.mean() + slope * larger_inverses
+    # A larger cell that was measured has its measured cost and error.
     measured = [one.cost(aim) for one in larger]
     values = [log(cost.median) if cost else value for cost, value in zip(measured, expected, strict=True)]
     place = int(np.argmin(values))
@@ -254,9 +258,10 @@ def _larger(
     )
 
 
-def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
-    """The slope of the logarithm of the cost over 1 / batch, with the other axes fixed."""
-    columns = [inverse]
+def _slope(space: Space, costs: Floats, inverses: Floats) -> float:
+    """The slope of the logarithm of the cost over 1 / batch, with the other axes fixed. inverses: 1 / batch of the
+    cells with a cost, which are the first of the space."""
+    columns = [inverses]
     for place, axis in enumerate(space.axes):
         codes = space.codes[: len(costs), place]
         if axis.name != "batch_size":  # a constant for each value of the axis
@@ -272,24 +277,26 @@ def _effects(
     if len(known) < FEWEST_CELLS or not names:
         return []
     measured = {one.config for one in known}
-    # A configuration of the grid has no device, so that it is no cell where devices differ.
+    # A configuration of the grid names no device, so it has no place where the device is an axis.
     rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
     everything: list[Cell | TrialConfig] = [*known, *rest]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in everything])
     costs = np.log([known_cost(one, aim).median for one in known])
     errors = np.array([known_cost(one, aim).error.deviation for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
-    chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
+    averaged = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
     effects = []
     for place, axis in enumerate(space.axes):
         tried = {value_of(one, axis.name) for one in known}  # of any other value nothing was measured
         codes = [code for code, value in enumerate(axis.values) if value in tried]
         if len(codes) > 1:
-            effects.append(_effect(surrogate, chosen, place, axis, codes))
+            effects.append(_effect(surrogate, averaged, place, axis, codes))
     return sorted(effects, key=lambda one: -one.ratio)
 
 
 def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes: Sequence[int]) -> AxisEffect:
+    """Compare the values of an axis. place: its column in the codes of cells. codes: those of its measured values."""
+
     def everywhere(code: int) -> Indices:
         changed = cells.copy()
         changed[:, place] = code

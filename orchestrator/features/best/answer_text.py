@@ -15,8 +15,8 @@ from lmsweep.trials.spec.quantities import gib
 MOST_BEATEN, MOST_ON_FRONT, MOST_EFFECTS = 3, 4, 5
 """Lines of each list at most, so that the answer fits on a screen."""
 BETTER = {Goal.MONEY: "cheaper", Goal.SPEED: "faster", Goal.MEMORY: "smaller"}
-HOSTS = ("These are by wall time, in which the host counts; `compare` judges two GPUs by device time, which leaves out "
-         "that the GPU waits for its host.")  # fmt: skip
+HOSTS = ("These are by wall time, in which the host counts; `compare` judges two GPUs by device time, without the time "
+         "in which a GPU waits for its host.")  # fmt: skip
 CLEAR_PROBABILITY = 0.95
 """Probability above which the winner is called better."""
 
@@ -59,6 +59,7 @@ def winner_words(answer: Answer, *, is_short: bool = False) -> str:
 
 
 def _lead_words(answer: Answer) -> str:
+    """Return how surely the winner is better than the others."""
     if not answer.beaten:
         limit = " that meets the limit" if answer.aim.peak is not None else ""
         return f"nothing else was measured{limit}"
@@ -74,6 +75,7 @@ def _lead_words(answer: Answer) -> str:
 
 
 def _account_words(winner: Cell, aim: Aim) -> str:
+    """Return the winner's time, memory and cost, without the one that is the goal."""
     time, dollars = winner.values.get(WALL_TIME), winner.dollars(aim)
     words = []
     if time is not None:
@@ -132,7 +134,8 @@ def _beaten_words(answer: Answer) -> str:
 
 
 def _ends_words(answer: Answer) -> str:
-    """Return the cheapest and the fastest combination, and what their times have in them, if these are two."""
+    """Return the cheapest and the fastest combination with their numbers; empty if one is both. Where devices differ,
+    a sentence warns that hosts count."""
     cells = [answer.winner, *(one.cell for one in answer.beaten)]
     priced = [(dollars, cell) for cell in cells if (dollars := cell.dollars(answer.aim)) is not None]
     timed = [(time.median / cell.tokens, cell) for cell in cells if (time := cell.values.get(WALL_TIME)) is not None]
@@ -173,6 +176,7 @@ def _front_words(answer: Answer) -> str:
 
 
 def _front_numbers(cell: Cell, aim: Aim, *, memory: bool = True) -> dict[str, str]:
+    """Return quantity (time, memory, money) -> the cell's number in words, for those that are known."""
     time, dollars, numbers = cell.values.get(WALL_TIME), cell.dollars(aim), {}
     if time is not None:
         numbers["time"] = _number(cell.tokens / time.median, Goal.SPEED)
@@ -184,6 +188,7 @@ def _front_numbers(cell: Cell, aim: Aim, *, memory: bool = True) -> dict[str, st
 
 
 def _difference(cell: Cell, answer: Answer) -> str:
+    """Return the values in which a cell differs from the winner."""
     if cell is answer.winner:
         return "(the winner)"
     names = [name for name in answer.names if value_of(cell, name) != value_of(answer.winner, name)]
@@ -197,12 +202,8 @@ def _effect_words(answer: Answer) -> str:
         f"  {one.axis}: {label(one.best)} is {_interval(one.ratio, one.low, one.high)} better than {label(one.worst)}"
         for one in answer.effects[:MOST_EFFECTS]
     ]
-    return "\n".join(
-        [
-            f"What mattered most (geometric mean over the grid, from {answer.measured} combinations, 95 % interval):",
-            *lines,
-        ]
-    )
+    heading = f"What mattered most (geometric mean over the grid, from {answer.measured} combinations, 95 % interval):"
+    return "\n".join([heading, *lines])
 
 
 def _number(value: float, goal: Goal) -> str:

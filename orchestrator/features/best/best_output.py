@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lmsweep.orchestrator.features.best.answer import Answer, AxisEffect, LargestBatch, Scalar, scalar
+from lmsweep.orchestrator.features.best.answer import Answer, AxisEffect, Larger, LargestBatch, Scalar, scalar
 from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, workloads_of
 from lmsweep.orchestrator.features.best.cells.cell_axes import DEVICE, job_words, value_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell
@@ -113,7 +113,6 @@ def best_output(answers: Sequence[Answer], aim: Aim, largest: LargestBatch | Non
 
 def _of_job(answer: Answer, largest: LargestBatch) -> BestOfJob:
     low, high = sorted(map(answer.aim.goal.shown, answer.cost.interval))  # a lower cost is a higher speed
-    larger = answer.larger
     return BestOfJob(
         job=job_words(answer.winner.config),
         winner=_cell(answer.winner, answer),
@@ -130,20 +129,17 @@ def _of_job(answer: Answer, largest: LargestBatch) -> BestOfJob:
         ],
         front=[_cell(one, answer) for one in answer.front],
         effects=[*answer.effects],
-        larger=None
-        if larger is None
-        else LargerCell(
-            cell=_cell(larger.cell, answer),
-            ratio=larger.ratio,
-            low=larger.low,
-            high=larger.high,
-            is_measured=larger.is_measured,
-        ),
+        larger=_larger(answer.larger, answer) if answer.larger else None,
         largest_batch=largest.batch,
         largest_batch_reason=largest.words if largest.batch is None else None,
         command=trial_command(answer.winner.config, workloads_of(answer.winner)),
         pytorch=pytorch_snippet(answer.winner.config),
     )
+
+
+def _larger(one: Larger, answer: Answer) -> LargerCell:
+    cell = _cell(one.cell, answer)
+    return LargerCell(cell=cell, ratio=one.ratio, low=one.low, high=one.high, is_measured=one.is_measured)
 
 
 def _cell(cell: Cell, answer: Answer) -> BestCell:

@@ -39,6 +39,7 @@ from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.spec.reference import is_reference
 
 ANSWERING = ("timing", "energy", "memory")
@@ -49,7 +50,7 @@ ANSWERING = ("timing", "energy", "memory")
 class Searched:
     """A search that has ended."""
 
-    found: Answer | NoAnswer
+    answer: Answer | NoAnswer
     plan: Plan
     """All trials of the sweep."""
     candidates: Candidates
@@ -80,37 +81,38 @@ def say_best_of_sweep(
         run_or_exit(ready, resume, search=search)
 
     done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
-    found, search, account = done.found, done.search, done.run.account
-    if isinstance(found, NoAnswer):
-        say(f"\n{found.reason}. To resume: {resume}", error=True)
+    answered, search, account = done.answer, done.search, done.run.account
+    if isinstance(answered, NoAnswer):
+        say(f"\n{answered.reason}. To resume: {resume}", error=True)
         raise typer.Exit(1)
     say("")
-    parts = answer_parts(found, done.largest)
-    show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
-    say(f"\n{_account(done.plan, done.candidates, search, aim, failed=found.failed)}")
+    parts = answer_parts(answered, done.largest)
+    show_parts([*parts, *(recipe_parts(answered) if recipe else [])], pages=False)
+    say(f"\n{_account(done.plan, done.candidates, search, failed=answered.failed)}")
     if account.statuses:
         say(where_the_time_went(account))
     if search.left and not search.is_settled:
         say(f"To resume: {resume}")
     if what.profile:
         say("")
-        show_parts([explain_lead(found, [where.store])], pages=False)
+        show_parts([explain_lead(answered, [where.store])], pages=False)
     exit_if_failed(done.run)
 
 
 def searched(
     what: What, where: Where, how: How, aim: Aim, *, began: float, max_batch: bool = False
 ) -> tuple[Answer, LargestBatch | None]:
-    """Search for a program; it prints no answer. Raises what `lmsweep.run` raises, and RequestError without one."""
+    """Search for `lmsweep.best`, which prints no answer. Raises what `lmsweep.run` raises, and RequestError if there is
+    no answer."""
 
     def run(ready: Run, search: Search, heading: str) -> None:
         with ready.progress:
             run_plan(ready, search=search)
 
     done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
-    if isinstance(done.found, NoAnswer):
-        raise RequestError(f"{what.sweep}: {done.found.reason}")
-    return done.found, done.largest
+    if isinstance(done.answer, NoAnswer):
+        raise RequestError(f"{what.sweep}: {done.answer.reason}")
+    return done.answer, done.largest
 
 
 def search_sweep(
@@ -125,8 +127,8 @@ def search_sweep(
 ) -> Searched:
     """Run trials of the sweep until the best is known. Raises RequestError if the sweep cannot answer the question.
 
-    began: time.monotonic() at its start. run: runs what is ready as the search chooses, after a heading. max_batch: the
-    winner's largest batch is predicted, too.
+    began: time.monotonic() at its start. run: called with the prepared run, the search that chooses its trials, and a
+    heading to print. max_batch: the winner's largest batch is predicted, too.
     """
     sweep, nodes = find_sweep(what, where, will_run=True)
     if "processes" in parse_overrides(what.overrides):
@@ -140,23 +142,18 @@ def search_sweep(
     peaks = predicted_peaks(whole.trials, planned.predictions)
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
     ready = prepare(replace(planned, plan=candidates.plan), began=began, address=where.address, is_search=True)
-    search = search_of(
-        ready.to_run,
-        candidates.known,
-        aim,
-        estimates=ready.estimate.trials,
-        peaks=peaks,
-        variation=_known_variation(planned),
-    )
+    variation, estimates = _known_variation(planned), ready.estimate.trials
+    search = search_of(ready.to_run, candidates.known, aim, estimates=estimates, peaks=peaks, variation=variation)
     run(ready, search, _heading(whole, candidates, aim))
 
     cells = _stored_cells(planned, peaks)
-    shown = [one for one in whole.trials if one.action in ("run", "stored") and one.process == 1]
-    grid = [replace(one.trial.config, processes=1) for one in shown]
+    # A configuration is in the plan once for each process.
+    first = [one for one in whole.trials if one.action in ("run", "stored") and one.process == 1]
+    grid = [replace(one.trial.config, processes=1) for one in first]
     answered = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
     return Searched(
-        found=answered,
+        answer=answered,
         plan=whole,
         candidates=candidates,
         search=search,
@@ -166,6 +163,7 @@ def search_sweep(
 
 
 def _check_sweep(sweep: Sweep, aim: Aim) -> None:
+    """Raise RequestError if the sweep trains several jobs, or does not run the goal's workload."""
     configs = [trial.config for trial in sweep.trials]
     for name in JOB:
         if len({getattr(config, name) for config in configs}) > 1:
@@ -243,9 +241,10 @@ def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
     ]
 
 
-def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
-    first = _heading(plan, candidates, aim).partition(". ")[0]
-    words = [f"{first}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
+def _account(plan: Plan, candidates: Candidates, search: Search, *, failed: int) -> str:
+    """Return the last line of a search: how many processes ran, and why the other combinations did not."""
+    counts = _counts(plan, candidates)
+    words = [f"{counts}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
     if search.left:
         chance = search.doubt()
         share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
@@ -256,6 +255,14 @@ def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, fa
 
 
 def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
+    to_run = {key_of(one.trial.config) for one in candidates.plan.to_run}
+    others = len(to_run - {key_of(one.config) for one in candidates.known})
+    searching = f"Searching the other {others} for the best by {aim.words}; most of them need not run."
+    return f"{_counts(plan, candidates)}. {searching}"
+
+
+def _counts(plan: Plan, candidates: Candidates) -> str:
+    """Return how many combinations the sweep has, and how many need no search: `8 combinations: 2 unsupported`."""
     counts = {
         "known from the store": len(candidates.known),
         "predicted not to fit": plan.count("predicted_oom"),
@@ -263,9 +270,6 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
         "over the limit": candidates.over_limit,
         "not run, as their peak would not be known": candidates.unknown_peak,
     }
-    known = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
-    to_run = {key_of(one.trial.config) for one in candidates.plan.to_run}
-    left = len(to_run - {key_of(one.config) for one in candidates.known})
+    settled = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
-    heading = f"{len(cells)} combination{'s' * (len(cells) != 1)}{f': {known}' if known else ''}. "
-    return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
+    return f"{count_of(len(cells), 'combination')}{f': {settled}' if settled else ''}"

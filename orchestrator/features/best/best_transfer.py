@@ -38,9 +38,9 @@ def transferred_cells(
 ) -> list[Cell]:
     """Return the cells of the stores, then those of `others`, which calibrate the prediction.
 
-    predict: also predict the peaks of the former, for a limit, or if they are of one job: of several it takes long.
-    names: of the devices to predict, which a price may be for. Raises RequestError for an unknown one, for a goal that
-    cannot be predicted, and for one in dollars without a price, before anything is predicted.
+    predict: also predict the peaks of the stores' cells, if there is a limit or only one job; for several jobs it takes
+    long. names: of the devices to predict. Raises RequestError for an unknown device, for a goal that cannot be
+    predicted, and for a goal in dollars if a device has no price, before anything is predicted.
     """
     if aim.goal not in (Goal.SPEED, Goal.MONEY):
         raise RequestError(
@@ -48,10 +48,11 @@ def transferred_cells(
         )
     targets = [(devices_meant(name)[0].name, None) for name in names]
     calibrating = [cell for other in others for cell in cells_of(load(other))]
-    there = [(one.environment.device_name, one.environment.accelerator_type) for one in calibrating]
-    cells = stored_cells(stores, where, aim, [*there, *targets])
-    known = [(one.environment.device_name, one.environment.accelerator_type) for one in cells]
-    priced = hourly_dollars(aim.prices, [*known, *there, *targets])
+    # Devices as (name, accelerator type), by which prices are given.
+    of_calibrating = [(one.environment.device_name, one.environment.accelerator_type) for one in calibrating]
+    cells = stored_cells(stores, where, aim, [*of_calibrating, *targets])
+    of_cells = [(one.environment.device_name, one.environment.accelerator_type) for one in cells]
+    priced = hourly_dollars(aim.prices, [*of_cells, *of_calibrating, *targets])
     if aim.goal is Goal.MONEY and (missing := [name for name, kind in targets if (name, kind) not in priced]):
         raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
     if predict and (aim.peak is not None or len(set(map(job_of, cells))) == 1):
@@ -60,20 +61,20 @@ def transferred_cells(
 
 
 def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:
-    """Print the predictions for these devices, job by job. cells: with those that calibrate. title: of the store.
+    """Print the predictions for these devices, job by job. cells: what `transferred_cells` returns. title: the stores.
 
     Raises RequestError if no cell can be scaled.
     """
     targets = [_device(name) for name in names]
     ratios = StepRatios(cells)
-    found = [one for target in targets for one in transfers(cells, target, ratios.of)]
-    if not found:
+    predictions = [one for target in targets for one in transfers(cells, target, ratios.of)]
+    if not predictions:
         raise RequestError(
             f"{title}: nothing can be predicted for {', '.join(names)}; it takes device times (the workload timing, on "
             "CUDA) of steps that can be predicted, on another device whose datasheet is known"
         )
-    reasons = Counter(reason for one in found for each in one.cells if (reason := _why_not(each, one.target)))
-    supported = [_with_cells(one, lambda each, target: _why_not(each, target) is None) for one in found]
+    reasons = Counter(reason for one in predictions for each in one.cells if (reason := _why_not(each, one.target)))
+    supported = [_with_cells(one, lambda each, target: _why_not(each, target) is None) for one in predictions]
     if not any(one.cells for one in supported):
         raise RequestError(f"{title}: nothing can be predicted for {', '.join(names)}: {next(iter(reasons))}")
     for reason, count in reasons.items():
@@ -83,7 +84,7 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
     for whole, kept in zip(supported, fitting, strict=True):
         if left := len(whole.cells) - len(kept.cells):
             say(f"{left} of {len(whole.cells)} combinations are left out, as they would not fit or exceed the limit")
-    configs: dict[tuple[object, ...], TrialConfig] = {}  # of each job, the first that does it
+    configs: dict[tuple[object, ...], TrialConfig] = {}  # job -> its first configuration, for the words of the job
     for each in (each for one in fitting for each in one.cells):
         configs.setdefault(job_of(each.cell), each.cell.config)
     for job, config in configs.items():
@@ -100,7 +101,8 @@ def _device(name: str) -> Device:
 
 
 def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
-    """Return whether its peak is within the target's memory and the limit; an unknown one fits without a limit."""
+    """Return whether its peak is within the target's memory and the limit. An unknown peak fits unless there is a
+    limit."""
     there = replace(one.cell.environment, device_name=target.name, device_memory=target.memory)
     available = budget(one.cell.config, there)
     fits = one.cell.peak is None or available is None or one.cell.peak <= available.bytes
@@ -108,7 +110,7 @@ def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
 
 
 def _why_not(one: Predicted, target: Device) -> str | None:
-    """Return why the target does not run it."""
+    """Return why the target does not support it; None if it does."""
     return why_not_on(one.cell.config, "timing", capabilities_of(target))
 
 
@@ -126,9 +128,10 @@ class StepRatios:
         self._predictions = Predictions(self._trials.values(), each=True, operators=True)
 
     def of(self, cell: Cell, target: Device) -> Ratio | None:
-        """Return the ratio of device times on the target and where the cell was measured; None if none is predicted.
+        """Return the device time on the target over that where the cell was measured; None if it is not predicted.
 
-        Its interval has the residuals of both devices, as if independent, and what assumptions leave open.
+        Its interval combines the residuals of both devices, as if independent, and the range of operators without
+        measured rates.
         """
         source = find_device(cell.environment.device_name, cell.environment.device_memory)
         trial = self._trials.get(cell.config)
@@ -147,5 +150,6 @@ class StepRatios:
 
 
 def _kernels(step: PredictedStep, end: Literal[0, 1] | None = None) -> float:
-    """Return the seconds of a step's kernels, with the least or the most that unmeasured operators may add."""
+    """Return the seconds of a step's kernels. end: 0 with the least, 1 with the most that unmeasured operators may
+    add."""
     return step.spread.factor * (step.time.computing + step.time.unsure(end))

@@ -37,7 +37,6 @@ def known_cost(cell: Cell, aim: Aim) -> Value:
 
 
 def workloads_of(cell: Cell) -> list[str]:
-    """Return the workloads that measured it."""
     named = {"step.time": "timing", "step.energy": "energy"}
     ran = [workload for value, workload in named.items() if value in cell.values]
     return [*ran, *(["memory"] if any("peak" in value for value in cell.values) else [])]

@@ -79,13 +79,14 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
         wrong=0.0,
     )
     nearest = np.argsort(stands.chance(RIGHT_MARGIN), kind="stable")[:CONTENDERS]
-    nearest = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)
-    few = Belief(belief.mean[nearest], belief.covariance[np.ix_(nearest, nearest)])
-    return replace(stands, wrong=chance_of_better(few, RIGHT_MARGIN, freedom))
+    contenders = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)
+    among = Belief(belief.mean[contenders], belief.covariance[np.ix_(contenders, contenders)])
+    return replace(stands, wrong=chance_of_better(among, RIGHT_MARGIN, freedom))
 
 
 def believed(space: Space, costs: Floats, errors: Sequence[Error]) -> Belief:
-    """Return the belief about measured cells. costs: logarithms of their costs; errors: the errors of these."""
+    """Return the belief about measured cells: from a surrogate of the best of them, or if there are few, as measured.
+    costs: logarithms of their costs. errors: of these logarithms."""
     deviations = np.array([one.deviation for one in errors])
     belief = Belief(costs.copy(), np.diag(deviations**2))
     if len(costs) < FEWEST_CELLS or not space.axes or not deviations.any():
@@ -103,8 +104,8 @@ def chance_of_better(belief: Belief, margin: float, freedom: float) -> float:
     """Return the probability that any cell is better than the first by more than the margin, a share."""
     rng = np.random.default_rng(0)
     count = len(belief.mean)
-    # No Cholesky factor: cells that repeat exactly have no variance.
+    # Eigenvalues and not a Cholesky factor: cells whose repetitions are equal have no variance.
     values, vectors = np.linalg.eigh(belief.covariance)
     moves = rng.standard_normal((DRAWS, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
-    drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]
+    drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]  # Student's t
     return float(np.mean(drawn.min(axis=1) < drawn[:, 0] - np.log1p(margin)))

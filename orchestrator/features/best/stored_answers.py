@@ -1,4 +1,4 @@
-"""The answers in stores, of a job each; `lmsweep.best`."""
+"""The answers in stores, one for each job; `lmsweep.best`."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,12 +81,12 @@ def _is_sweep(what: str) -> bool:
 def check_names(names: Sequence[str]) -> None:
     """Raise RequestError for a name that is neither a store nor a sweep.
 
-    A lone unknown name passes, since the search of a sweep says which sweeps there are; unless the nearest known name
-    is that of a shipped store.
+    A lone unknown name passes: the search of a sweep will raise and name the sweeps. It does not pass if the nearest
+    known name is that of a shipped store.
     """
     for name in names:
-        is_alone = len(names) == 1 and nearest(name, [*packaged_sweeps(), *shipped()]) not in shipped()
-        if not (is_alone or _is_sweep(name) or is_store(name)):
+        may_be_sweep = len(names) == 1 and nearest(name, [*packaged_sweeps(), *shipped()]) not in shipped()
+        if not (may_be_sweep or _is_sweep(name) or is_store(name)):
             raise RequestError(why_no_store(name))
 
 
@@ -95,8 +95,8 @@ def stored_answers(
 ) -> StoredAnswers:
     """Return the best cell of each job in the stores. Raises RequestError if none has a result of a step.
 
-    max_batch: the largest batch of the winner. predict: memory that was not measured, if the aim has a limit of it, or
-    if the largest batch is asked for.
+    max_batch: also the largest batch of the only winner. predict: predict memory that was not measured, if the aim has
+    a limit or the largest batch is asked for.
     """
     cells = stored_cells(locations, where, aim)
     is_of_one_job = len(set(map(job_of, cells))) == 1
@@ -108,8 +108,8 @@ def stored_answers(
     pairs = [(answer(of_job, aim), of_job) for of_job in jobs.values()]
     answers = [one for one, _ in pairs if isinstance(one, Answer)]
     if not answers:
-        first = answer(cells, aim)
-        reason = first.reason if isinstance(first, NoAnswer) else "no result of a step"
+        of_all = answer(cells, aim)
+        reason = of_all.reason if isinstance(of_all, NoAnswer) else "no result of a step"
         raise RequestError(f"{', '.join(locations)}: {reason}")
     if not max_batch:
         return StoredAnswers(answers=answers, largest=None)
@@ -123,8 +123,8 @@ def stored_answers(
 def stored_cells(
     locations: Sequence[str], where: dict[str, str], aim: Aim, others: Iterable[tuple[str, str | None]] = ()
 ) -> list[Cell]:
-    """Return the cells in the stores. Raises RequestError if one is empty, and for a price of no device in them and of
-    none of the others, before anything else is done."""
+    """Return the cells in the stores. others: further devices that a price may be for, as (name, accelerator type).
+    Raises RequestError if a store is empty, and for a price that no device has, before any cell is read."""
     frames = []
     for location in locations:
         frame = load(location)

@@ -1,8 +1,8 @@
 """A surrogate of the logarithm of a goal over a grid: a Gaussian process that learns from the cells that were measured.
 
 The logarithm of a time is nearly a sum of effects: compilation saves 40 %, whatever the batch. So the process is a sum
-of one effect per axis, an interaction of each pair of axes, and what remains of a single cell (Duvenaud, Nickisch and
-Rasmussen, Additive Gaussian processes, NIPS 2011). How large each axis's effect is, is learned too: an axis that
+of one effect per axis, an interaction of each pair of axes, and a rest of each single cell (Duvenaud, Nickisch and
+Rasmussen, Additive Gaussian processes, NIPS 2011). The size of each axis's effect is learned as well: an axis that
 changes little in a few cells is not searched further.
 
 Unit of all values: natural logarithm, so that 0.02 is 2 %.
@@ -49,10 +49,10 @@ EFFECT_PRIOR = LogPrior(0.2, 1.0)
 INTERACTION_PRIOR = LogPrior(1.5, 0.7)
 """Prior of the standard deviation of an interaction, divided by the product of those of its two axes' effects."""
 REST_PRIOR = LogPrior(0.05, 0.7)
-"""Prior of the standard deviation of what remains of a single cell."""
+"""Prior of the standard deviation of the rest of a single cell."""
 
 LEAST_VARIANCE = 1e-12
-"""Replaces what rounding makes smaller, since deviations are divisors."""
+"""Smallest variance of a cell: rounding may make it 0, and deviations are divisors."""
 
 LOG_BOUNDS = (math.log(1e-3), math.log(5.0))
 """Of the logarithm of each standard deviation in a fit: from 0.1 % to a factor of 150."""
@@ -110,7 +110,7 @@ class Belief(NamedTuple):
 
 
 class Covariance(NamedTuple):
-    """The covariance of cells with others, without what remains of single cells, and its summands."""
+    """The covariance of cells with others, without the rest of single cells, and its summands."""
 
     whole: Floats
     effects: list[Floats]
@@ -122,7 +122,7 @@ class Covariance(NamedTuple):
 
 
 def _covariance(parts: list[Floats], parameters: Floats, shape: tuple[int, ...]) -> Covariance:
-    """parts: the correlations of each axis. parameters: see `Surrogate.parameters`; the last two belong to no axis."""
+    """parts: the correlations on each axis. parameters: see `Surrogate.parameters`; the last two belong to no axis."""
     *variances, interaction, _ = np.exp(2 * parameters)
     effects = [variance * part for variance, part in zip(variances, parts, strict=True)]
     total = sum(effects, np.zeros(shape))
@@ -144,9 +144,9 @@ class Surrogate:
         """
         self._likeness = [axis.likeness() for axis in space.axes]
         self._codes, self._noise = codes, errors**2
-        centres = [*([EFFECT_PRIOR] * len(space.axes)), INTERACTION_PRIOR, REST_PRIOR]
-        self._centre = np.log([one.centre for one in centres])
-        self._width = np.array([one.width for one in centres])
+        priors = [*([EFFECT_PRIOR] * len(space.axes)), INTERACTION_PRIOR, REST_PRIOR]
+        self._centre = np.log([one.centre for one in priors])
+        self._width = np.array([one.width for one in priors])
         self._parts = self._correlations(codes, codes)
         first = self._centre if start is None else start
         optimum = minimize(
@@ -155,7 +155,7 @@ class Surrogate:
             args=(values,),
             jac=True,
             method="L-BFGS-B",
-            bounds=[LOG_BOUNDS] * len(centres),
+            bounds=[LOG_BOUNDS] * len(priors),
             options={"maxiter": MOST_ITERATIONS},
         )
         self.parameters: Floats = optimum.x
@@ -167,13 +167,14 @@ class Surrogate:
 
     @property
     def _rest(self) -> float:
+        """The variance of the rest of a single cell."""
         return math.exp(2 * self.parameters[-1])
 
     def believe(self, codes: Indices, measured: Indices) -> Belief:
         """Return the belief about cells.
 
-        codes: shape (cells, axes). measured: for each cell, its index among the measured cells, or -1: what remains of
-        a measured cell is part of what was measured.
+        codes: shape (cells, axes). measured: for each cell, its index among the measured cells, or -1. A measured cell
+        shares its rest with its measurement.
         """
         with_measured = self._between(codes, self._codes)
         known = measured >= 0
@@ -195,7 +196,7 @@ class Surrogate:
         return with_measured @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), LEAST_VARIANCE))
 
     def contrast(self, codes: Indices, weights: Floats) -> tuple[float, float]:
-        """Return mean and standard error of a weighted sum of cells; what remains of single cells is not in it."""
+        """Return mean and standard error of a weighted sum of cells, without their rests."""
         with_measured = weights @ self._between(codes, self._codes)
         half = solve_triangular(self._factor[0], with_measured, lower=True)
         variance = float(weights @ self._between(codes, codes) @ weights - half @ half)
@@ -218,7 +219,7 @@ class Surrogate:
         inverse = cho_solve((lower, True), np.eye(len(values)))
         weights = inverse @ values
         slope = inverse - np.outer(weights, weights)
-        # By the logarithm of a deviation, hence 2 x the variance; the 1/2 of the likelihood cancels the 2.
+        # Derivatives by the logarithm of a deviation: 2 x the variance. The 1/2 of the likelihood cancels the 2.
         gradient = [float((slope * one * (1 + interaction * (total - one))).sum()) for one in effects]
         gradient += [float(interaction * (slope * pairs).sum()), float(rest * np.trace(slope))]
         away = (parameters - self._centre) / self._width

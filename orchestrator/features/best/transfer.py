@@ -1,9 +1,9 @@
 """Device times of one device, scaled to another and calibrated by cells measured on both.
 
-A cell's device time is multiplied by the ratio of the two predicted steps. Of cells that were measured on both, the
-geometric mean of measured over scaled time corrects the others. From three other cells on, their scatter gives the
-interval of a prediction; with fewer, that of the ratio does. Time in which the device waits depends on the host, and is
-not transferred.
+A cell's device time is multiplied by the ratio of the two predicted steps. If cells were measured on both devices, the
+geometric mean of their measured over scaled times corrects the others. With at least three such cells, their scatter
+gives the interval of a prediction; with fewer, the interval is that of the ratio. Time in which the device waits is not
+transferred: it depends on the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +21,7 @@ from lmsweep.orchestrator.features.best.cells.cells import Cell, Value
 from lmsweep.orchestrator.features.best.cells.goal import Aim, Goal
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.results.metrics import DEVICE_TIME
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.statistics.variation import reach
 
 
@@ -62,6 +63,8 @@ class Predicted:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
+    """The prediction of all cells of one device, the source, for another, the target."""
+
     source: str
     target: Device
     factor: float
@@ -84,51 +87,53 @@ def transfers(cells: Sequence[Cell], target: Device, ratio_of: RatioOf) -> list[
     Only cells with a device time and a ratio count, on devices with a datasheet.
     """
     timed = [one for one in cells if DEVICE_TIME in one.values]
-    there = {key_of(one.config): one.values[DEVICE_TIME] for one in timed if is_on(one, target)}
+    on_target = {key_of(one.config): one.values[DEVICE_TIME] for one in timed if is_on(one, target)}
     sources: dict[str, dict[str, tuple[Cell, Ratio]]] = {}
     for cell in timed:
         if _datasheet(cell) not in (None, target) and (ratio := ratio_of(cell, target)):
             sources.setdefault(cell.environment.device_name, {})[key_of(cell.config)] = cell, ratio
-    predictions = [_transfer(name, of_source, target, there) for name, of_source in sources.items()]
+    predictions = [_transfer(name, of_source, target, on_target) for name, of_source in sources.items()]
     return sorted(predictions, key=lambda one: -len(one.cells))
 
 
-def _transfer(source: str, cells: dict[str, tuple[Cell, Ratio]], target: Device, there: dict[str, Value]) -> Transfer:
-    """Scale each cell's device time by its ratio, times what other cells measured on both devices were off by.
+def _transfer(
+    source: str, cells: dict[str, tuple[Cell, Ratio]], target: Device, on_target: dict[str, Value]
+) -> Transfer:
+    """Scale each cell's device time by its ratio, and correct it by the errors of the cells measured on both devices.
 
-    cells: those of the source, there: what the target measured, both by `key_of`.
+    cells: those of the source; on_target: device times that the target measured; both by `key_of`.
     """
-    here = {key: cell.values[DEVICE_TIME].median for key, (cell, _) in cells.items()}
-    scaled = {key: here[key] * ratio.middle for key, (_, ratio) in cells.items()}
-    off = {key: log(there[key].median / scaled[key]) for key in cells if key in there}
+    on_source = {key: cell.values[DEVICE_TIME].median for key, (cell, _) in cells.items()}
+    scaled = {key: on_source[key] * ratio.middle for key, (_, ratio) in cells.items()}
+    errors = {key: log(on_target[key].median / scaled[key]) for key in cells if key in on_target}
     predicted = []
     for key, (cell, ratio) in cells.items():
-        others = [value for other, value in off.items() if other != key]  # a cell does not calibrate itself
+        others = [error for other, error in errors.items() if other != key]  # a cell does not calibrate itself
         calibration = exp(float(np.mean(others))) if others else 1.0
         middle = scaled[key] * calibration
-        ends_of_ratio = calibration * here[key] * ratio.low, calibration * here[key] * ratio.high
+        ends_of_ratio = calibration * on_source[key] * ratio.low, calibration * on_source[key] * ratio.high
         predicted.append(
             Predicted(
                 cell=cell,
                 seconds=middle,
-                measured=there[key].median if key in there else None,
+                measured=on_target[key].median if key in on_target else None,
                 interval=_interval(middle, others) or ends_of_ratio,
             )
         )
     return Transfer(
         source=source,
         target=target,
-        factor=exp(float(np.mean([*off.values()]))) if off else 1.0,
+        factor=exp(float(np.mean([*errors.values()]))) if errors else 1.0,
         cells=tuple(predicted),
     )
 
 
-def _interval(middle: float, off: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % prediction interval of one more cell, after cells that were off by these logarithms."""
-    if len(off) < 3:
+def _interval(middle: float, errors: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % prediction interval of one more cell, after cells with these errors, as logarithms."""
+    if len(errors) < 3:
         return None  # two say too little about their scatter
-    quantile = float(reach(np.array(len(off) - 1)))  # of Student's t
-    half = quantile * float(np.std(off, ddof=1)) * sqrt(1 + 1 / len(off))
+    quantile = float(reach(np.array(len(errors) - 1)))  # of Student's t
+    half = quantile * float(np.std(errors, ddof=1)) * sqrt(1 + 1 / len(errors))
     return middle * exp(-half), middle * exp(half)
 
 
@@ -145,7 +150,7 @@ def how_wrong(transfer: Transfer) -> str:
             f"{begin}. No combination was measured on both, so the interval is that of the ratio; --with STORE adds "
             f"measurements of {name}."
         )
-    calibrated = f"{begin}, times {transfer.factor:.3f} from {_cells(len(errors))} measured on both"
+    calibrated = f"{begin}, times {transfer.factor:.3f} from {count_of(len(errors), 'combination')} measured on both"
     if len(errors) == 1:
         return f"{calibrated}. Without that factor the prediction was {errors[0]:.1%} off."
     mean = sum(errors) / len(errors)
@@ -162,7 +167,7 @@ def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
 
 def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim) -> Listing:
     """Return the best measured cell of each source, and the best predicted one of each target from each source."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}  # by device and `known`; a source of several targets has one
+    rows: dict[tuple[str, str], dict[str, Any]] = {}  # by device and `known`, so a source has one row for all targets
     several_sources = len({one.source for one in transfers}) > 1
     for transfer in (one for one in transfers if one.cells):
         source, target = transfer.source, transfer.target.name
@@ -176,7 +181,7 @@ def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim)
         hourly = aim.hourly(target, None)
         rows[target, how] = _row(target, how, predicted, predicted.seconds, predicted.interval, hourly, names)
     frame = pd.DataFrame([*rows.values()])
-    if aim.goal is Goal.MONEY:  # each target has a price then
+    if aim.goal is Goal.MONEY:  # each target has a price then, a source may have none
         first = min((row for row in rows.values() if not isnan(row["device_cost"])), key=lambda row: row["device_cost"])
     else:
         first = min(rows.values(), key=lambda row: row["seconds"])
@@ -201,9 +206,9 @@ def _row(
     hourly: float | None,
     names: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a line of the table. how: whether its time was measured or predicted.
+    """Return a row of `_best_of_each`. how: whether its time was measured or predicted. seconds: of the step.
 
-    `seconds` of the line, which is not shown, is the time of a token, by which lines are ranked.
+    The column `seconds` is that of one token: it ranks the rows, and is not shown.
     """
     low, high = interval or (nan, nan)
     return {
@@ -245,7 +250,3 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
         together=tuple(name for name in shown if name != "error"),
         notes=["error: of predictions that do not use the combination's own result"] if "error" in shown else [],
     )
-
-
-def _cells(count: int) -> str:
-    return f"{count} combination" if count == 1 else f"{count} combinations"

@@ -19,7 +19,7 @@ from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 REPETITIONS = 20
 """Collectives in one timed interval, back to back, as in nccl-tests."""
 LARGE, LARGE_REPETITIONS = 64 * 2**20, 5
-"""Messages of at least so many bytes are repeated less often, and how often."""
+"""Bytes from which a message counts as large, and the collectives in an interval of large ones."""
 
 _REFUSALS = ("not support", "unsupported", "not implemented", "no backend")
 """Parts of the error messages by which a backend says that it lacks an operation."""
@@ -30,10 +30,10 @@ class WrongResultError(Exception):
 
 
 def summand(rank: int, ranks: int, dtype: torch.dtype) -> int:
-    """Return what a rank contributes to a sum: rank + 1, or less if then not every partial sum were exact.
+    """Return the integer that a rank contributes to a sum: rank + 1 if all partial sums are exact in `dtype`.
 
-    Backends add in different orders, and in bf16 integers beyond 256 are rounded: there 1 to 22 can be summed, and of
-    more ranks the first 256 contribute 1 each.
+    Backends add in different orders, so every partial sum must be exact. bf16 rounds integers beyond 256, so 1 to 22
+    can be summed. With more ranks the first 256 contribute 1 each, the others 0.
     """
     exact = int(2 / torch.finfo(dtype).eps)
     return rank + 1 if ranks * (ranks + 1) // 2 <= exact else int(rank < exact)
@@ -65,7 +65,7 @@ class CollectiveStep(WatchedRank):
         summands = [summand(rank, self._ranks, dtype) for rank in range(self._ranks)]
         self._source.fill_(summands[self._rank] if adds else self._rank + 1)
         self._result.zero_()
-        if self._kind in ("all_reduce", "broadcast"):
+        if self._kind in ("all_reduce", "broadcast"):  # they work in place, on the result
             self._result.copy_(self._source)
         try:
             self._operation()()
@@ -129,6 +129,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def lead(bench: Workbench, team: Team[CollectiveStep]) -> Iterator[Measurement]:
+    """Check and time the collective, from rank 0. A sample is the time of the slowest rank."""
     config = bench.config
     size = team.all(CollectiveStep.check)[0]
     series = take_series_of_ranks(bench, team, lambda: max(team.all(CollectiveStep.seconds)), lambda seconds: seconds)

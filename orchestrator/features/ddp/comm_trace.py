@@ -20,9 +20,10 @@ SETTLE_SECONDS = 0.01
 """Time, after a run, for gloo's threads to write the end of their last operations into the trace."""
 
 _NCCL: dict[str, Collective] = {kind.title().replace("_", ""): kind for kind in get_args(Collective)}
+"""Name of a collective within that of NCCL's kernel, `AllGather` -> the collective."""
 _KERNEL = re.compile(rf"nccl\w*_({'|'.join(_NCCL)})")
-# gloo:send and gloo:recv: a message counts at its sender.
 _GLOO: dict[str, Collective] = {f"gloo:{kind.removesuffix('_recv')}": kind for kind in get_args(Collective)}
+"""The same for gloo's operations. A message counts at its sender: send_recv is gloo:send."""
 
 
 def kind_of(name: str) -> Collective | None:
@@ -67,9 +68,9 @@ class Communication(Busy):
 
 
 def trace_communication(step: TimedRank) -> Communication:
-    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used. The run waits
-    for every collective that it starts. gloo's threads write into the trace when an operation ends, even if the trace
-    has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13)."""
+    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used. The trace must
+    live until every collective has ended: gloo's threads write into it when an operation ends, even if it has been
+    freed. The process then crashes later, in unrelated code (PyTorch 2.13)."""
     step.align()
     is_cuda = step.config.device_type == "cuda"
     # On a GPU without operators: recording them slows the host by so much that the step may wait for it.
@@ -95,12 +96,12 @@ def on_gpu(events: Iterable[KinetoEvent]) -> Communication:
 
 
 def device_seconds(ranks: Sequence[Communication]) -> float | None:
-    """Return the seconds in which the GPU worked in a step, the least of the ranks; None if these ran different
+    """Return the seconds in which the GPU worked in a step, the minimum over the ranks; None if these ran different
     collectives.
 
-    The kernel of a rank that arrives first at a collective spins until the others arrive, so its duration holds how
-    much their hosts were late. The last to arrive does not wait: of each collective the shortest kernel counts, at
-    the end of each rank's own.
+    The kernel of a rank that arrives early at a collective spins until the others arrive, so its duration includes the
+    delay of their hosts. The last to arrive does not wait, so its kernel is the shortest. That duration counts in every
+    rank, before the end of the rank's own kernel.
     """
     if len({tuple((one.stream, one.name) for one in rank.kernels) for rank in ranks}) > 1:
         return None
@@ -124,6 +125,7 @@ def on_cpu(events: Iterable[KinetoEvent]) -> Communication:
 
 
 def _summary(count: int, collectives: list[KinetoEvent], others: list[KinetoEvent]) -> Communication:
+    """count: collectives in which the rank took part. collectives, others: what communicates, and what computes."""
     computing = _intervals(others)
     of_kind: dict[Collective, list[KinetoEvent]] = {}
     for event in collectives:
@@ -141,8 +143,8 @@ def _summary(count: int, collectives: list[KinetoEvent], others: list[KinetoEven
 def _busy(collectives: list[KinetoEvent], computing: list[Interval]) -> Busy:
     communicating = _intervals(collectives)
     busy, computed = union_length(communicating), union_length(computing)
-    worked = union_length(communicating + computing)
-    return Busy(busy=busy / 1e9, overlap=(busy + computed - worked) / 1e9)
+    either = union_length(communicating + computing)
+    return Busy(busy=busy / 1e9, overlap=(busy + computed - either) / 1e9)
 
 
 def _interval(event: KinetoEvent) -> Interval:
@@ -155,7 +157,7 @@ def _intervals(events: list[KinetoEvent]) -> list[Interval]:
 
 FILE_NAME = "ranks.json.gz"
 _FLOW_IDS = 2**40
-"""More than any number by which a trace connects its events: added to those of each further rank."""
+"""A trace connects events by an `id`, which is below this. Rank r adds r times as much, so ranks do not share one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,12 +187,12 @@ def trace_step(step: TimedRank) -> RankTrace:
 
 
 def merge_traces(traces: Sequence[RankTrace], *, one_host: bool) -> bytes:
-    """Return one gzip-compressed trace of all ranks. Clocks of several hosts are aligned by the all-reduce before."""
+    """Return one gzip-compressed trace of all ranks. Clocks of several hosts are aligned by `RankTrace.aligned_at`."""
     contents: list[dict[str, Any]] = [json.loads(gzip.decompress(trace.file)) for trace in traces]
     first = contents[0]
     origin = int(first.get("baseTimeNanoseconds", 0))
     events: list[dict[str, Any]] = []
-    processes: dict[tuple[int, object], int] = {}
+    processes: dict[tuple[int, object], int] = {}  # (rank, its process id) -> process id in the merged trace
     for rank, (trace, content) in enumerate(zip(traces, contents, strict=True)):
         ahead = 0 if one_host else trace.aligned_at - traces[0].aligned_at
         shift = (int(content.get("baseTimeNanoseconds", 0)) - origin - ahead) / 1e3  # `ts` is in microseconds

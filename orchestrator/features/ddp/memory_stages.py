@@ -40,8 +40,8 @@ class Piece:
 
 
 class MemoryWatch(StorageTracker):
-    """Knows what each storage is for. Sizes are read whenever memory is counted: fully_shard frees and allocates the
-    memory of the same storages again."""
+    """A context that sees each storage that is allocated, and notes what it is for. Sizes are read whenever memory is
+    counted: fully_shard frees and allocates the memory of the same storages again."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)
@@ -52,8 +52,9 @@ class MemoryWatch(StorageTracker):
         self._allocates = False
         """Whether the operator that runs may have made memory larger."""
         self._peak: int | None = None
-        """Largest sum of sizes so far inside `peak_noted`; None outside, where no peak is sought."""
+        """Largest sum of sizes since `peak_noted` began; None if no peak is sought."""
         self._at_peak: list[tuple[Piece, int]] = []
+        """The storages at that moment, with their sizes."""
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
         self.pieces[storage_key_of(storage)] = Piece(storage=weakref.ref(storage), part="other")
@@ -88,7 +89,7 @@ class MemoryWatch(StorageTracker):
             yield
 
     def peak(self) -> Held:
-        """What was held at the peak inside `peak_noted`."""
+        """What was held at the peak since `peak_noted` began. Ends the search for it."""
         self._peak = None
         held, self._at_peak = _held(self._at_peak, peak_allocated(self.device_type)), []
         return held
@@ -103,7 +104,7 @@ class MemoryWatch(StorageTracker):
             self._label(tensors, cast(Part, part))
 
     def _label(self, tensors: Iterable[Tensor], part: Part) -> None:
-        """Note what the storages of these tensors are for, also those that were made outside of the context."""
+        """Note what the storages of these tensors are for, also of those that were made outside of the context."""
         for tensor in map(with_storage, tensors):
             self.see(tensor, part)
             known = self.pieces.get(storage_key(tensor))

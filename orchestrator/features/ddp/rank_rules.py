@@ -1,4 +1,4 @@
-"""Which combinations of ranks, and of ways to divide weights among them, no machine runs."""
+"""Rules of the workloads `ddp` and `collectives`: each yields why no machine runs a configuration `c`."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, NARROW_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload
 
 DIVIDED = tuple(name for name, one in LOSSES.items() if one.is_divided)
-"""Losses whose vocabulary ranks can share."""
+"""Losses that can be computed with the vocabulary divided among ranks."""
 
 
 def of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:

@@ -61,6 +61,8 @@ def _verified(bench: Workbench, team: Team[ComparedStep]) -> Iterator[Measuremen
 
 
 def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
+    """Run in rank 0 all that the workload measures, in this order, then yield the rows. Isolated all-reduces; the
+    check, which also warms up; pairs of steps; memory; traces; a step whose operators are watched."""
     config = bench.config
     gradient_count = team.all(TimedRank.build)[0]
     with bench.account("warmup"):
@@ -82,7 +84,7 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         check_compiled()
     series = take_series_of_ranks(bench, team, run, lambda pair: pair.synchronized.step, before_measuring=begin)
     with bench.account("measured"):
-        # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
+        # Memory is not measured in the pairs: a step without synchronization holds gradients beside their buckets.
         team.all(TimedRank.reset_peak_memory)
         begin()
         for _ in range(len(series.measured) if config.varies else 1):
@@ -94,7 +96,8 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
 
     yield from checked
-    doubtful = (*series.flags, *((Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checked) else ()))
+    disagrees = any(Flag.DISAGREES in check.flags for check in checked)
+    doubtful = (*series.flags, *((Flag.DISAGREES,) if disagrees else ()))
     if config.device_type == "cuda":
         worked = [seconds for ranks in steps if (seconds := device_seconds(ranks)) is not None]
         doubtful += host_bound_flags(worked, [pair.synchronized.step for pair in series.measured])
@@ -103,8 +106,8 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         config, bench.datasheet, series.warmup, series.measured, doubtful=doubtful, does_not_fit=pairs.does_not_fit
     )
     if config.varies:
-        drawn, each = batches(config), config.accumulate * config.world_size
-        taken = [tuple(islice(drawn, each)) for _ in series.measured]
+        drawn, of_step = batches(config), config.accumulate * config.world_size  # all ranks draw from one sequence
+        taken = [tuple(islice(drawn, of_step)) for _ in series.measured]
         yield from token_rows(taken, [pair.synchronized.step for pair in series.measured])
     yield from _communication(steps)
     yield from report_rows(reports)
@@ -114,14 +117,14 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
 
 
 def _unverified(run: Callable[[], Pair]) -> Iterator[Measurement]:
-    """Run one pair, which compiles as a check would."""
+    """Run one pair in place of the check, which would also compile; yield why gradients were not compared."""
     run()
     reason = "gradients are compared with one process where all batches have one shape; take lengths out for that"
     yield one_number("gradients", "relative_error", "1", None, reason)
 
 
 def _communication(steps: Sequence[Sequence[Communication]]) -> Iterator[Measurement]:
-    """Rows of the rank that waited least, in each traced step."""
+    """Rows of each traced step, for the rank with the least time in collectives: it waited least for the others."""
     least = [min(ranks, key=lambda rank: rank.busy) for ranks in steps]
     counts = tuple(one.collectives for one in least)
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=counts)
@@ -143,6 +146,7 @@ def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurem
 
 
 def _bandwidth(bench: Workbench, gradient_count: int, seconds: Sequence[float]) -> Iterator[Measurement]:
+    """Rows of the isolated all-reduces of as many elements as the gradients have."""
     size = gradient_count * bench.math_mode.parameter_dtype.itemsize
     yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))
     yield Measurement(phase="all_reduce", metric="time", unit="s", samples=tuple(seconds))

@@ -39,8 +39,8 @@ class DoesNotFit:
 def local_step(step: TimedRank) -> Iteration | DoesNotFit:
     """Time one step without synchronization, unless it does not fit: then the rank has to be built again. All ranks
     must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
-    # With whole weights the step takes no more memory than one with synchronization. With tp its layers communicate:
-    # ranks would wait for one that has given up, so `try_local_step` has found out before.
+    # With whole weights the step takes no more memory than one with synchronization. With tp its layers communicate, so
+    # ranks would wait for one that has given up: `try_local_step` has tried the step before.
     if not isinstance(step.synchronizer, FullyShard) or step.config.tp > 1:
         return step.step(synchronized=False)
     if is_short_of_memory(step.synchronizer):
@@ -49,9 +49,9 @@ def local_step(step: TimedRank) -> Iteration | DoesNotFit:
 
 
 def try_local_step(step: TimedRank) -> DoesNotFit | None:
-    """With sharded weights and tp: run a step without synchronization in which layers do not communicate either. It
-    allocates what the step does, and no rank waits for one that gives up; its results are wrong and dropped. If one
-    rank answers DoesNotFit, all have to be built again. All ranks must call it at the same time."""
+    """With sharded weights and tp, try whether `local_step` fits: run it with layers that do not communicate either. It
+    allocates as much memory, and no rank waits for one that gives up. Its results are wrong and dropped. If one rank
+    returns DoesNotFit, all have to be built again. All ranks must call it at the same time."""
     if not isinstance(step.synchronizer, FullyShard) or step.config.tp == 1:
         return None
     if is_short_of_memory(step.synchronizer):
@@ -59,22 +59,22 @@ def try_local_step(step: TimedRank) -> DoesNotFit | None:
 
     def run() -> None:
         with step.local(), ExitStack() as stack:
-            # Compiled code has its collectives inside. Eager code takes no less memory.
+            # Compiled code contains its collectives, so these cannot be replaced. Eager code takes no less memory.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-            for name, alone in _ALONE.items():
-                stack.enter_context(replaced(functional_collectives(), name, alone))
+            for name, local in _LOCAL.items():
+                stack.enter_context(replaced(functional_collectives(), name, local))
             step.run()
             step.forget_gradients()
 
     return _if_it_fits(run)
 
 
-_ALONE: dict[str, Callable[..., torch.Tensor]] = {
+_LOCAL: dict[str, Callable[..., torch.Tensor]] = {
     "all_reduce": lambda tensor, *_: tensor.clone(),
     "all_gather_into_tensor": lambda tensor, ranks, _: torch.cat([tensor] * ranks),
     "reduce_scatter_tensor": lambda tensor, _, ranks, __: tensor.chunk(ranks)[0].clone(),
 }
-"""What tp's layers send by -> a function of this rank alone whose result is as large."""
+"""Collective that tp's layers call -> a function that sends nothing and returns a tensor of the same size."""
 
 
 def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:
@@ -91,10 +91,10 @@ def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:
 
 def is_short_of_memory(sharded: FullyShard) -> bool:
     """Whether any rank is known to lack memory for the gathered weights; all ranks must call it at the same time. A
-    rank that found out while it gathers would leave the others waiting."""
+    rank that ran out of memory while it gathers would leave the others waiting."""
     device_type = sharded.shards[0].device.type
     free = free_bytes(device_type)
-    # Where the free memory is unknown, none is known to lack.
+    # If the free memory is unknown, assume that it suffices.
     lacking = torch.tensor(-1 if free is None else sharded.local_bytes - free, device=device_type)
     dist.all_reduce(lacking, dist.ReduceOp.MAX)
     return bool(lacking > 0)
@@ -107,7 +107,7 @@ class Pair:
     synchronized: Iteration
     """Seconds of each phase on the slowest rank."""
     local_by_rank: tuple[float, ...]
-    """Seconds of the step without synchronization; empty once it has not fit in memory."""
+    """Seconds of the step without synchronization; empty if it did not fit in memory, now or in an earlier pair."""
 
 
 class StepPairs:
@@ -117,6 +117,7 @@ class StepPairs:
         self._team = team
         self._count = 0
         self._was_tried = False
+        """Whether `try_local_step` has run."""
         self.does_not_fit: DoesNotFit | None = None
         """Set once a step without synchronization has not fit in memory."""
 
@@ -166,8 +167,8 @@ def pair_rows(
     doubtful: tuple[Flag, ...],
     does_not_fit: DoesNotFit | None,
 ) -> Iterator[Measurement]:
-    """Yield, in seconds, the times of the slowest rank in each step, and of each pair the exposed communication and the
-    skew. device: its datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without
+    """Yield the times of the slowest rank in each step, and for each pair the exposed communication and the skew.
+    Seconds. device: its datasheet, if there is one. doubtful: flags of all times. does_not_fit: why the step without
     synchronization was not timed."""
 
     def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:

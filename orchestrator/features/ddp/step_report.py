@@ -62,8 +62,8 @@ class StepReport:
 
 
 def report_step(step: TimedRank) -> StepReport:
-    """Run a synchronized step and report on it; all ranks must call it at the same time. With a watch, another step
-    runs before it: its collectives show which storages are buckets of DistributedDataParallel, so that these count as
+    """Run a synchronized step and report on it; all ranks must call it at the same time. If memory is watched, another
+    step runs before it: its collectives show which storages are buckets of DistributedDataParallel, so these count as
     communication from the start of the step that is reported."""
     counter, watch, training = CollectiveCounter(), step.memory_watch, step.training
     memory: dict[Stage, Held] = {}
@@ -90,7 +90,7 @@ HIDDEN = "the tensors of compiled code cannot be seen"
 
 
 def report_rows(reports: Sequence[StepReport]) -> Iterator[Measurement]:
-    """Rows of the collectives of rank 0, by kind and together, and of the memory of each rank; calls and bytes."""
+    """Rows of the collectives of rank 0, of each kind and in all, and of the memory of each rank at each stage."""
     traffic = reports[0].traffic
     for kind, of_kind in traffic.items():
         yield Measurement(phase=kind, metric="calls", unit="1", samples=(of_kind.calls,))

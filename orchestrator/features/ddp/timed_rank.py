@@ -26,17 +26,18 @@ from lmsweep.trials.timing.clock import Phase, time_iteration
 
 
 def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Bytes of the optimizer's state in this process; 0 without one or before its first step. The state of an optimizer
-    that the user's wraps counts too. None if neither keeps state as PyTorch's optimizers do."""
+    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step. If the user's
+    optimizer wraps another, the state of that one counts as well. None if neither keeps state as PyTorch's optimizers
+    do."""
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0
-    # OptimizerOfCopies has the state of its parts in its own, unless they are on the host.
+    # OptimizerOfCopies has `parts`. Its own state includes theirs, unless they are on the host.
     on_host = [] if getattr(mine, "state", {}) else getattr(mine, "parts", [])
-    held = [one for one in (*vars(mine).values(), *on_host) if isinstance(one, torch.optim.Optimizer)]
+    wrapped = [one for one in (*vars(mine).values(), *on_host) if isinstance(one, torch.optim.Optimizer)]
     sizes = [
         part_of(value).nbytes
-        for one in (mine, *held)
+        for one in (mine, *wrapped)
         for state in getattr(one, "state", {}).values()
         for value in state.values()
         if torch.is_tensor(value)
@@ -55,7 +56,8 @@ class WatchedRank(AlignedRank):
         self.gpu.wait()
 
     def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
-        """Stop sampling; return the flags for the interval between these many seconds ago: hosts have other clocks."""
+        """Stop sampling; return the flags for an interval. Its ends are given as seconds before now, because the clocks
+        of hosts differ."""
         now = time.monotonic()
         self.gpu.close()
         return gpu_flags(self.gpu, since=now - since_ago, until=now - until_ago)
@@ -91,7 +93,7 @@ class TimedRank(WatchedRank, ComparedStep):
         self.restart()
 
     def restart(self) -> None:
-        """Begin with the first batch again, where batches differ by their lengths: each rank has its own."""
+        """If batches differ by their lengths, begin with the first one again; each rank draws different ones."""
         if self.config.varies:
             self.training.draw_from(batches(self.config, self.slice, self.slices))
 
@@ -102,7 +104,7 @@ class TimedRank(WatchedRank, ComparedStep):
     def rebuild(self) -> None:
         """Build everything again after a failure has left sharded weights in an unknown state."""
         del self.training, self.synchronizer
-        while gc.collect():  # the first pass frees what only PyTorch's own objects refer to, such as hooks
+        while gc.collect():  # until nothing is left: one pass frees hooks, and only the next what they refer to
             pass
         if counts_memory(self.config.device_type):
             device_module(self.config.device_type).empty_cache()
@@ -122,7 +124,7 @@ class TimedRank(WatchedRank, ComparedStep):
 
     def reset_peak_memory(self) -> None:
         """Reset the peak of allocated memory. With the user's code, no local step can run after this."""
-        self.alone = None  # training does not hold it
+        self.alone = None  # training would not hold this second model
         reset_peak(self.config.device_type)
 
     def memory(self) -> RankMemory:
@@ -140,7 +142,7 @@ def take_series_of_ranks(
     *,
     before_measuring: Callable[[], object] = lambda: None,
 ) -> Series[Taken]:
-    """Run iterations of a team whose ranks watch their GPUs; the flags are also those of the GPUs."""
+    """Run a series of iterations while all ranks watch their GPUs; its flags include those of the GPUs."""
     team.all(WatchedRank.watch)
     series = take_series(bench, run, seconds, before_measuring=before_measuring)
     now = time.monotonic()

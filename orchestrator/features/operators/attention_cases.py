@@ -20,11 +20,11 @@ HEADS_WIDTH = 2048
 """Width of all heads together."""
 HEADS = (64, 80, 96, 128, 256)
 BACKWARD_WORK = 2.5
-"""FLOPs of backward per FLOP of forward: five products, as it computes the scores again, instead of two."""
+"""FLOPs of backward per FLOP of forward: forward has two products, backward five, since it computes scores again."""
 SMALL_MODEL = (4, 12, 64)
 """Batch, heads and head width of a small model: too little work to fill a GPU at short contexts."""
 SHORT_CONTEXTS = 4
-"""The number of contexts at which it is measured, from the shortest on; at longer ones it fills the GPU, too."""
+"""SMALL_MODEL is measured at this many of the shortest contexts; at longer ones it fills the GPU, too."""
 
 
 def attention_cases(extent: Extent) -> Iterator[Case]:
@@ -39,6 +39,7 @@ def attention_cases(extent: Extent) -> Iterator[Case]:
 
 
 def _shapes(extent: Extent) -> Iterator[tuple[int, int, int, int]]:
+    """Yield batch, heads, context and width of a head."""
     for head in HEADS:
         if head > extent.width:
             continue

@@ -16,9 +16,9 @@ aten = torch.ops.aten
 ROW = 1024
 """Elements of a row that is normalized."""
 HEAD = 128
-"""Columns of a weight of a norm of heads, whose gradient is summed over all rows."""
+"""Width of a norm of heads: the gradient of its weight is summed over all rows."""
 VOCABULARY = 32768
-"""Rows of the embedding, unless there are few tokens, and logits of a token."""
+"""Rows of the embedding, fewer at small sizes, and logits of a token."""
 EXPERTS, TOP_K = 128, 8
 """Experts, and to how many of them a token is routed."""
 CACHED_BYTES = 2**25
@@ -26,7 +26,7 @@ CACHED_BYTES = 2**25
 
 
 def byte_cases(extent: Extent) -> Iterator[Case]:
-    """Yield cases whose operands have up to `tokens` times `width` elements."""
+    """Yield cases whose operands have up to `tokens` times `width` elements. Of float8, only its casts."""
     if extent.recipe:
         yield from _casting(extent)
         return
@@ -42,6 +42,7 @@ def byte_cases(extent: Extent) -> Iterator[Case]:
 
 
 def _sizes(most: int) -> list[int]:
+    """Return numbers of elements: 2**14 times powers of 4, up to `most`."""
     size = 2**14
     sizes: list[int] = []
     while size <= most or not sizes:
@@ -51,25 +52,27 @@ def _sizes(most: int) -> list[int]:
 
 
 def _case(extent: Extent, name: str, size: int, moved: float, make: Make, **more: Any) -> Case:
+    """Return a case of one operand of `size` elements, unless `more` has other fields. moved: bytes."""
     fields = {"kind": "bytes", "dtype": str(extent.dtype).removeprefix("torch."), "shapes": ((size,),)} | more
     return Case(name=name, bytes=round(moved), flops=0, make=make, **fields)
 
 
 def _call(extent: Extent, function: Callable[..., object], *shapes: tuple[int, ...]) -> Make:
-    """Return what makes random operands of these shapes, and then the call of the function with them."""
+    """Return the `make` of a case: it makes random operands of these shapes, and returns the function with them."""
     return lambda: partial(function, *(extent.random(*shape) for shape in shapes))
 
 
 def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    """Sums with operands in several layouts and types, and other element-wise operators and column sums."""
     item, whole = extent.dtype.itemsize, (size,)
-    other_type = torch.float32 if item == 2 else torch.bfloat16  # from or to which steps cast
+    other_type = torch.float32 if item == 2 else torch.bfloat16  # training casts between these two
 
     def copy() -> Call:
         one, out = extent.random(size), extent.random(size, dtype=other_type)
         return lambda: out.copy_(one)
 
     def heads() -> torch.Tensor:
-        """Positions of 16 heads of width 64, which are not contiguous by head."""
+        """A tensor (heads, positions, width) of 16 heads of width 64, contiguous by position."""
         return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
 
     def sum_of(one: torch.Tensor, other: torch.Tensor) -> Call:
@@ -106,8 +109,8 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
 
 
 def _casting(extent: Extent) -> Iterator[Case]:
-    """What a cast to float8 with a scale is made of beside element-wise operators: of bfloat16, and the cast itself of
-    float32 to one byte."""
+    """The operators of a cast to float8 with a scale: the largest absolute value of all, of rows or of columns of
+    bfloat16, the cast of scaled float32 to one byte, and the transposition of that."""
     narrow = torch.float8_e4m3fn
 
     def cast(size: int) -> Call:
@@ -133,6 +136,7 @@ def _casting(extent: Extent) -> Iterator[Case]:
 
 
 def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    """LayerNorm and softmax of rows, forward and backward."""
     item, rows = extent.dtype.itemsize, max(1, size // ROW)
 
     def norm_backward() -> Call:
@@ -156,6 +160,7 @@ def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
 
 
 def _embedding(extent: Extent, size: int) -> Iterator[Case]:
+    """The embedding and, where a token's logits fit in the size, their log-softmax, forward and backward."""
     vocabulary, rows = min(VOCABULARY, max(2, size // ROW)), max(1, size // ROW)
     item = extent.dtype.itemsize
 
@@ -181,7 +186,7 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
 
 
 def _routing(extent: Extent, size: int) -> Iterator[Case]:
-    """What a mixture of experts does with its tokens: scores, order, and sums over the experts of a token."""
+    """What a mixture of experts does with its tokens: choose by scores, sort by expert, sum over a token's experts."""
     rows, item = max(TOP_K, size // ROW), extent.dtype.itemsize
     tokens, scores = rows // TOP_K, max(1, size // EXPERTS)
 
@@ -206,7 +211,7 @@ def _routing(extent: Extent, size: int) -> Iterator[Case]:
     def order() -> Call:
         return partial(torch.sort, torch.randint(EXPERTS, (rows,), device=extent.device))
 
-    # Beside the elements, places are read, and orders written, as integers of 8 bytes.
+    # Besides elements, operators read places and write orders, as integers of 8 bytes.
     moved, shapes = item * rows * ROW, ((tokens, ROW), (rows,), (rows, ROW))
     yield _case(extent, "index_put_", size, 3 * moved, put, shapes=shapes)
     for name, make in (("index_add", add), ("scatter_add", scatter)):
@@ -214,16 +219,15 @@ def _routing(extent: Extent, size: int) -> Iterator[Case]:
     yield _case(extent, "gather", size, 2 * moved + 8 * rows, gather, shapes=shapes[:2])
     yield _case(extent, "sort", rows, 24 * rows, order, dtype="int64")
     best = _call(extent, lambda x: x.topk(TOP_K), (scores, EXPERTS))
-    yield _case(
-        extent, "topk", size, scores * (item * (EXPERTS + TOP_K) + 8 * TOP_K), best, shapes=((scores, EXPERTS),)
-    )
+    moved = scores * (item * (EXPERTS + TOP_K) + 8 * TOP_K)
+    yield _case(extent, "topk", size, moved, best, shapes=((scores, EXPERTS),))
 
 
 def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
     """AdamW of weights, gradients and states of one type, over 8 tensors.
 
-    Fused, it reads weights, gradients and two moments, and writes all but the gradients: 7 moves of each element. By
-    `foreach` each of its operations reads and writes whole tensors: 26 moves.
+    Fused, it reads weights, gradients and two moments, and writes all but the gradients: 7 accesses of each element.
+    With `foreach` each of its operations reads and writes whole tensors: 26 accesses.
     """
 
     def adamw(**how: Any) -> Call:
@@ -232,13 +236,13 @@ def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
             one.grad = torch.randn_like(one)
         return torch.optim.AdamW(parts, **how).step
 
-    for name, moves, how in (("_fused_adamw_", 7, {"fused": True}), ("_foreach_adamw_", 26, {"foreach": True})):
-        moved = extent.dtype.itemsize * moves * size
+    for name, accesses, how in (("_fused_adamw_", 7, {"fused": True}), ("_foreach_adamw_", 26, {"foreach": True})):
+        moved = extent.dtype.itemsize * accesses * size
         yield _case(extent, name, size, moved, partial(adamw, **how), kind="optimizer")
 
 
 def _four_bits(extent: Extent, size: int) -> Iterator[Case]:
-    """Weights that bitsandbytes makes whole from 4 bits, with a float32 for each 64."""
+    """bitsandbytes' conversion of weights from 4 bits, with a float32 scale for each 64 weights, to bfloat16."""
     if extent.dtype != torch.bfloat16 or extent.device == "cpu" or find_spec("bitsandbytes") is None:
         return
 

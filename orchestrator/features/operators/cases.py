@@ -1,4 +1,4 @@
-"""A case: an operator with operands of its own, which is timed by itself."""
+"""A case: an operator with operands of given sizes, which is timed by itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Make = Callable[[], Call]
 WIDTHS = (768, 1024, 1280, 1600, 2048, 2560, 3200, 4096, 5120, 8192)
 """Widths of models from 124M to 70B parameters."""
 LEAST_WIDTH = 64
-"""The width at which a trial with a smaller `d_model` measures."""
+"""A trial with a smaller `d_model` measures this width."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Extent:
     width: int
     """The largest width: `d_model`."""
     tokens: int
-    """The most tokens, and the longest context: `context_length`."""
+    """The largest number of tokens, and the longest context: `context_length`."""
     recipe: str | None = None
     """Recipe of torchao for float8."""
     tf32: bool = False
@@ -64,10 +64,11 @@ class Extent:
 
     @property
     def widths(self) -> list[int]:
+        """Those of WIDTHS up to `width`; if it is smaller than all of them, it alone."""
         return [width for width in WIDTHS if width <= self.width] or [max(LEAST_WIDTH, self.width)]
 
     def powers(self, least: int, step: int = 2) -> list[int]:
-        """Return token counts: powers of `step` times `least`, up to `tokens`."""
+        """Return token counts: `least`, `least * step`, `least * step²`, ..., up to `tokens`."""
         counts = [min(least, self.tokens)]
         while counts[-1] * step <= self.tokens:
             counts.append(counts[-1] * step)

@@ -20,14 +20,14 @@ from lmsweep.trials.results.measurement import Measurement, OperatorTime
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 
 TOGETHER = 50
-"""Largest number of cases that are traced together: each trace has a fixed cost, and their operands are all held."""
+"""Largest number of cases in one trace. A trace has a fixed cost, but all operands of its cases are held."""
 SHARE_OF_MEMORY = 0.4
-"""Share of the free memory that the operands of cases that are traced together may take: results need memory, too."""
+"""Share of the free memory that the operands of one trace may take: results need memory, too."""
 LEAST_WORK = 5e-4
-"""A case repeats in a traced step until it takes these seconds by estimate, at most MOST_REPEATS times."""
+"""Seconds, by estimate, for which a case repeats in a trace, with at most MOST_REPEATS repetitions."""
 MOST_REPEATS = 20
 MOST_COPIES = 8
-"""Sets of operands of a case, taken in turn so that the L2 cache does not hold them."""
+"""Largest number of sets of operands of a case. They are used in turn, so that the L2 cache does not hold them."""
 FAST = 5e14, 3e12
 """FLOP/s and B/s of a fast GPU, by which repeats are chosen."""
 
@@ -39,7 +39,7 @@ def measure(bench: Workbench) -> Iterator[Measurement | OperatorTime]:
     mode = bench.math_mode
     extent = Extent.of(config, mode.operand_dtype, recipe=mode.float8_recipe, tf32=mode.tf32)
     cases = [*product_cases(extent), *attention_cases(extent), *byte_cases(extent)]
-    random.Random(0).shuffle(cases)  # so that heavy ones, which heat, are not one after the other
+    random.Random(0).shuffle(cases)  # a row of large products would heat the GPU and lower its clocks
     best: dict[tuple[str, str], float] = {}
     with bench.account("measured"), bench.quiet(), Watch(config.device_type) as watch:
         watch.wait()
@@ -82,19 +82,20 @@ def _groups(cases: Sequence[Case], device: str) -> Iterator[list[Case]]:
 
 
 def _timed(cases: Sequence[Case], device: str) -> list[OperatorTime]:
-    phases, calls = [], []
+    """Time cases in one trace, each as a phase of an iteration. Cases without a kernel in the trace are left out."""
+    phases, counts = [], []
     for i, case in enumerate(cases):
-        made = [case.make() for _ in range(_copies(case, device))]
+        calls = [case.make() for _ in range(_copies(case, device))]
         repeats = _repeats(case)
-        calls.append(repeats)
-        phases.append(Phase(name=str(i), run=partial(_repeat, made, repeats)))
-    time_iteration(phases, clock_for(device))  # libraries load and choose their kernels
+        counts.append(repeats)
+        phases.append(Phase(name=str(i), run=partial(_repeat, calls, repeats)))
+    time_iteration(phases, clock_for(device))  # a warm-up: libraries load and choose their kernels
     if activity(device) is None:  # no profiler for this device: use the clock
         taken = [time_iteration(phases, clock_for(device)).phases for _ in range(2)]
     else:
         traced = trace_device(partial(time_iteration, phases), device_type=device, trial_seconds=0.0)
         taken = [one.phases for one in traced]
-    del phases, made  # the operands are freed before those of the next group are made
+    del phases, calls  # the operands are freed before those of the next group are made
     return [
         OperatorTime(
             kind=case.kind,
@@ -106,20 +107,20 @@ def _timed(cases: Sequence[Case], device: str) -> list[OperatorTime]:
             flops=case.flops,
             is_causal=case.is_causal,
             is_cold=case.is_cold,
-            seconds=tuple(one[i] / calls[i] for one in taken),
+            seconds=tuple(one[i] / counts[i] for one in taken),
         )
         for i, case in enumerate(cases)
         if taken and min(one[i] for one in taken) > 0  # the trace has a kernel of it
     ]
 
 
-def _repeat(made: Sequence[Callable[[], object]], times: int) -> None:
+def _repeat(calls: Sequence[Callable[[], object]], times: int) -> None:
     for i in range(times):
-        made[i % len(made)]()
+        calls[i % len(calls)]()
 
 
 def _repeats(case: Case) -> int:
-    estimated = max(case.flops / FAST[0], case.bytes / FAST[1], 1e-6)  # hardly a kernel takes less than a microsecond
+    estimated = max(case.flops / FAST[0], case.bytes / FAST[1], 1e-6)  # few kernels take less than a microsecond
     return max(2, min(MOST_REPEATS, round(LEAST_WORK / estimated)))
 
 
@@ -130,13 +131,13 @@ def _copies(case: Case, device: str) -> int:
 
 
 LAUNCHES = 200
-"""Fewer than a GPU's queue holds, so the host never waits for it."""
+"""Launches in one timed repetition: fewer than a GPU's queue holds, so the host never waits for it."""
 REPEATS = 7
 """Timed repetitions of all launches, after one that is not timed."""
 
 
 def launch_times(device: str) -> Iterator[tuple[str, float]]:
-    """Yield what is launched and the host's seconds for one launch; nothing if the host is the device."""
+    """Yield plain, forward and backward, with the host's seconds for one launch; nothing if the host is the device."""
     if not has_events(device):
         return
     x = torch.zeros(16, 16, device=device)

@@ -13,9 +13,9 @@ from lmsweep.trials.model.float8 import float8_product
 VOCABULARIES = (50304, 128256)
 """Vocabularies of GPT-2 (padded) and Llama 3."""
 UNALIGNED = (50257, 50258, 50260)
-"""Vocabularies whose rows are multiples of 2, 4 and 8 bytes in 16 bits: GPT-2's own, and its neighbours."""
+"""Vocabularies whose rows of 16-bit numbers are aligned to 2, 4 and 8 bytes only: GPT-2's own, and its neighbours."""
 UNALIGNED_LAYER = (4267, 1600)
-"""A feed-forward layer of 8/3 of its inputs, not rounded."""
+"""Outputs and inputs of a feed-forward layer whose inner width is 8/3 of the model's, not rounded."""
 EXPERTS = ((8, 4096, 14336), (32, 2880, 2880), (64, 2048, 1024), (128, 2048, 768))
 """Number, width and inner width of the experts of Mixtral, gpt-oss-20b, OLMoE and Qwen3-30B-A3B."""
 TOP_K = 8
@@ -24,11 +24,12 @@ LAYOUTS = ("forward", "input_gradient", "weight_gradient")
 """x Wᵀ, g W and gᵀ x, with x (tokens, inputs), W (outputs, inputs) and g (tokens, outputs), the gradient of x Wᵀ."""
 FEWEST_TOKENS = 256
 MOST_SCORES, MOST_BATCH = 2**27, 96
-"""Of attention that is written out: elements of the scores, and sequences times heads."""
-WRITTEN_OUT = 5
+"""Limits of attention without a fused kernel: elements of the scores, and sequences times heads."""
+UNFUSED_CONTEXTS = 5
 """Number of contexts at which it is measured, up to 4096: models with longer ones use fused attention."""
 MOST_OUTPUTS = 16
-"""Times the largest width: an output head with more is not measured, so that a CPU's short sweep has none."""
+"""An output head with more outputs than this many times the largest width is not measured: on a CPU, where the sweep
+has small widths, none is."""
 FLOAT8 = {"fast": ("tensorwise", False), "rows": ("rowwise", False), "exact": ("tensorwise", True)}
 """Form of a float8 product -> recipe of its scales, and whether it accumulates in float32. Forward accumulates fast,
 with tensorwise (`fast`) or rowwise (`rows`) scales. Backward of torchao's recipes accumulates in float32 (`exact`)."""
@@ -43,7 +44,7 @@ def product_cases(extent: Extent) -> Iterator[Case]:
     heads = [
         (vocabulary, width)
         for vocabulary in VOCABULARIES
-        for width in extent.widths[::3]  # every third: heads are the dearest products
+        for width in extent.widths[::3]  # every third: output heads take longest
         if vocabulary <= MOST_OUTPUTS * extent.width
     ]
     for outputs, inputs in (*layers, *heads):
@@ -61,7 +62,7 @@ def product_cases(extent: Extent) -> Iterator[Case]:
 
 
 def _unaligned(extent: Extent) -> Iterator[Case]:
-    """Products with rows that are not aligned to 16 bytes, over fewer sizes. Float8 kernels refuse them."""
+    """Products with rows that are not aligned to 16 bytes, over fewer sizes. Float8 kernels do not support them."""
     heads = [(vocabulary, width) for vocabulary in UNALIGNED for width in extent.widths[::5]]
     for outputs, inputs in (UNALIGNED_LAYER, *heads):
         for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
@@ -123,10 +124,10 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
 
 
 def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[Case]:
-    """The products of a layer, whose operands have one layout. The gradients of inputs and of weights differ in their
-    sizes only, so a size has one or the other, by turns."""
-    by_turns = tokens.bit_length() % 2
-    backward = (outputs, inputs, tokens) if by_turns else (tokens, inputs, outputs)
+    """Yield a layer's product of forward in each form, and one of backward. All have the same layout of operands. The
+    gradients of inputs and of weights differ in their sizes only, so numbers of tokens have them by turns."""
+    is_of_weights = tokens.bit_length() % 2
+    backward = (outputs, inputs, tokens) if is_of_weights else (tokens, inputs, outputs)
     for form, (recipe, exact) in FLOAT8.items():
         m, n, k = backward if exact else (tokens, outputs, inputs)
 
@@ -139,9 +140,9 @@ def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[
 
 
 def _batched(extent: Extent) -> Iterator[Case]:
-    """Scores and weighted values of attention that is written out."""
+    """Scores and weighted values of attention without a fused kernel."""
     for head in (64, 128):
-        for context in extent.powers(FEWEST_TOKENS)[:WRITTEN_OUT]:
+        for context in extent.powers(FEWEST_TOKENS)[:UNFUSED_CONTEXTS]:
             batch = max(1, min(MOST_BATCH, MOST_SCORES // context**2))
             for form, m, n, k in (
                 ("scores", context, context, head),

@@ -2,6 +2,8 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,16 +11,17 @@ import pytest
 from lmsweep.analysis import load
 from lmsweep.orchestrator.features.best.cells.cells import Processes, cells_of
 from lmsweep.orchestrator.features.best.cells.goal import parse_aim
-from lmsweep.orchestrator.features.best.searching.candidates import search_of
+from lmsweep.orchestrator.features.best.searching.candidates import candidates_of, search_of
 from lmsweep.orchestrator.features.best.searching.search import STOP_PROBABILITY, Search
 from lmsweep.orchestrator.features.best.standing import MOST_WRONG, RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Space
+from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.variation import Kind
-from tests.support.made_up_results import H200, Attempts, config, planned, samples
+from tests.support.made_up_results import H200, Attempts, config, gpu, planned, samples
 from tests.support.simulated_grids import SHARE, TEST_SEEDS, made_up, searched, simulate
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
@@ -106,6 +109,16 @@ def search_of_trials(configs: list[TrialConfig], goal: str) -> Search:
     estimate = Estimate(seconds=2.0, iterating=1.0, reason=None, is_new=True, rests_on_model=True)
     aim = parse_aim(goal, [], parse_prices(["H200=3.5"]))
     return search_of(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
+
+
+def test_a_cell_that_does_not_run_counts_once_however_many_processes_would_measure_it() -> None:
+    configs = [gpu(batch_size=batch) for batch in (1, 2, 4) for _ in range(3)]
+    trials = [planned(one, index, workload="timing", environment=H200) for index, one in enumerate(configs)]
+    plan: Any = SimpleNamespace(plan=Plan(sweep="test", trials=tuple(trials)))
+    peaks = dict.fromkeys((0, 1, 2), 5e9) | dict.fromkeys((3, 4, 5), 1e9)  # of the third, none is predicted
+    found = candidates_of(plan, [], parse_aim("tokens/s", ["peak < 2GB"], []), peaks)
+    assert (found.over_limit, found.unknown_peak) == (1, 1)
+    assert [one.index for one in found.plan.trials] == [3, 4, 5]
 
 
 def test_a_search_that_ran_out_of_time_is_not_settled() -> None:

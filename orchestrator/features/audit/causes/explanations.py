@@ -1,7 +1,8 @@
-"""What makes a claim wrong, or its run slow: the causes, how often each is it, and where to look.
+"""What makes a claim wrong, or its run slow: the causes, how frequent each is, and where to look.
 
-To add a cause, add a row to causes.csv and its hypotheses to HYPOTHESES. Their weights say roughly how often the cause
-works in each way; `python -m benchmarks.audit_injection` measures how often the right cause stands first.
+A cause works in several ways: its hypotheses. Each moves some numbers of the claim by a factor. To add a cause, add a
+row to causes.csv and its hypotheses to HYPOTHESES. Weights say roughly how often the cause works in each way;
+`python -m benchmarks.audit_injection` measures how often the right cause is ranked first.
 """
 
 import csv
@@ -25,12 +26,13 @@ from lmsweep.orchestrator.features.audit.claims.counting import other_peaks
 COMMON_PEAKS = {"the peak of A100 SXM 80GB": 0.35, "the peak of H100 SXM": 0.3}
 """Peak -> its share among wrong ones: torchtitan and prime-rl fall back to an A100's, nanochat has an H100's."""
 HIDDEN = 1.8
-"""How many times its launches a step must take so that timing them alone is noticed."""
+"""A step that takes up to this many times its launches hides asynchronous timing: the error is too small to notice."""
 
 
 class Cause(NamedTuple):
     name: str
     prior: float
+    """How often it is the cause, over the others."""
     look: str
     """What to look at to decide."""
     hypotheses: Callable[[Case], Iterable[Hypothesis]]
@@ -47,6 +49,7 @@ def sparse_peak(case: Case) -> list[Hypothesis]:
 
 
 def other_peak(case: Case) -> list[Hypothesis]:
+    # The peak with sparsity is a cause by itself.
     peaks = {name: rate for name, rate in other_peaks(case.claim).items() if "sparsity" not in name}
     rare = (1 - sum(COMMON_PEAKS[name] for name in peaks if name in COMMON_PEAKS)) / len(peaks)
     used = case.claim.peak or case.peak
@@ -61,6 +64,7 @@ def attention_in_full(case: Case) -> list[Hypothesis]:
     factor = ratios["full"] / ratios.get("causal", ratios["full"])
     hypotheses = [exactly(0.8, COUNTED, factor, "all positions counted")]
     if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
+        # No time and no rate of tokens is stated: all numbers may follow from the FLOPs.
         hypotheses.append(exactly(0.2, EVERY, factor, "all positions counted"))
     return hypotheses
 
@@ -70,10 +74,11 @@ def recomputed(case: Case) -> list[Hypothesis]:
 
 
 def other_weights(case: Case) -> list[Hypothesis]:
-    """Parameters that are counted in place of those that a token multiplies: one shard's, or all experts'."""
+    """The wrong parameters are counted: those of one shard, or of all experts, not those that a token multiplies."""
     claim, model, hypotheses = case.claim, case.claim.shape, list[Hypothesis]()
     linear, attention = model.linear_flops(), model.attention_flops(claim.context or 0)
-    for count in {claim.count, claim.node_gpus} - {1} if claim.parallel not in ("ddp", "replicate") else ():
+    is_sharded = claim.parallel not in ("ddp", "replicate")
+    for count in {claim.count, claim.node_gpus} - {1} if is_sharded else ():
         factor = (linear / count + attention) / (linear + attention)
         hypotheses.append(exactly(0.5, COUNTED, factor, f"one of {count} shards counted"))
     if model.size and model.size.num_experts:
@@ -84,7 +89,7 @@ def other_weights(case: Case) -> list[Hypothesis]:
 
 def as_full_training(case: Case) -> list[Hypothesis]:
     """FLOPs of adapters counted as those of all weights."""
-    factor = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]
+    factor = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]  # 1.5: three passes counted, two run
     return [exactly(1.0, COUNTED, factor, "as if all were trained")]
 
 
@@ -107,9 +112,13 @@ def gpus(case: Case) -> list[Hypothesis]:
 
 def accumulation(case: Case) -> list[Hypothesis]:
     claim, hypotheses = case.claim, list[Hypothesis]()
-    known = claim.micro_batches if claim.micro_batches > 1 else None
-    for count in [known] if known else [2, 4, 8, 16] if claim.accumulate is None and claim.global_batch is None else []:
-        weight = 1.0 if known else 0.08  # that there is accumulation at all, and of just so many
+    if claim.micro_batches > 1:
+        counts, weight = [claim.micro_batches], 1.0
+    elif claim.accumulate is None and claim.global_batch is None:
+        counts, weight = [2, 4, 8, 16], 0.08  # of each: that there is accumulation at all, and of just so many
+    else:
+        counts, weight = [], 0.0  # the claim states that there is none
+    for count in counts:
         hypotheses += _times(1 / count, f"one micro-batch of {count} counted", 0.5 * weight)
         hypotheses += _times(float(count), f"accumulation ({count}) counted twice", 0.35 * weight)
         for moved in ((STEP,), EVERY):
@@ -139,7 +148,7 @@ def warm_up(case: Case) -> list[Hypothesis]:
 
 
 def asynchronous(case: Case) -> list[Hypothesis]:
-    """The clock cannot show less than the launches take: where these take most of the step, it is hardly the cause."""
+    """Without synchronization a clock shows the launches alone. If they take most of the step, few notice an error."""
     most = case.launch_factor
     weight, most = (1.0, 1.2 * most) if most > HIDDEN else (0.3, HIDDEN)
     words = f"the launches alone take 1/{case.launch_factor:.2g} of the step"
@@ -150,6 +159,7 @@ def asynchronous(case: Case) -> list[Hypothesis]:
 
 
 def _lora(case: Case) -> list[Hypothesis]:
+    """Either LoRA ran where full training is claimed, or LoRA is claimed and its FLOPs were counted as full."""
     # Two of three passes, and next to no update, are up to 1.7 times as fast.
     return fewer_trained(case, 1.7) or as_full_training(case)
 
@@ -178,12 +188,11 @@ HYPOTHESES: dict[str, Callable[[Case], Iterable[Hypothesis]]] = {
     "activation checkpointing not stated": slower(other_step.checkpointing),
     "the host or the data decides": slower(other_step.host),
 }  # fmt: skip
-"""Cause -> its hypotheses. causes.csv has how often it was the cause over the others, and where to look."""
+"""Cause -> its hypotheses. causes.csv has its prior and where to look."""
 
 
 @cache
 def causes() -> tuple[Cause, ...]:
-    """Return the causes of causes.csv."""
     with Path(__file__).with_name("causes.csv").open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         return tuple(Cause(row["name"], float(row["prior"]), row["look"], HYPOTHESES[row["name"]]) for row in rows)

@@ -6,18 +6,19 @@ from typing import NamedTuple
 from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS
 
 EVERY = (RATE, STEP, MFU, TFLOPS)
+"""All numbers that a claim may state."""
 COUNTED = (MFU, TFLOPS)
 """Numbers that count FLOPs."""
 
 
 class Hypothesis(NamedTuple):
     weight: float
-    """Among those of the cause."""
+    """How often the cause works in this way, as a share."""
     moves: tuple[str, ...]
     """The numbers that are wrong, all by one factor."""
     least: float
     most: float
-    """The factor is one of these or between them; its logarithm is as likely anywhere."""
+    """The factor, claimed over expected, is between these; its logarithm is uniformly distributed."""
     words: str
     """{0} is the factor, {1} what it is over 1, as a share."""
 
@@ -27,12 +28,12 @@ class Hypothesis(NamedTuple):
 
 
 def exactly(weight: float, moves: Iterable[str], factor: float, words: str) -> Hypothesis:
-    """Return the hypothesis of one factor."""
     return Hypothesis(weight, tuple(moves), factor, factor, words)
 
 
 def rate_and_maybe_flops(least: float, most: float, words: str, *, weight: float = 1.0) -> list[Hypothesis]:
-    """A wrong count of tokens or GPUs: of the printed rate alone, or of what was computed from it, too."""
+    """Return the two hypotheses of a wrong count of tokens or GPUs: it moves the printed rate alone, or also the FLOPs
+    that were computed from it."""
     return [
         Hypothesis(0.6 * weight, (RATE,), least, most, words),
         Hypothesis(0.4 * weight, (RATE, *COUNTED), least, most, words),

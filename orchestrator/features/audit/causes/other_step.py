@@ -1,7 +1,8 @@
-"""Causes that another step ran than the claim's: by which factors it takes longer, from the operators of the predicted
-step, or what is saved if fewer weights are trained.
+"""Causes that another step ran than the claim's.
 
-Without a prediction, and for the host, power and offload, factors are rough ranges of what is seen in public runs.
+Most of these steps take longer: the factors follow from the operators of the predicted step. One that trains fewer
+weights is faster. Without a prediction, and for the host, power and offload, factors are rough ranges of what is seen
+in public runs.
 """
 
 import math
@@ -43,7 +44,8 @@ Factors = Iterable[Longer]
 
 
 def _around(factor: float, words: str, width: float = 1.15, weight: float = 1.0) -> Factors:
-    """Return a factor that is known to some per cent, as its prediction is; none below 1.05, which nobody would see."""
+    """Return a range around a predicted factor, as wide as the prediction is uncertain; none below 1.05, which nobody
+    would notice."""
     return [Longer(weight, max(1.02, factor / width), factor * width, words)] if factor >= 1.05 else []
 
 
@@ -51,6 +53,7 @@ def precision(case: Case) -> Factors:
     stated, device, run = precision_of(case.claim), case.claim.device, case.run
     if stated == "fp32":
         return []
+    # Without a prediction: the ratio of peaks, a tenth more.
     full = ratio(run, in_dtype("float32")) if run else case.peak / (device.fp32 * 0.9)
     ways = [*_around(full, "products in float32 take {1:.2g} times", weight=0.45)]
     if device.tf32 and stated != "tf32":
@@ -67,7 +70,7 @@ def attention(case: Case) -> Factors:
         return []
     context = case.claim.context or 2048
     predicted = ratio(case.run, with_written_out_attention) if case.run else 1 + context / 8192
-    # `eager` computes its softmax in float32, with a mask that is added: up to twice the passes over the scores
+    # `eager` adds a mask and computes the softmax in float32: up to twice the passes over the scores that are predicted
     least, most = max(1.03, 0.93 * predicted), max(1.1, 1 + 2 * (predicted - 1))
     return [Longer(1.0, least, most, "scores in memory take {1:.2g} times")]
 
@@ -88,7 +91,8 @@ def offload(case: Case) -> Factors:
 
 
 def form(case: Case) -> Factors:
-    """Yield the factors of other cards with the chip: from the smaller of what is predicted and what the peaks say."""
+    """Yield the factors of other cards with the same chip. A range begins at the smaller of the predicted factor and
+    the ratio of the peaks."""
     forms = OTHER_FORMS.get(case.claim.device.name, ()) if case.run else ()
     for name in forms:
         card = device_named(name)
@@ -121,7 +125,7 @@ def host(case: Case) -> Factors:
 
 
 def slower(factors: Callable[[Case], Factors]) -> Callable[[Case], list[Hypothesis]]:
-    """Return the hypotheses of a cause for which a step takes longer by these factors."""
+    """Return the function from a case to hypotheses for a cause that makes the step longer: each number is too low."""
 
     def hypotheses(case: Case) -> list[Hypothesis]:
         ways = [*factors(case)]
@@ -132,8 +136,8 @@ def slower(factors: Callable[[Case], Factors]) -> Callable[[Case], list[Hypothes
 
 
 def fewer_trained(case: Case, most: float) -> list[Hypothesis]:
-    """A step that trains few weights, taken for one that trains all: as predicted without gradients of weights, or up
-    to `most` times as fast."""
+    """Return the hypotheses that a step trains few weights and is taken for one that trains all. It is as fast as
+    predicted without gradients of weights, or anything up to `most` times as fast."""
     if case.claim.method not in (None, "full"):
         return []
     least, usual, words = 1.15, case.frozen_factor, "it takes {1:.2f} of the time"

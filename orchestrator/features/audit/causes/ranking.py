@@ -1,7 +1,7 @@
 """Which causes explain a claim's numbers best: Bayes' rule, with the prediction's interval as its likelihood.
 
-All numbers of an honest claim deviate from the prediction together, within its interval, and from one another by
-rounding alone. A cause moves some of them by its factor.
+All numbers of an honest claim deviate from the prediction by one common factor, within its interval, and from one
+another by rounding alone. A cause moves some of them by its own factor.
 """
 
 import math
@@ -18,12 +18,12 @@ ROUNDING = {RATE: 0.015, STEP: 0.015, MFU: 0.03, TFLOPS: 0.03}
 USUAL_COUNT = 0.5
 """How often an MFU counts attention over all positions, as torchtitan, LLM-Foundry, nanoGPT and nanochat do."""
 OF_FLOPS = 2.0
-"""How much likelier a wrong peak or count is where a claim states an MFU or FLOP/s alone: a wrong time or count of
-tokens is mostly seen beside the rate."""
+"""How much likelier a wrong peak or count of FLOPs is if a claim states only an MFU or FLOP/s: those who find a wrong
+time or count of tokens mostly state the rate as well."""
 NOTICED = 3.0
-"""The least factor that everybody notices."""
+"""Smallest factor that everybody notices."""
 LEAST_NOTICED = 0.05
-"""How often even a factor of 1 is doubted."""
+"""How often a claim is checked even if its factor is 1."""
 LEAST_SHARE = 0.01
 """A less likely cause is not shown, unless it is the only one."""
 
@@ -47,7 +47,7 @@ def explanations_of(case: Case) -> list[Explanation]:
     weighed = []
     for cause in causes():
         relevant = _relevant(cause.hypotheses(case), case)
-        scores = [(math.log(one.weight) + _likelihood(case, one), one) for one in relevant]
+        scores = [(math.log(one.weight) + _likelihood(case, one), one) for one in relevant]  # all in logarithms
         if scores:
             _, best = max(scores, key=lambda score: score[0])
             weighed.append((math.log(cause.prior) + _log_sum(score for score, _ in scores), cause, best))
@@ -60,16 +60,17 @@ def explanations_of(case: Case) -> list[Explanation]:
 
 
 def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
-    """Return those that move a number of this claim, each with that alone; the shares of one cause are 1 at most."""
-    is_of_flops = {*case.rates} <= {*COUNTED}
+    """Return the hypotheses that move a number of this claim, with `moves` reduced to such numbers. `weight` becomes a
+    share of all ways of the cause, times how likely it is that somebody notices such a factor."""
+    has_only_flops = {*case.rates} <= {*COUNTED}
     relevant = []
     for hypothesis in hypotheses:
         here = tuple(name for name in hypothesis.moves if name in case.rates)
         if here and hypothesis.weight > 0:
-            counts = OF_FLOPS if is_of_flops and {*hypothesis.moves} <= {*COUNTED} else 1.0
-            relevant.append((counts * _noticed(hypothesis), hypothesis._replace(moves=here)))
-    whole = max(1.0, sum(one.weight for _, one in relevant))  # weights may leave out how else the cause works
-    return [one._replace(weight=share * one.weight / whole) for share, one in relevant]
+            likelier = OF_FLOPS if has_only_flops and {*hypothesis.moves} <= {*COUNTED} else 1.0
+            relevant.append((likelier * _noticed(hypothesis), hypothesis._replace(moves=here)))
+    whole = max(1.0, sum(one.weight for _, one in relevant))  # a sum below 1 stays: the rest is other ways of the cause
+    return [one._replace(weight=factor * one.weight / whole) for factor, one in relevant]
 
 
 def _noticed(one: Hypothesis) -> float:
@@ -82,13 +83,13 @@ def _noticed(one: Hypothesis) -> float:
 
 
 def _likelihood(case: Case, one: Hypothesis) -> float:
-    """Return the logarithm of the density of the claim's numbers if a factor of this hypothesis moved them, over the
-    usual ways to count FLOPs."""
+    """Return the logarithm of the density of the claim's numbers under this hypothesis, averaged over the usual ways
+    to count FLOPs."""
     return _log_sum(math.log(share) + _fit(case, one, count).density for share, count in _counts(case))
 
 
 def _counts(case: Case) -> list[tuple[float, float]]:
-    """Return the usual counts of FLOPs, over that of the first: how often each is meant, and its factor."""
+    """Return the usual ways to count FLOPs: how often each is used, its FLOPs over those of the first convention."""
     if case.claim.counts_by or not {MFU, TFLOPS} & case.rates.keys():
         return [(1.0, 1.0)]
     usual = {name: count for name, count in case.of_conventions.items() if name not in ("hardware", "as full")}
@@ -105,24 +106,24 @@ class Fit(NamedTuple):
 
 
 def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
-    """Return the fit: the numbers' logarithms deviate from the prediction together, with its variance, and each by
-    rounding. The logarithm of the factor is added to those that are moved; over a range of it, the normal density is
-    integrated.
+    """Return how well a hypothesis fits if FLOPs are counted by `count` times those of the first convention.
 
-    With the numbers' offsets x, 1 for each that is moved in m, and their covariance C, the logarithm of the density is
-    a parabola over the logarithm g of the factor: -(x - g m)' C⁻¹ (x - g m) / 2.
+    x: each number's logarithm over the prediction. m: 1 for each number that is moved, else 0. C: the covariance of x,
+    one common variance (of the prediction) and a variance of each number (rounding). The logarithm of the density is a
+    parabola over the logarithm g of the factor: -(x - g m)' C⁻¹ (x - g m) / 2. Over a range of g, the density is
+    integrated.
     """
     names = [*case.observed]
     offsets = [case.observed[name] - (math.log(count) if name in COUNTED else 0.0) - case.shift for name in names]
     moved = [1.0 if name in one.moves else 0.0 for name in names]
     precisions = [1 / ROUNDING[name] ** 2 for name in names]
-    together = case.deviation**2 / (1 + case.deviation**2 * sum(precisions))
+    common = case.deviation**2 / (1 + case.deviation**2 * sum(precisions))
 
     def product(left: list[float], right: list[float]) -> float:
         """left' C⁻¹ right: the inverse of a diagonal matrix and one of rank 1, by Sherman and Morrison."""
-        apart = sum(part * a * b for part, a, b in zip(precisions, left, right, strict=True))
+        diagonal = sum(part * a * b for part, a, b in zip(precisions, left, right, strict=True))
         sums = [sum(part * a for part, a in zip(precisions, side, strict=True)) for side in (left, right)]
-        return apart - together * sums[0] * sums[1]
+        return diagonal - common * sums[0] * sums[1]
 
     bend, slope, square = product(moved, moved), product(moved, offsets), product(offsets, offsets)
     top = slope / bend
@@ -134,7 +135,8 @@ def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
         ends = [(end - top) * math.sqrt(bend) for end in (least, most)]
         density = -0.5 * (square - slope**2 / bend) + 0.5 * math.log(2 * math.pi / bend)
         density += _log_normal_between(*ends) - math.log(most - least)
-    return Fit(density - 0.5 * math.log1p(case.deviation**2 * sum(precisions)), math.exp(best))
+    determinant = math.log1p(case.deviation**2 * sum(precisions))  # of C, without what all hypotheses share
+    return Fit(density - 0.5 * determinant, math.exp(best))
 
 
 def _log_normal_between(low: float, high: float) -> float:
@@ -142,9 +144,9 @@ def _log_normal_between(low: float, high: float) -> float:
     if low > 0:  # mirrored: erfc is exact in the lower tail, not near 1
         low, high = -high, -low
     probability = (math.erfc(-high / math.sqrt(2)) - math.erfc(-low / math.sqrt(2))) / 2
-    if probability > 1e-290:  # below, floats lose digits and end
+    if probability > 1e-290:  # below, floats lose digits and underflow
         return math.log(probability)
-    return -0.5 * high**2 - math.log(-high * math.sqrt(2 * math.pi))  # so far out that the other end does not count
+    return -0.5 * high**2 - math.log(-high * math.sqrt(2 * math.pi))  # the tail below `high`; that below `low` is tiny
 
 
 def _log_sum(values: Iterable[float]) -> float:

@@ -1,4 +1,4 @@
-"""How much longer a step takes with other operators, with what waits on the host, or on another GPU."""
+"""How much longer a step takes with other operators, with offloading to the host, or on another GPU."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SOLD_ALIKE = {
     "B200 SXM": ("H200 SXM",),
     "A100 SXM 80GB": ("H100 SXM", "V100 SXM 32GB"),
 }
-"""GPU -> those of the generations before and after, for which it is taken by mistake."""
+"""GPU -> those of neighbouring generations that a run may have used by mistake."""
 WHOLE_SAVED = 34.0
 """Bytes that forward saves of a token in a layer, over the model's width (Korthikanti et al. 2022, without scores)."""
 
@@ -40,13 +40,14 @@ def ratio(run: Run, change: Callable[[Operators], Operators], rates: Rates | Non
 
 
 def offloaded_seconds(run: Run) -> tuple[float, float]:
-    """Return the seconds by which a step is longer if the host keeps what forward saves, or the optimizer's state."""
+    """Return by how many seconds a step is longer if the host keeps what forward saves, and if it keeps the
+    optimizer's state and updates the weights."""
     config, device = run.config, run.rates.hardware.device
     weights = sum(prod(shape) for one in run.operators if one.phase == "optimizer" for shape in one.shapes[:1])
     saved = WHOLE_SAVED * config.batch_size * config.context_length * config.d_model * (config.num_layers or 1)
     # A gradient and a weight cross the link, one of them in 4 bytes, one in 2.
-    moved = weights * 6 / host_link(device) + run.rates.hardware.host_seconds("lmsweep::update_on_host", 4 * weights)
-    return 2 * saved / host_link(device), moved  # what is saved goes there and back
+    update = weights * 6 / host_link(device) + run.rates.hardware.host_seconds("lmsweep::update_on_host", 4 * weights)
+    return 2 * saved / host_link(device), update  # what is saved goes there and back
 
 
 def launch_bound_factor(run: Run) -> float:
@@ -56,7 +57,8 @@ def launch_bound_factor(run: Run) -> float:
 
 
 def on_other_device(run: Run, device: Device) -> float:
-    """Return the seconds on another GPU over those on this one; by peak and bandwidth if its links are unknown."""
+    """Return the seconds on another GPU over those on this one; the geometric mean of the ratios of peaks and of
+    bandwidths if its links are unknown."""
     ranks, rates = run.config.world_size, rates_of(device)
     if ranks == 1 or rates.connects(min(USUAL_GPUS, ranks)):
         return ratio(run, lambda operators: operators, rates)

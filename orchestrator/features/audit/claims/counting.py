@@ -23,16 +23,17 @@ PASSES = {"full": 3.0, "lora": 2.0, "dora": 2.0, "qlora": 2.0, "frozen": 2.0}
 """Method -> passes of the weights' products in a step: forward, gradients of inputs and, if all weights are trained,
 gradients of weights."""
 BYTES_OF_UPDATE = 12
-"""Least bytes of a weight's update: read gradient, weight and two states of 16 bits, write all but the gradient, as the
-leanest AdamW; states in 8 bits need less, so half of it counts."""
+"""Bytes that AdamW's update of a weight moves at least, all in 16 bits: it reads the gradient, the weight and two
+states, and writes all but the gradient. Half of it counts in the bound, because states in 8 bits need less."""
 
 
 class Convention(NamedTuple):
-    """One way to count the FLOPs of a token."""
+    """One way to count the FLOPs of a token in a training step."""
 
     name: str
     words: str
     flops: float
+    """FLOPs of one token, forward and backward."""
 
 
 def precision_of(claim: Claim) -> str:
@@ -60,7 +61,7 @@ def recomputes(claim: Claim) -> bool:
 
 
 def conventions(claim: Claim) -> list[Convention]:
-    """Return the usual counts of a token's FLOPs, that of the claim first if it says which, else `full`."""
+    """Return the usual counts of a token's FLOPs. The first is the claim's if it states one, else `full`."""
     model, context = claim.shape, claim.context or 0
     linear, attention = model.linear_flops(), model.attention_flops(context)
     trained = PASSES[claim.method or "full"]
@@ -85,27 +86,29 @@ def conventions(claim: Claim) -> list[Convention]:
     if trained < 3.0:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
         counts.append(Convention("as full", words, 3 * (linear + attention)))
-    alike: dict[int, Convention] = {}
-    for one in counts:  # of those that count alike, the first
-        alike.setdefault(round(one.flops), one)
-    return sorted(alike.values(), key=lambda one: one.name != claim.counts_by)
+    distinct: dict[int, Convention] = {}
+    for one in counts:  # of conventions with the same count, the first
+        distinct.setdefault(round(one.flops), one)
+    return sorted(distinct.values(), key=lambda one: one.name != claim.counts_by)
 
 
 def least_seconds(claim: Claim) -> float:
-    """Return the seconds of a token on one GPU below which it is not physical: its products at the peak, or the bytes
-    that it must move at the bandwidth, whichever takes longer."""
+    """Return the physical minimum of a token's seconds on one GPU: its products at the peak, or the bytes that it must
+    move at the bandwidth, whichever takes longer."""
     device, model = claim.device, claim.shape
     passes = PASSES[claim.method or "full"]
     share = share_of_scores("hardware", causal=1)
-    attention = model.windowed_flops(claim.context or 0) * share * (1 + BACKWARD_OF_ATTENTION["model"])
+    attention_flops = model.windowed_flops(claim.context or 0) * share * (1 + BACKWARD_OF_ATTENTION["model"])
     precision = precision_of(claim)
+    of_attention = "bf16" if precision.startswith("fp8") and device.bf16 else precision  # only linear layers use float8
     linear = passes * model.linear_flops() / (peak_of(device, precision) * boost_of(device))
-    narrow = peak_of(device, "bf16" if precision.startswith("fp8") and device.bf16 else precision) * boost_of(device)
-    return max(float(linear + attention / narrow), _least_bytes(claim) / device.bytes_per_second)
+    attention = attention_flops / (peak_of(device, of_attention) * boost_of(device))
+    return max(float(linear + attention), _least_bytes(claim) / device.bytes_per_second)
 
 
 def _least_bytes(claim: Claim) -> float:
-    """Return the bytes a token that weights alone move on a GPU: read in forward and backward, updated once a step."""
+    """Return the bytes per token that weights alone move on a GPU: read in forward and backward, updated once a step.
+    0 if they are unknown, or if a token uses only some of them."""
     if not claim.step_tokens or claim.shape.size is None or claim.shape.size.num_experts:
         return 0.0
     tokens = claim.step_tokens / claim.count

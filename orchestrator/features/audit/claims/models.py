@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
 from lmsweep.trials.code.hub_configurations import FOLDER, NAMES, read_configuration, shipped_configuration
@@ -17,7 +17,9 @@ from lmsweep.trials.spec.suggestions import choices
 VOCABULARY = 10_000
 """Words of a model that states none: lmsweep's default."""
 _SUFFIXES = re.compile(r"[-_](instruct|chat|base|hf|it|full|lora|qlora|q-lora|sft|pretrain|rl)\b.*$")
+"""What names have beyond the dimensions: how a model was trained."""
 NANOCHAT = re.compile(r"(?:nanochat[-_ ]?)?d(\d+)")
+"""nanochat names a model by its depth: `d20`."""
 NANOCHAT_VOCABULARY = 65_536
 NAME = re.compile(r"\w[\w.-]{,80}(?:/\w[\w.-]{,80})?")
 """A name, or one on the hub; no reference, and no path that leads out of a folder."""
@@ -79,8 +81,9 @@ class Model:
 
 
 def model_settings(text: str) -> dict[str, Any]:
-    """Return the fields of a trial of a model that `lmsweep audit --model` knows: `lmsweep.model_settings`. Raises
-    RequestError for another, and for a number of parameters, which has no dimensions."""
+    """Return a known model's dimensions and vocabulary as fields of a trial. Public: `lmsweep.model_settings`. text: as
+    `lmsweep audit --model` takes it. Raises RequestError for an unknown model, and for a number of parameters, which
+    has no dimensions."""
     model = model_named(text, "MODEL")
     if model.size is None:
         raise RequestError(f"MODEL {text}: a number of parameters has no dimensions; name a model{of_about(model)}")
@@ -88,7 +91,7 @@ def model_settings(text: str) -> dict[str, Any]:
 
 
 def named_model(text: str) -> dict[str, Any]:
-    """Return `model_settings` of a model that a sweep names, none of a text that is no name of a known model. Raises
+    """Return `model_settings` of a model that a sweep names; empty if the text names no known model. Raises
     RequestError for a name on the hub, which may mean the model of transformers."""
     if not NAME.fullmatch(text):
         return {}
@@ -107,7 +110,7 @@ def named_model(text: str) -> dict[str, Any]:
 
 def of_about(model: Model) -> str:
     """Return which models have about as many parameters, in words."""
-    counts = {name: _model(name, *known()[0][name]).parameters for name in known()[0]}
+    counts = {name: _model(name, *size).parameters for name, size in known().sizes.items()}
     alike = sorted((abs(count / model.parameters - 1), name) for name, count in counts.items())
     near = [name for apart, name in alike if apart < MOST_APART][:MOST_ALIKE]
     return f", such as {', '.join(near)}" if near else ""
@@ -119,9 +122,10 @@ def model_named(text: str, option: str = "--model") -> Model:
     if path.suffix == ".json" or (path / "config.json").is_file():
         return _of_configuration(path if path.suffix == ".json" else path / "config.json")
     name = plain(text)
-    name = known()[1].get(name, name)  # of another name, the one in the tables
-    if name in known()[0]:
-        return _model(name, *known()[0][name])
+    sizes, aliases = known()
+    name = aliases.get(name, name)
+    if name in sizes:
+        return _model(name, *sizes[name])
     if shipped := _shipped(text, name):
         return _of_configuration(shipped)
     if depth := NANOCHAT.fullmatch(name):
@@ -131,7 +135,7 @@ def model_named(text: str, option: str = "--model") -> Model:
     if count := re.fullmatch(r"(\d+(?:\.\d+)?)([mbt])", name):
         scale = {"m": 1e6, "b": 1e9, "t": 1e12}[count[2]]
         return Model(name=text, parameters=round(float(count[1]) * scale))
-    raise RequestError(f"{option} {text}: no such model{choices(name, known()[0])}; a config.json works, too")
+    raise RequestError(f"{option} {text}: no such model{choices(name, sizes)}; a config.json works, too")
 
 
 def plain(text: str) -> str:
@@ -143,24 +147,33 @@ def plain(text: str) -> str:
     return re.sub(r"^qwen-(2\.5|2|3)-", r"qwen\1-", name)
 
 
+class Known(NamedTuple):
+    sizes: dict[str, tuple[ModelSize, int]]
+    """Name -> dimensions and vocabulary."""
+    aliases: dict[str, str]
+    """Another name -> the name in `sizes`, or of a configuration that ships."""
+
+
 @cache
-def known() -> tuple[dict[str, tuple[ModelSize, int]], dict[str, str]]:
-    """Return name -> dimensions and vocabulary, of the sizes of lmsweep and of models.csv; another name -> name."""
-    sizes, also = {name: (size, VOCABULARIES.get(name, VOCABULARY)) for name, size in SIZES.items()}, dict[str, str]()
+def known() -> Known:
+    """Return the models that have names: lmsweep's sizes, and those of models.csv."""
+    sizes = {name: (size, VOCABULARIES.get(name, VOCABULARY)) for name, size in SIZES.items()}
+    aliases: dict[str, str] = {}
     with Path(__file__).with_name("models.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            also |= dict.fromkeys(row["also"].split(), row["name"])
+            aliases |= dict.fromkeys(row["also"].split(), row["name"])
             values: dict[str, Any] = {key: int(value) for key, value in row.items() if value.isdecimal()}
             if not values:
-                continue  # one of lmsweep's sizes, or a configuration that ships
+                continue  # the row only adds names to one of lmsweep's sizes, or to a configuration that ships
             vocabulary = values.pop("vocab_size")
             flags: dict[str, Any] = {key: bool(values.pop(key, 0)) for key in ("tied_head", "qk_norm")}
             flags["feed_forward"] = row["feed_forward"]
             sizes[row["name"]] = (ModelSize(**values, **flags), vocabulary)
-    return sizes, also
+    return Known(sizes, aliases)
 
 
 def _shipped(text: str, name: str) -> Path | None:
+    """Return the file of a configuration that ships: by its name on the hub, or by its plain name."""
     exact = shipped_configuration(text.removeprefix("hf:"))
     return exact or next((path for path in FOLDER.glob("*.json") if plain(path.stem.replace("--", "/")) == name), None)
 
@@ -201,7 +214,7 @@ def _of_configuration(path: Path) -> Model:
         num_heads=fields["num_heads"],
         num_kv_heads=stated.get("num_key_value_heads"),
         d_head=stated.get("head_dim"),
-        qk_norm=_has_norm(stated),
+        qk_norm=str(stated.get("model_type", "")).startswith("qwen3"),
         feed_forward="gelu" if "gelu" in str(stated.get("activation_function", "")) else "swiglu",
         num_experts=experts,
         active_experts=stated.get("num_experts_per_tok") if experts else None,
@@ -221,7 +234,3 @@ def _window(stated: Mapping[str, Any], layers: int) -> tuple[int | None, int]:
     if every := stated.get("sliding_window_pattern"):  # one layer in so many sees all
         return window, layers - layers // every
     return window, layers
-
-
-def _has_norm(stated: Mapping[str, Any]) -> bool:
-    return str(stated.get("model_type", "")).startswith("qwen3")

@@ -14,9 +14,10 @@ from lmsweep.trials.spec.suggestions import choices
 MOST_SHARE = 1.5
 """An MFU above it is in per cent, even without the sign. A share a little above 1 is wrong, but may be claimed."""
 _COUNTS = {one.name for one in fields(Claim) if one.type == int | None}
+"""Fields that are whole numbers."""
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "p": 1e15}
 _SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
-_ALSO = {
+_ALIASES = {
     "tokens_per_second": "tokens/s tok/s tokens/sec throughput throughput_total",
     "tokens_per_second_per_gpu": "tokens/s/gpu tok/s/gpu tokens/sec/gpu throughput_per_gpu tgs tps",
     "samples_per_second": "samples/s samples/sec sequences/s train_samples_per_second",
@@ -35,15 +36,16 @@ _ALSO = {
     "name": "source claim row what",
 }
 COLUMNS = {one.name: one.name for one in fields(Claim)} | {
-    also: name for name, all in _ALSO.items() for also in all.split()
+    alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()
 }
-"""Column of a table, in small letters with `_` for a space -> the field. `n_gpus` multiplies the GPUs."""
+"""Column of a table, in small letters with `_` for a space -> the field of Claim."""
 
 
 def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
-    """Return the claim that named texts make: options of the command, or columns of a table. Raises RequestError."""
+    """Return the claim of these texts, by option of the command or by column of a table. Raises RequestError. where:
+    file and line, for messages."""
     values: dict[str, Any] = {}
-    number = ""
+    number = ""  # of GPUs, in a column beside their kind
     for title, text in texts.items():
         key = re.sub(r"\s+", "_", title.strip().lower())
         if text is None or not text.strip():
@@ -60,6 +62,7 @@ def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
 
 
 def _value(name: str, text: str, key: str, where: str) -> Any:
+    """Return the value of the field `name`, in the units of Claim. key: the column, which may name a unit."""
     if name == "context":
         if (tokens := context_of(text)) is None:
             raise RequestError(f"{where}{key} {text}: write the tokens of a sequence, such as 8192 or 8k")

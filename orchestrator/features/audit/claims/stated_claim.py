@@ -20,7 +20,7 @@ class Claim:
     """One claim. What is None is not stated."""
 
     name: str | None = None
-    """What it is a claim of, for the reader: a line of a table, a log."""
+    """Where the claim is from, for the reader: a line of a table, a log."""
     model: str | None = None
     gpus: str | None = None
     """`8xH100`, or the name that the driver reports."""
@@ -97,12 +97,11 @@ class Claim:
 
     @property
     def node_gpus(self) -> int:
-        """Return the GPUs of a node."""
         return self.count // self.nodes if self.nodes else min(self.count, USUAL_GPUS)
 
     @property
     def data_ranks(self) -> int:
-        """Return the GPUs that have data of their own."""
+        """Return how many groups of GPUs have different data."""
         return max(1, self.count // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1)))
 
     @property
@@ -139,8 +138,8 @@ class Claim:
         return float(self.batch * self.micro_batches * self.data_ranks * self.context) if self.batch else None
 
     def missing(self) -> list[str]:
-        """Return the options that are missing for any verdict: model and GPUs, a number, the tokens of a step if only
-        its time is stated, and the context."""
+        """Return the options without which no verdict is possible: model, GPUs, a number, the context, and the tokens
+        of a step if only its time is stated."""
         needed = [name for name in ("model", "gpus") if getattr(self, name) is None]
         if self.has_rate and self.step_seconds and self.step_tokens and not (self.mfu or self.tflops or self.hfu):
             # Without the model, rate and step time can still contradict each other.
@@ -162,7 +161,7 @@ class Claim:
 NO_MODEL = Model(name="the model, which is not stated,", parameters=1)  # numbers alone are compared: any model does
 NUMBERS = ("tokens_per_second", "tokens_per_second_per_gpu", "samples_per_second", "step_seconds", "tokens_per_step",
            "tflops", "mfu", "hfu")  # fmt: skip
-"""What a claim may be of."""
+"""Fields that state how fast a run is, or the size of its step."""
 
 
 def devices_of(text: str) -> tuple[int, Device]:

@@ -14,13 +14,14 @@ from lmsweep.trials.spec.model_sizes import DIMENSIONS
 
 NUMBER = r"([\d,]+(?:\.\d+)?(?:e[+-]?\d+)?)"
 WARM_UP, FIRST = 0.3, 10
-"""Share of the steps that do not count, and how many at most: compilation and caches are in them."""
+"""Share of the steps at the beginning that do not count, and at most how many: they compile and fill caches."""
 MOST_LINES, WIDEST = 14, 160
 """Lines that are shown, and characters of each."""
 PARTS = (*DIMENSIONS, "vocab_size")
+"""Dimensions that name a log's model."""
 HELPERS = {"mesh", "trained", "runtime", "tokens_seen", "steps_per_second", "micro_batch_tokens", "rank_tokens"}
 HELPERS |= {"world_size", "packing", *PARTS}
-"""What a log says that is no field of a claim itself, but from which fields follow."""
+"""What a log says that is no field of a claim, but from which one follows."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -30,9 +31,11 @@ class Trainer(NamedTuple):
     name: str
     known_by: re.Pattern[str]
     settings: Mapping[str, re.Pattern[str]]
+    """Field of a claim, or of HELPERS -> pattern of a line, whose group is the value."""
     says: Sequence[tuple[re.Pattern[str], str, str]]
     """Pattern of a line, the field that it is about, and the value."""
     steps: Mapping[str, re.Pattern[str]]
+    """The same for what each step prints."""
     note: str | None
 
 
@@ -55,7 +58,7 @@ def trainers() -> tuple[Trainer, ...]:
         like = whole["like"].get(trainer.get("like"), {})
         settings = like.get("settings", {}) | trainer.get("settings", {})
         says = [*like.get("says", []), *trainer.get("says", [])]
-        # Each has a pattern, under `line`, and one field of a claim with its value.
+        # `line` has the pattern. The only other key is the field, with its value.
         pairs = [(line["line"], *next(item for item in line.items() if item[0] != "line")) for line in says]
         known.append(
             Trainer(
@@ -81,7 +84,7 @@ def read_log(text: str, where: str) -> ReadLog:
     if trainer is None:
         names = ", ".join(one.name for one in trainers())
         raise RequestError(f"{where}: no line is known of a trainer's log ({names}); options or a CSV say a claim, too")
-    used: dict[int, str] = {}
+    used: dict[int, str] = {}  # number of a line that was read -> the line
     stated = _settings(trainer, lines, used) | _steps(trainer, lines, used)
     shown = [line.strip()[:WIDEST] for _, line in sorted(used.items())]
     if len(shown) > MOST_LINES:
@@ -90,6 +93,7 @@ def read_log(text: str, where: str) -> ReadLog:
 
 
 def _settings(trainer: Trainer, lines: Sequence[str], used: dict[int, str]) -> dict[str, str]:
+    """Return what the log says of the run, by field; the last line counts. Lines that were read are added to `used`."""
     stated: dict[str, str] = {}
     for number, line in enumerate(lines):
         for name, pattern in trainer.settings.items():
@@ -104,7 +108,7 @@ def _settings(trainer: Trainer, lines: Sequence[str], used: dict[int, str]) -> d
 
 
 def _steps(trainer: Trainer, lines: Sequence[str], used: dict[int, str]) -> dict[str, str]:
-    """Return the medians of what the later steps print."""
+    """Return the medians of what the later steps print. `used` gets the first and the last of their lines."""
     medians: dict[str, str] = {}
     for name, pattern in trainer.steps.items():
         matches = [(number, match) for number, line in enumerate(lines) if (match := pattern.search(line))]
@@ -117,7 +121,7 @@ def _steps(trainer: Trainer, lines: Sequence[str], used: dict[int, str]) -> dict
 
 
 def _as_claim(stated: dict[str, str], trainer: Trainer) -> dict[str, str]:
-    """Return the fields of a claim: what the log has in other units or in parts is put together."""
+    """Return the fields of a claim. Other units are converted, and HELPERS are combined into fields."""
     numbers = {name: float(text.replace(",", "")) for name, text in stated.items() if re.fullmatch(NUMBER, text)}
     ranks = _ranks(stated, numbers)
     if "gpus_kind" in stated:
@@ -132,7 +136,7 @@ def _as_claim(stated: dict[str, str], trainer: Trainer) -> dict[str, str]:
         stated.pop("global_batch", None)
     if numbers.get("tokens_seen") and numbers.get("runtime") and "tokens_per_second" not in stated:
         stated["tokens_per_second"] = repr(numbers["tokens_seen"] / numbers["runtime"])
-    if "tokens_per_second" in stated:  # samples times the context would count padding, too
+    if "tokens_per_second" in stated:  # a rate from samples and the context would count padding, too
         stated.pop("samples_per_second", None)
     if model := _model(stated):
         stated["model"] = model

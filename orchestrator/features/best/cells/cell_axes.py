@@ -11,7 +11,7 @@ DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
 
 USUAL_AXES = ("batch_size", "precision", "compile", "attention")
-"""Those that name a cell if it has no others from which to differ."""
+"""Axes that name a cell if there are no other cells from which it differs."""
 
 
 def value_of(cell: Cell | TrialConfig, name: str) -> object:
@@ -21,6 +21,7 @@ def value_of(cell: Cell | TrialConfig, name: str) -> object:
 
 
 def job_of(cell: Cell) -> tuple[object, ...]:
+    """Return what is trained, such as model, context length and mode: only cells of one job compete."""
     return tuple(getattr(cell.config, name) for name in JOB)
 
 

@@ -55,12 +55,10 @@ class Processes:
         return float(np.var(self.logs) * len(self.logs))
 
     def of(self, kind: Kind) -> "Processes":
-        """Return the processes of this kind of variation."""
         logs = tuple(log for log, of in zip(self.logs, self.kinds, strict=True) if of == kind)
         return replace(self, logs=logs, kinds=(kind,) * len(logs))
 
     def __add__(self, others: "Processes") -> "Processes":
-        """Return these and other processes of the same cell."""
         return replace(self, logs=(*self.logs, *others.logs), kinds=(*self.kinds, *others.kinds), within=0.0)
 
     def error(self, variation: Variation) -> Error:
@@ -88,7 +86,6 @@ class Value(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval."""
         within = float(reach(np.array(self.error.freedom))) * self.error.deviation
         return self.median * exp(-within), self.median * exp(within)
 
@@ -127,7 +124,7 @@ class Cell:
             return None
         value, processes = self.values[name], self.values[name].processes
         cost = aim.goal.cost(value.median, self.config, hourly)
-        # The cost is the value times a factor, whose logarithm moves each process.
+        # The cost is the value times a factor. Its logarithm is added to that of each process.
         scale = log(max(cost, SMALLEST_VALUE)) - log(max(value.median, SMALLEST_VALUE))
         return Value(cost, value.error, replace(processes, logs=tuple(one + scale for one in processes.logs)))
 
@@ -162,16 +159,17 @@ _COLUMNS = (
 
 
 def _cell(rows: list[Any], newest: StoredRow) -> Cell:
-    """rows: of one cell, from the oldest; of several with one value, the newest counts."""
+    """rows: of one cell, the oldest first. If several have the same value, the newest counts."""
     values: dict[str, Value] = {}
     for row in rows:
         is_known = row.status == Status.OK and not pd.isna(row.median)
-        # A step of no time has no rate: a store that others wrote may hold one.
+        # Of batches that vary, the whole run is measured, not a step. A time of 0, which has no rate, may be in a store
+        # that others wrote.
         if is_known and row.phase in ("step", "run") and (row.median > 0 or "time" not in row.metric):
             variation = Variation(scale=row.variation, freedom=row.variation_freedom)
             processes = _processes(row, variation)
             values[f"step.{row.metric}"] = Value(row.median, processes.error(variation), processes)
-    if TOKEN_TIME in values:  # batches differ: the peak above is that of the run, and the time that of a real token
+    if TOKEN_TIME in values:  # of batches that vary: then a step counts as one token, see `tokens_of`
         values[WALL_TIME] = values.pop(TOKEN_TIME)
     failures = [] if values else [row for row in rows if row.status != Status.OK]
     status, error = (failures[-1].status, failures[-1].error) if failures else (Status.OK.value, None)
@@ -187,10 +185,10 @@ def _cell(rows: list[Any], newest: StoredRow) -> Cell:
 
 
 def _processes(row: Any, variation: Variation) -> Processes:
-    """Return what the processes of a pooled row measured. variation: known of them.
+    """Return what the processes of a pooled row measured. variation: between processes, as far as known.
 
-    A lone process has an error by its samples. Its interval has that and the variance between processes: what remains
-    without the latter is within. Without an interval, half the range of the samples replaces it.
+    If only one process measured, `within` is its error by its samples. The row's interval contains this error and the
+    variation between processes, which is subtracted. Without an interval, half the range of the samples is the error.
     """
     medians, within = [row.median], 0.0
     if row.processes > 1:

@@ -33,7 +33,7 @@ def pareto_front(
     errors = np.array([[one.error.deviation for one in point] for point in points]).reshape(sizes.shape)
     freedom = np.array([[one.error.freedom or np.inf for one in point] for point in points]).reshape(sizes.shape)
     kept = np.lexsort(sizes.T[::-1]).tolist()  # by the first quantity, then the second, ...
-    for place in reversed([*kept]):  # the slowest first: of equal cells the fastest stays
+    for place in reversed([*kept]):  # the slowest is removed first, so of equal cells the fastest stays
         order = kept.index(place)
         others = np.array(kept[:order] + kept[order + 1 :], dtype=np.int64)
         within = reach(np.minimum(freedom[place], freedom[others])) * np.hypot(errors[place], errors[others])

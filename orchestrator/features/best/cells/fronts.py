@@ -26,12 +26,13 @@ class Point(NamedTuple):
     speed: float
     """Tokens per second."""
     cost: float
+    """In the quantity of the front."""
     peak: float | None
     """Bytes."""
     dollars: float | None
     """Per million tokens."""
     others: tuple[str, ...]
-    """In what it differs from the other cells, besides the device."""
+    """The axes in which it differs from other cells, except the device, in words: `batch_size 8`."""
     is_on_front: bool
     """By speed, memory and money."""
 

@@ -39,7 +39,7 @@ def of_attention(config: TrialConfig) -> Recipe:
 
 def of_precision(config: TrialConfig, *, has_gradients: bool) -> Recipe:
     formats, device, config_class = PRECISIONS[config.precision], config.device_type, "Float8LinearConfig"
-    converts = formats.weights != "float32" and config.adapter not in ADAPTERS  # an adapter casts them itself
+    converts = formats.weights != "float32" and config.adapter not in ADAPTERS  # `of_adapter` casts them itself
     return Recipe(
         imports=when(formats.float8_recipe, f"from torchao.float8 import {config_class}, convert_to_float8_training"),
         lines=(
@@ -125,7 +125,8 @@ def of_checkpointing(config: TrialConfig) -> Recipe:
             *when(way.keeps_products, *selecting),
             "save = partial(checkpoint, use_reentrant=False)",
             *when(way.keeps_products, "save = partial(save, context_fn=keeping_products)"),
-            *when(size == 1 or way.nested, *saving),  # nested: each block, then each group of blocks
+            # Each block, each group of blocks, or both if nested: then the blocks come first.
+            *when(size == 1 or way.nested, *saving),
             *when(
                 size > 1 or way.nested,
                 "blocks = list(model.blocks)",

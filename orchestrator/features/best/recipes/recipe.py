@@ -40,10 +40,6 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
     return " \\\n".join(lines)
 
 
-def _joined(*recipes: Recipe) -> Recipe:
-    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
-
-
 def pytorch_snippet(config: TrialConfig) -> str:
     """Return Python that sets up your own model as the configuration does, and defines its training step.
 
@@ -51,11 +47,10 @@ def pytorch_snippet(config: TrialConfig) -> str:
     `model.blocks`, and integers (batch, tokens).
     """
     has_gradients, trains = PASSES[config.mode] > 1, config.mode == "train_step"
-    scales, has_copies = PRECISIONS[config.precision].scales_gradients, PRECISIONS[config.precision].has_copies
     recomputing = (model_recipes.of_compilation(config), model_recipes.of_checkpointing(config))
     recipe = _joined(
         model_recipes.of_attention(config),
-        Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # dropout
+        Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # without or with dropout
         model_recipes.of_precision(config, has_gradients=has_gradients),
         model_recipes.of_adapter(config),
         *(reversed(recomputing) if config.compiles_checkpoints else recomputing),
@@ -70,20 +65,14 @@ def pytorch_snippet(config: TrialConfig) -> str:
     ]
     backward = [
         *when(config.accumulate > 1, f"loss = loss / {config.accumulate}"),
-        *when(has_gradients, "scaler.scale(loss).backward()" if scales else "loss.backward()"),
+        *when(
+            has_gradients,
+            "scaler.scale(loss).backward()" if PRECISIONS[config.precision].scales_gradients else "loss.backward()",
+        ),
     ]
     # Several micro-batches add up their gradients, so these are cleared before the first or after the update.
     clear = when(has_gradients, "model.zero_grad(set_to_none=True)")
     early, late = (clear, ()) if config.zero_grad == "before_backward" else ((), clear)
-    updating = "scaler.step(optimizer)" if scales else "optimizer.step()"
-    pairs = "for weight, copy in zip(weights, copies):"
-    update = when(
-        trains,
-        *when(has_copies, pairs, "    copy.grad = None if weight.grad is None else weight.grad.float()"),
-        *("for optimizer in optimizers:", f"    {updating}"),
-        *when(scales, "scaler.update()"),
-        *when(has_copies, pairs, "    weight.data.copy_(copy.data)"),
-    )
     if config.accumulate == 1:
         returned, body = "loss.detach()", [*computing, *early, *backward]
     else:
@@ -94,12 +83,31 @@ def pytorch_snippet(config: TrialConfig) -> str:
     lines = ["import torch", "from torch.nn import functional", *recipe.imports, "", *facts, "", *recipe.lines, "", ""]
     decorators = (*when(config.mode == "forward", "@torch.inference_mode()"), *recipe.decorators)
     lines += [*decorators, "def step(inputs, targets):"]
-    lines += [f"    {line}" for line in [*body, *update, *late, f"return {returned}"]]
-    path = config.blocks or "blocks"
+    lines += [f"    {line}" for line in [*body, *(_update(config) if trains else ()), *late, f"return {returned}"]]
+    path = config.blocks or "blocks"  # where the configuration's model has its layers
     return "\n".join([*lines, ""]).replace("model.blocks", f"model.{path}").replace("f'blocks.", f"f'{path}.")
 
 
+def _joined(*recipes: Recipe) -> Recipe:
+
+    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
+
+
+def _update(config: TrialConfig) -> list[str]:
+    """Return the statements that update the weights: of copies in float32, if the precision has them."""
+    formats = PRECISIONS[config.precision]
+    pairs = "for weight, copy in zip(weights, copies):"
+    return [
+        *when(formats.has_copies, pairs, "    copy.grad = None if weight.grad is None else weight.grad.float()"),
+        "for optimizer in optimizers:",
+        "    scaler.step(optimizer)" if formats.scales_gradients else "    optimizer.step()",
+        *when(formats.scales_gradients, "scaler.update()"),
+        *when(formats.has_copies, pairs, "    weight.data.copy_(copy.data)"),
+    ]
+
+
 def _facts(config: TrialConfig, recipe: Recipe) -> list[str]:
+    """Return comments on what the code does not do, and what `model`, `inputs` and `targets` are."""
     own = [name for name in ("step", "optimizer", "loss", "ddp") if is_reference(getattr(config, name))]
     return [
         f"model: an nn.Module on {config.device_type}, its layers in model.blocks; inputs, targets: integers "

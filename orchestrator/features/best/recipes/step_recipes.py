@@ -55,7 +55,8 @@ LOSS_CALLS: dict[str, tuple[str, ...]] = {
     "liger": ("LigerFusedLinearCrossEntropyLoss()(weight, hidden, labels)",),
     "cut_cross_entropy": ("linear_cross_entropy(hidden, weight, labels)",),
 }
-"""Word of the field `loss` -> statements before the step, then its call, of `logits`, or of `hidden` and `weight`."""
+"""Word of the field `loss` -> statements before the step and, last, the call that computes the loss: from `logits`, or
+from `hidden` and `weight`."""
 
 
 def of_loss(config: TrialConfig) -> Recipe:
@@ -78,12 +79,14 @@ def of_loss(config: TrialConfig) -> Recipe:
 
 
 def _made(optimizer: Optimizer, weights: str) -> str:
-    """Return the PyTorch that makes it, with the learning rate of lmsweep's steps, which is no recommendation."""
+    """Return the call that makes the optimizer of `weights`. The learning rate is that of lmsweep's trials, and no
+    recommendation."""
     called = optimizer.factory if optimizer.is_of_torch else optimizer.factory.rpartition(".")[2]
     return f"{called}({', '.join([weights, *(f'{name}={value}' for name, value in optimizer.arguments.items())])})"
 
 
 def of_optimizer(config: TrialConfig) -> Recipe:
+    # In place of the user's own optimizer the usual one is written; a comment of the snippet says so.
     optimizer = OPTIMIZERS.get(config.optimizer) or OPTIMIZERS["adamw_fused"]
     trained = when(config.adapter in ADAPTERS, "trained = [w for w in model.parameters() if w.requires_grad]")
     weights = "trained" if trained else "model.parameters()"

@@ -40,6 +40,7 @@ class Results:
     """The results of a search so far. Values are natural logarithms of costs."""
 
     def __init__(self, space: Space, prior: Floats, known: Known) -> None:
+        """prior: expected values of the cells. known: the variation between processes, from earlier results."""
         self.space = space
         self.prior = prior
         self.measured: dict[int, Processes] = {}
@@ -58,16 +59,15 @@ class Results:
 
     def errors(self) -> dict[int, Error]:
         """Return the error of each measured cell. Repetitions of these cells add to what is known of the variation."""
-        alike: dict[tuple[str, Kind], list[Processes]] = defaultdict(list)
+        repeats: dict[tuple[str, Kind], list[Processes]] = defaultdict(list)  # by device and kind of variation
         for one in self.measured.values():
             for kind in {*one.kinds}:
-                alike[one.device_name, kind].append(one.of(kind))
-        variations = {
-            key: self._known.get(key, PRIORS[key[1]]).updated(
-                sum(one.squares for one in repeated), sum(len(one.logs) - 1 for one in repeated)
-            )
-            for key, repeated in alike.items()
-        }
+                repeats[one.device_name, kind].append(one.of(kind))
+        variations = {}
+        for (device_name, kind), of_kind in repeats.items():
+            squares, freedom = sum(one.squares for one in of_kind), sum(len(one.logs) - 1 for one in of_kind)
+            known = self._known.get((device_name, kind), PRIORS[kind])
+            variations[device_name, kind] = known.updated(squares, freedom)
         return {cell: one.error(variations[one.device_name, one.kind]) for cell, one in self.measured.items()}
 
 
@@ -78,6 +78,7 @@ class Beliefs:
         self.results = results
         self._running = [cell for cell in running if cell not in results.measured]
         self.cells = [*results.measured]
+        """The measured cells."""
 
     @cached_property
     def errors(self) -> dict[int, Error]:
@@ -85,7 +86,7 @@ class Beliefs:
 
     @cached_property
     def standing(self) -> Standing:
-        """The certainty that the best measured cell is the best one, without the time model: as in the answer."""
+        """How surely the best measured cell is the best, without the time model, as the answer will report it."""
         space = replace(self.results.space, codes=self.results.space.codes[self.cells])
         errors = [*self.errors.values()]
         return standing(believed(space, self._centres, errors), errors)
@@ -101,11 +102,9 @@ class Beliefs:
 
     @cached_property
     def known(self) -> Belief:
-        """The belief about the measured cells."""
         return self.of(self.cells)
 
     def of(self, cells: Sequence[int]) -> Belief:
-        """Return the belief about the values of cells."""
         place = {cell: index for index, cell in enumerate(self.cells)}
         measured = np.array([place.get(cell, -1) for cell in cells], dtype=np.int64)
         belief = self._surrogate.believe(self.results.space.codes[[*cells]], measured)
@@ -128,17 +127,19 @@ class Beliefs:
         """Return how probable it is that any of these cells is better than the leader by more than BETTER_MARGIN."""
         ahead = (self.to_beat - forecast.mean) / forecast.deviation
         if ahead.max() > 0:
-            return 1.0  # a cell is expected to be better: how probable need not be known
+            return 1.0  # a cell is expected to be better, so the exact probability does not matter
         nearest = cells[np.argsort(-ahead)[:CONTENDERS]]
         return chance_of_better(self.of([self.leader, *nearest.tolist()]), BETTER_MARGIN, SURROGATE_FREEDOM)
 
     @property
     def to_beat(self) -> float:
+        """The value below which a cell is better than the leader by more than BETTER_MARGIN."""
         return float(self.known.mean.min()) - BETTER_MARGIN
 
     @cached_property
     def _surrogate(self) -> Surrogate:
-        """The surrogate of all values. A running cell counts as measured, with the value expected of it."""
+        """The surrogate of all values, less the prior. A running cell counts as measured, with its expected value and
+        the usual error."""
         results, cells = self.results, np.array([*self.cells, *self._running], dtype=np.int64)
         codes, count = results.space.codes[cells], len(self.cells)
         values = self._centres - results.prior[cells[:count]]
@@ -152,13 +153,13 @@ class Beliefs:
         return Surrogate(results.space, codes, np.concatenate([values, expected]), errors, start=results.parameters)
 
     def _chance_to_run(self, cells: Indices) -> Floats:
-        """Return the probability that each cell runs: that of the value on its axes which failed most often."""
+        """Return the probability that each cell runs: the lowest of the values on its axes."""
         codes, failures = self.results.space.codes, [*self.results.failed]
         chance = np.ones(len(cells))
         for place in range(codes.shape[1]) if failures else ():
             failed = Counter(codes[failures, place].tolist())
             worked = Counter(codes[self.cells, place].tolist())
-            # As if one more cell with this value had worked: a lone failure halves the probability.
+            # As if one more cell with this value had worked, so a lone failure only halves the probability.
             share = {code: (worked[code] + 1) / (worked[code] + failed[code] + 1) for code in failed}
             chance = np.minimum(chance, [share.get(code, 1.0) for code in codes[cells, place].tolist()])
         return chance

@@ -34,35 +34,37 @@ class Candidates:
     known: tuple[Cell, ...]
     """The cells that the store has."""
     over_limit: int
-    """Number of trials whose predicted peak exceeds the limit."""
+    """Number of cells whose predicted peak exceeds the limit."""
     unknown_peak: int
-    """Number of trials that do not run because their peak would not be known."""
+    """Number of cells that do not run because their peak would not be known."""
 
 
 def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
-    """Sort the trials of a plan. cells: what the store has of them. peaks: predicted bytes, by index in the plan."""
+    """Sort the trials of a plan. Several of them measure the same cell, each in one process. cells: what the store has
+    of them. peaks: predicted bytes, by index in the plan."""
     stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
     seen, workload = set(stored), aim.goal.workload
     kept: list[PlannedTrial] = []
-    over_limit = unknown_peak = 0
+    over_limit, unknown_peak = set[tuple[str, str]](), set[tuple[str, str]]()
     for planned_trial in planned.plan.trials:
         key = _key_of(planned_trial)
         if planned_trial.action == "run" and key in seen:
-            # The search may repeat a known cell, by this workload alone; only `run` measures what else is missing.
+            # The search may repeat a known cell, but only by the goal's workload; `lmsweep run` measures the others.
             if workload in planned_trial.trial.workloads:
                 kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(workload,))))
             continue
         if planned_trial.action == "run" and aim.peak is not None:
             peak = peaks.get(planned_trial.index)
             if peak is not None and peak >= aim.peak:
-                over_limit += 1
+                over_limit.add(key)
                 continue
             if peak is None and "memory" not in planned_trial.trial.workloads:
-                unknown_peak += 1
+                unknown_peak.add(key)
                 continue
         seen.add(key)
         kept.append(planned_trial)
-    return Candidates(replace(planned.plan, trials=tuple(kept)), tuple(stored.values()), over_limit, unknown_peak)
+    plan = replace(planned.plan, trials=tuple(kept))
+    return Candidates(plan, tuple(stored.values()), len(over_limit), len(unknown_peak))
 
 
 def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | None) -> dict[int, float]:
@@ -75,7 +77,7 @@ def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | N
 
 def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
     """Return the predicted peak bytes of measured cells, by `key_of` their configuration."""
-    known = [cell for cell in cells if not cell.config.references]  # where the user's code is now is not known
+    known = [cell for cell in cells if not cell.config.references]  # a store does not say where the user's code is
     trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in known}
     predictions = Predictions(trials.values(), each=True)
     pairs = ((cell, predictions.of(trials[cell.config], cell.environment.device_name)) for cell in known)
@@ -101,7 +103,7 @@ def search_of(
     trials: list[PlannedTrial] = []
     """The first trial of each cell to run."""
     only_known: list[Cell] = []
-    of_positions, of_known = [], []
+    of_positions, of_known = [], []  # numbers of the cells of `to_run`, and of `known`
     for trial in to_run:
         number = numbers.setdefault(_key_of(trial), len(numbers))
         of_positions.append(number)
@@ -115,14 +117,8 @@ def search_of(
     subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
     subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known]
     seconds = [_seconds(one, estimates[one.index]) for one in trials] + [1.0] * len(only_known)  # which do not run
-    search = Search(
-        _space(subjects),
-        prior=_prior(subjects, aim),
-        seconds=np.array(seconds),
-        aim=aim,
-        cells=of_positions,
-        known=variation,
-    )
+    space, prior = _space(subjects), _prior(subjects, aim)
+    search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=of_positions, known=variation)
     for number, cell in zip(of_known, known, strict=True):
         cost = cell.cost(aim)
         search.learn(number, cost.processes if cost and keeps_limit(cell, aim) else None)
@@ -146,7 +142,7 @@ def _space(subjects: Sequence[_Subject]) -> Space:
 
 
 def _seconds(planned: PlannedTrial, estimate: Estimate) -> float:
-    """Return how long a trial takes with the compilation of its graph: nothing hides that from a search."""
+    """Return how long a trial takes with the compilation of its graph, which a search has to wait for."""
     compiling = graph_seconds(planned.trial.config) if estimate.is_new else 0.0
     return max(estimate.seconds + compiling, 1e-3)
 

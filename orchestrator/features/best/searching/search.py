@@ -41,7 +41,8 @@ MOST_REPEATS, MOST_REPEATS_A_CELL = 10, 2
 class Search:
     """A search for the cell with the smallest value. Values are natural logarithms of costs.
 
-    Trials are chosen by their position. Several positions may measure the same cell, each by a process of its own.
+    A cell has a number: its index in the space. A position is that of a trial in the plan: several trials may measure
+    the same cell, each in another process.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Search:
         self.likely: list[int] = []
         """Positions of the cells most likely to be chosen after the last one, the likeliest first."""
         self.left = set(range(len(prior)))
-        """The cells that have neither begun nor been learned."""
+        """The cells that have neither begun nor a result."""
         self.ran = 0
         """How many trials have ended."""
         self.is_settled = False
@@ -115,10 +116,10 @@ class Search:
     def choose(self, left: Collection[int]) -> int | None:
         """Return which of these positions to measure next, or None if the best is known or cannot be known.
 
-        Its cell counts as running until `learn` hears of it.
+        Its cell counts as running until `learn` or `withdraw`.
         """
         self.is_settled = False
-        positions: dict[int, int] = {}  # of each cell that may run, its first position
+        positions: dict[int, int] = {}  # cell that may run -> its first position, which is the last to be written
         for position in sorted(left, reverse=True):
             cell = int(self._cells[position])
             if not self._running[cell] and cell not in self.results.failed:
@@ -161,14 +162,15 @@ class Search:
         return self._repeats({*cells.tolist()} & {*measured}) if measured else []
 
     def _repeats(self, cells: Collection[int]) -> list[int]:
-        """Return measured cells in the order in which to repeat them; none if it is of no use."""
+        """Return measured cells in the order in which to repeat them: of the leader and its likeliest rival, the one
+        with the larger error first. Empty if the answer is sure enough, or the repetitions are used up."""
         measured, standing = self.results.measured, self.beliefs.standing
         leader = self.beliefs.cells[standing.leader]
         repeats = sum(len(one.logs) - 1 for one in measured.values())
         if standing.wrong < REPEAT_PROBABILITY and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
             return []
         if repeats >= max(MOST_REPEATS, MOST_REPEATS_A_CELL * len(measured)):
-            return []  # what differs by so little is not worth more
+            return []  # cells that differ by so little are not worth more
         chance = dict(zip(self.beliefs.cells, standing.chance(RIGHT_MARGIN).tolist(), strict=True))
         rival = sorted({*cells} - {leader}, key=chance.__getitem__)[:1]  # the likeliest to be better than the leader
         pair = [one for one in (leader, *rival) if one in cells]

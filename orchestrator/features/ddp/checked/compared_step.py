@@ -1,4 +1,4 @@
-"""A rank's step with and without synchronization, and the same step in one process."""
+"""A rank's step with and without synchronization, and for the user's code the same step in one process."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -35,10 +35,11 @@ class ComparedStep(DataParallelStep, AlignedRank):
 
     alone: TrainingStep | None = None
     """The same step in one process, built only if the wrapper or the optimizer is the user's. Communication inside the
-    user's code cannot be disabled, so `local()` times this step. Results are compared with it, too."""
+    user's code cannot be disabled, so `local()` switches to this step, for times and as the reference of results."""
 
     _first_weights: dict[str, NDArray[np.uint8]]
-    """With the user's code, the model's state as bytes of NumPy, which do not count as tensors that a rank holds."""
+    """With the user's code, the model's first state, as bytes in NumPy arrays: these are not in the memory of tensors
+    that is measured."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
         DataParallelStep.__init__(self, config, math_mode)
@@ -73,14 +74,15 @@ class ComparedStep(DataParallelStep, AlignedRank):
         return super().attach(mesh)
 
     def note_whole(self) -> None:
+        """Keep the first weights, before the model is wrapped."""
         self.alone, self._first_weights = None, {}
         if compares_users_code(self.config):
             for name, one in self.training.model.state_dict().items():
                 self._first_weights[name] = one.detach().cpu().reshape(-1).view(torch.uint8).numpy().copy()
 
     def _step_alone(self) -> TrainingStep:
-        """The same step in one process, without the user's wrapper or shards, from the first weights, which it takes
-        out."""
+        """The same step in one process, without the user's wrapper or shards. It begins with `_first_weights`, and
+        removes them."""
         whole = self.whole_step()
         for name, one in whole.model.state_dict().items():
             first = torch.from_numpy(self._first_weights.pop(name))
@@ -90,7 +92,6 @@ class ComparedStep(DataParallelStep, AlignedRank):
         return whole
 
     def parameters(self) -> list[nn.Parameter]:
-        """The weights that are trained."""
         return trainable(self.training.model)
 
     def gradient_count(self) -> int:
@@ -109,7 +110,6 @@ class ComparedStep(DataParallelStep, AlignedRank):
         return iteration
 
     def run(self) -> None:
-        """Run the phases, untimed, and wait for the device."""
         for phase in self.phases():
             phase.run()
         synchronize(self.config.device_type)
@@ -140,7 +140,8 @@ SHARDED_CLASS = torch.optim.AdamW
 
 
 def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """The user's optimizer, called with the weights, SHARDED_CLASS and arguments. Raises RequestError and TypeError."""
+    """The user's optimizer, called with the weights, SHARDED_CLASS and arguments. The learning rate is passed if a
+    parameter can take it. Raises RequestError and TypeError."""
     own = cast(Callable[..., object], load(config.optimizer))
     name = class_parameter(own)
     assert name is not None, "it takes the class of an optimizer"

@@ -27,8 +27,8 @@ class Team(Generic[Local_co]):
     def __init__(self, local: Local_co, rank: Rank) -> None:
         """Connect the others with rank 0; the process group must exist.
 
-        The connections are their own, so that calls do not add to the traffic that is measured. What arrives is
-        unpickled, so that both ends must prove that they know the trial's key.
+        Calls have connections outside the process group, so they do not add to the measured traffic. What arrives is
+        unpickled, so both ends must prove that they know the trial's key.
         """
         self._local = local
         self._leads = rank.index == 0
@@ -55,7 +55,8 @@ class Team(Generic[Local_co]):
         return function(self._local, *arguments, **named)
 
     def led(self, lead: Callable[["Team[Local_co]"], Iterable[Found]]) -> Iterator[Found]:
-        """Yield in rank 0 what `lead` of this team yields, and release the others; they follow meanwhile."""
+        """Yield in rank 0 what `lead` of this team yields, then release the others. These follow until then, and yield
+        nothing."""
         if not self._leads:
             self.follow()
             return
@@ -76,7 +77,7 @@ class Team(Generic[Local_co]):
 
 
 def _followers(rank: Rank) -> list[Connection]:
-    """Wait for the other ranks; return the connections to them in order."""
+    """Wait for the other ranks; return the connections to them in order of rank."""
     part, found = rank.part, dict[int, Connection]()
     with Listener((part.host, 0), backlog=part.world_size, authkey=part.key) as listener:
         default_store().set(ADDRESS, str(listener.address[1]))
@@ -86,7 +87,7 @@ def _followers(rank: Rank) -> list[Connection]:
             except (AuthenticationError, EOFError, OSError):  # the connection is not from a rank
                 continue
             found[one.recv()] = one
-        default_store().delete_key(ADDRESS)  # the next team has another
+        default_store().delete_key(ADDRESS)  # the next team has another port
     return [found[index] for index in sorted(found)]
 
 

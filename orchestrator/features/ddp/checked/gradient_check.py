@@ -23,7 +23,7 @@ from lmsweep.trials.spec.config import TrialConfig
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of a number -> the integers that have as many."""
 CHECKED_STEPS = 2
-"""Steps after which the weights of the user's code are compared: the second shows the state that the first has set."""
+"""Steps after which the weights of the user's code are compared: the second uses the optimizer's state of the first."""
 
 
 def gradient_error(step: ComparedStep) -> float | None:
@@ -62,13 +62,13 @@ def weights_error(step: ComparedStep) -> float:
 
 
 def weights_digest(step: ComparedStep) -> tuple[float, ...]:
-    """Sums over all trained weights, and separately over the bits of all frozen ones, of the numbers and of their
-    squares, in float64. They differ between ranks whose weights differ. All ranks must call it at the same time."""
-    # Bits are larger numbers than trained weights, whose differences would be lost in a sum of both.
+    """The sum of values and the sum of squares, in float64, of all trained weights; and of the bits of all frozen ones.
+    They differ between ranks whose weights differ. All ranks must call it at the same time."""
+    # Bits are larger numbers than trained weights. In one sum, differences of the trained weights would be lost.
     total = torch.zeros(2, 2, dtype=torch.float64, device=step.config.device_type)
     for parameter in step.training.model.parameters():
         whole = gathered(parameter.detach())
-        if not parameter.requires_grad:  # numbers of 4 bits share an element, whose bits may be no float
+        if not parameter.requires_grad:  # as integers: weights of 4 bits are packed, and may look like NaN
             whole = whole.contiguous().view(BITS[whole.element_size()])
         wide = whole.double()
         total[int(parameter.requires_grad)] += torch.stack((wide.sum(), wide.square().sum()))
@@ -85,7 +85,8 @@ def gradients_alone(step: ComparedStep) -> list[Tensor]:
 
 
 def _backward_alone(step: ComparedStep, sequences: int | None = None) -> None:
-    """Add up the gradients of all slices, one after the other: the whole batch at once may not fit in memory."""
+    """Add up the gradients of all slices, one after the other: the whole batch at once may not fit in memory. Callers
+    are inside `step.local()`."""
     for index in range(step.slices):
         step.take_slice(index, sequences)
         _unscaled_backward(step, index)
@@ -102,7 +103,8 @@ def _synchronized_backward(step: ComparedStep, sequences: int | None = None) -> 
 
 
 def _unscaled_backward(step: ComparedStep, index: int) -> None:
-    """Compute the gradients of a slice, without GradScaler. The slice seeds dropout, so any rank drops the same."""
+    """Compute the gradients of a slice, without GradScaler. The slice's index seeds dropout, so that every rank drops
+    the same elements of it."""
     device = step.config.device_type
     generator = torch.default_generator if device == "cpu" else device_module(device)
     generator.manual_seed(index)
@@ -134,9 +136,9 @@ def _whole_weights(step: ComparedStep) -> list[Tensor]:
 
 
 def _error_of_parts(step: ComparedStep) -> float:
-    """The error of gradients of weights that ranks share. It needs no whole gradients, which may not fit in a rank's
-    memory: besides what it trains, a rank holds a whole model for a while and its parts of the expected gradients. With
-    hsdp the result is that of this rank's replica."""
+    """The largest relative error of gradients of weights that are divided among ranks. Whole gradients may not fit in a
+    rank's memory, so each rank compares its parts. Besides what it trains, a rank holds a whole model for a while, and
+    its parts of the expected gradients. With hsdp the result is that of this rank's replica."""
     sequences = _checked_sequences(step.config)
     expected = _expected_parts(step, sequences)
     _synchronized_backward(step, sequences)
@@ -158,7 +160,7 @@ def _expected_parts(step: ComparedStep, sequences: int | None) -> list[Tensor]:
     with step.local():
         _backward_alone(step, sequences)
     step.alone = None
-    gc.collect()  # a model whose methods were replaced is a cycle, as large as all weights
+    gc.collect()  # a model whose methods were replaced is a reference cycle, and holds all weights
     return [total.div_(step.slices) for total in expected]
 
 
@@ -168,8 +170,8 @@ def gathered(tensor: Tensor) -> Tensor:
 
 
 def _add_parts(squares: Tensor, weights: Sequence[Tensor]) -> None:
-    """Add up (weights, 2) in place over the ranks that together have a whole weight."""
-    sharing: dict[dist.ProcessGroup, list[int]] = {}
+    """Add up squares in place over the ranks that together have a whole weight. squares: (weights, 2)."""
+    sharing: dict[dist.ProcessGroup, list[int]] = {}  # ranks -> the numbers of the weights that they share
     for number, weight in enumerate(weights):
         for dimension, _ in _divided(weight):
             sharing.setdefault(weight.device_mesh.get_group(dimension), []).append(number)  # type: ignore[attr-defined]
@@ -180,10 +182,10 @@ def _add_parts(squares: Tensor, weights: Sequence[Tensor]) -> None:
 
 
 def _divided(weight: Tensor) -> list[tuple[int, int]]:
-    """Each dimension of the mesh over which a weight is divided, and the dimension of the weight that it divides."""
+    """Pairs of a dimension of the mesh over which a weight is divided, and the weight's dimension that is divided."""
     places = weight.placements if isinstance(weight, DTensor) else ()
-    found = [(number, getattr(place, "dim", None)) for number, place in enumerate(places)]  # None: whole in each rank
-    return [(number, dimension) for number, dimension in found if dimension is not None]
+    pairs = [(number, getattr(place, "dim", None)) for number, place in enumerate(places)]  # None: whole in each rank
+    return [(number, dimension) for number, dimension in pairs if dimension is not None]
 
 
 def _add_part(weight: Tensor, total: Tensor, whole: Tensor) -> None:
@@ -195,7 +197,8 @@ def _add_part(weight: Tensor, total: Tensor, whole: Tensor) -> None:
 
 def part_like(weight: Tensor, whole: Tensor) -> Tensor:
     """This rank's part of a whole tensor that every rank has, divided as the weight is. Nothing is sent."""
-    for number, dimension in reversed(_divided(weight)):  # fully_shard divides what tp has divided before
+    # The mesh's last dimension is that of tp, which divides first; fully_shard divides what is left.
+    for number, dimension in reversed(_divided(weight)):
         mesh = weight.device_mesh  # type: ignore[attr-defined]  # what is divided is a DTensor
         parts = whole.chunk(mesh.size(number), dimension)
         index = mesh.get_local_rank(number)
@@ -214,9 +217,9 @@ def _whole_copy(step: ComparedStep) -> TrainingStep:
 
 
 def _checked_sequences(config: TrialConfig) -> int | None:
-    """Sequences of each slice on which the gradients of divided weights are compared; None: all. A model that only fits
-    divided leaves no room for the activations of a whole slice beside a whole model; one sequence shows whether
-    gradients are synchronized. Compiled code would be compiled again for it."""
+    """Sequences of each slice on which the gradients of divided weights are compared; None: all. One sequence shows
+    whether gradients are synchronized. A model that fits only if it is divided leaves no room for the activations of a
+    whole slice beside a whole model. Compiled code would be compiled again for other shapes."""
     needs_all = config.compiles or config.accumulate > 1 or config.model_code or config.document_length
     return None if needs_all else 1
 
@@ -234,7 +237,7 @@ def squared_norms(tensor: Tensor, expected: Tensor) -> Tensor:
 
 
 def largest_of(squares: Tensor) -> float:
-    """The largest relative error of tensors by their `squared_norms`, (tensors, 2). It is 0 of a tensor without a
-    difference, inf of one that should be zero, and inf if one is not a number."""
+    """The largest relative error of tensors by their `squared_norms`, (tensors, 2). A tensor without a difference
+    counts as 0. One that should be zero and is not counts as inf, and so does one that is not a number."""
     difference, norm = squares.sqrt().unbind(-1)
     return torch.where(difference == 0, 0.0, difference / norm).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()

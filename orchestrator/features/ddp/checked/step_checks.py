@@ -1,4 +1,4 @@
-"""Before a data-parallel step is timed: do its ranks compute what one process does?"""
+"""Checks, before a data-parallel step is timed, that its ranks compute what one process does."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ def verify(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measuremen
 
 
 def _rounds_in_each_layer(config: TrialConfig) -> bool:
-    """Whether ranks round what a single process does not: weights that they gather in bfloat16, or what layers of
-    tensor parallelism send in 16 bits, each rank's part of an output before the parts are added."""
+    """Whether ranks round what a single process does not: weights that are gathered in bfloat16, or with tensor
+    parallelism each rank's part of a layer's output, which is sent in 16 bits before the parts are added."""
     return config.gather == "bf16" or (config.tp > 1 and PRECISIONS[config.precision].is_narrow)
 
 
@@ -33,13 +33,15 @@ def _precision(config: TrialConfig) -> NumberFormats:
 
 
 def _allowed_error(config: TrialConfig) -> float:
-    """The largest relative error of a gradient that rounding explains. Errors of layers add like independent numbers,
-    and up to four stay within the tolerance: with gathers in bfloat16, 0.022 of 4 layers, 0.036 of 16, 0.05 of 32."""
+    """The largest relative error of a gradient that rounding explains. Errors of layers add like independent numbers:
+    with gathers in bfloat16 they were 0.022 with 4 layers, 0.036 with 16, 0.05 with 32. The tolerance is for up to four
+    layers, and grows from there with the square root of their number."""
     growth = math.sqrt(max(1.0, (config.num_layers or 1) / 4)) if _rounds_in_each_layer(config) else 1.0
     return _precision(config).gradient_error * growth
 
 
 def _checks(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measurement]:
+    """Gradients within the allowed error, and equal weights in all ranks after a step. Raises RanksDisagreeError."""
     errors = [found for found in team.all(gradient_error) if found is not None]
     error, allowed = max(errors), _allowed_error(config)
     wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]

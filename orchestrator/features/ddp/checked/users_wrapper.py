@@ -17,7 +17,7 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import FINISH
 
 GATHER = "gather_full_params"
-"""The method of a wrapper that shards the weights (FSDP) which returns all of them, by name."""
+"""A wrapper that shards the weights (FSDP) must have this method: it returns all whole weights by name."""
 
 
 class UsersWrapper(Synchronizer):
@@ -44,8 +44,8 @@ class UsersWrapper(Synchronizer):
         self.trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.shapes = before
 
-    # It offers no known way to disable communication (see `ComparedStep.alone`), and is given no micro-batches, so
-    # `local` and `hold` do nothing.
+    # `local` and `hold` do nothing: there is no known way to disable the communication of the user's code (see
+    # `ComparedStep.alone`), and it is refused with micro-batches (rank_rules.py).
 
     def finish(self) -> None:
         finish = getattr(self.made, FINISH, None)
@@ -82,8 +82,8 @@ def _bucket(wrap: Callable[..., object], config: TrialConfig) -> dict[str, objec
 
 
 def _compute_dtype(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:
-    """The type in which the wrapper gathers weights and computes: that of `gather`; None for fp32, which is that of the
-    weights, and only if the wrapper has no default."""
+    """The argument for the type in which the wrapper gathers weights and computes: bfloat16, or for fp32 None, which
+    means that of the weights. It is left out for fp32 if the wrapper has a default."""
     parameter = inspect.signature(wrap).parameters.get("compute_dtype")
     if config.gather == "fp32":
         return {} if parameter is None or parameter.default is not parameter.empty else {"compute_dtype": None}
