@@ -30,9 +30,11 @@ class Series(Generic[Taken]):
     flags: tuple[Flag, ...]
     """Those of unsteady, not_converged, recompiled and busy_host that apply."""
     warmup_from: float
-    """When the warm-up began, by time.monotonic(); `since`, `until`: when the measured iterations began and ended."""
+    """When the warm-up began, by time.monotonic()."""
     since: float
+    """When the measured iterations began."""
     until: float
+    """When they ended."""
 
 
 def take_series(
@@ -49,10 +51,10 @@ def take_series(
     def run_watched() -> tuple[Taken, int]:
         return run(), count_disturbances(device_type)
 
-    before, graphs = count_disturbances(device_type), compile_counts().graphs
+    disturbed, graphs = count_disturbances(device_type), compile_counts().graphs  # so far
 
     def steady(taken: list[tuple[Taken, int]]) -> bool:
-        return is_steady([seconds(one) for one, _ in taken], [before, *(count for _, count in taken)])
+        return is_steady([seconds(one) for one, _ in taken], [disturbed, *(count for _, count in taken)])
 
     def narrow(taken: list[Taken]) -> bool:  # asked once `since` is known
         return is_narrow([seconds(one) for one in taken], device_type, elapsed=time.monotonic() - since)
@@ -89,7 +91,7 @@ def take_series(
 def compile_rows(
     bench: Workbench, run: Callable[[], Iteration], names: Sequence[str], *, cuda_graphs: bool
 ) -> Iterator[Measurement]:
-    """Run the first iteration, which compiles, and yield `NAME.compile_time` of its phases, but of the optimizer, which
+    """Run the first iteration, which compiles, and yield `NAME.compile_time` of its phases, except the optimizer, which
     is never compiled. Raises what `check_compiled` raises."""
     with bench.account("compile"):
         first = run()
@@ -104,7 +106,8 @@ def compile_rows(
 def time_rows(
     series: Series[Iteration], names: Sequence[str], flags: Callable[[str, tuple[float, ...]], tuple[Flag, ...]]
 ) -> Iterator[Measurement]:
-    """Yield `NAME.time` of these phases, the first ones, or `step`; `flags` takes a name and the measured seconds."""
+    """Yield `NAME.time` of each name: the i-th is that of the i-th phase of an iteration, or `step` for the whole.
+    `flags` takes a name and the measured seconds."""
     for i, name in enumerate(names):
         warmup, samples = (
             tuple(one.step if name == "step" else one.phases[i] for one in taken)

@@ -17,8 +17,8 @@ def memory_limits() -> list[int]:
 
 
 def limits_of_groups(controller: str, file: str, *, version: int) -> Iterator[str]:
-    """Yield what a file says in each group that has it."""
-    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else ["0::/"]
+    """Yield what the file says in this process's group of the controller and in those above it, where it exists."""
+    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else ["0::/"]  # the root
     for line in lines:  # NUMBER:CONTROLLERS:PATH, where version 2 names no controllers
         _, controllers, name = line.split(":", 2)
         if version == (1 if controllers else 2) and (not controllers or controller in controllers.split(",")):

@@ -61,6 +61,6 @@ def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str
     trial, stolen = after.trial - before.trial, after.stolen - before.stolen
     others = after.used - before.used - trial
     needed = after.cores if device_type == "cpu" else min(after.cores, LAUNCHING_CORES)
-    free = (after.cores - needed + max(ALLOWED_CORES, ALLOWED_SHARE * after.cores)) * seconds
-    # Each core's count of work can be off by one tick. A core without steal counts it exactly, so one tick is for all.
-    return others - after.cores * TICK > free or stolen - TICK > ALLOWED_STEAL * (trial + stolen)
+    allowed = (after.cores - needed + max(ALLOWED_CORES, ALLOWED_SHARE * after.cores)) * seconds
+    # Each core's work may be off by one tick. Steal is exactly 0 on cores without any, so one tick covers all of it.
+    return others - after.cores * TICK > allowed or stolen - TICK > ALLOWED_STEAL * (trial + stolen)

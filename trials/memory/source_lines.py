@@ -16,6 +16,7 @@ PROJECT = str(ROOT / "trials")
 # Files of the measurement itself, which appear on every stack and allocate nothing of their own.
 _INSTRUMENTS = {"storage_tracker.py", "allocation_history.py", "source_lines.py", "labels.py", "cuda_autocast.py"}
 
+PACKAGES = "-packages/"  # of site-packages and dist-packages, which may be in the user's folder
 _PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "optimize": "optimizer", "drop": END}
 """Method of TrainingStep -> phase."""
 
@@ -68,7 +69,7 @@ class Sources:
             return file.rpartition("/")[2] not in _INSTRUMENTS
         if self.packages and file.startswith(self.packages):
             return True
-        return self.code is not None and file.startswith(f"{self.code.folder}/") and "-packages/" not in file
+        return self.code is not None and file.startswith(f"{self.code.folder}/") and PACKAGES not in file
 
 
 def python_stack() -> Iterator[Frame]:
