@@ -153,6 +153,6 @@ def _queued_host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Seq
         return ()
     with bench.account("profiled"):
         traced = trace_device(timer.from_idle, device_type=bench.config.device_type, trial_seconds=bench.seconds_so_far)
-    each = timer.number_of_phases  # `from_idle` traces each phase separately, so an iteration is this many entries
+    each = len(timer.phases)  # `from_idle` traces each phase separately, so an iteration is this many entries
     busy = [sum(one.step for one in traced[i : i + each]) for i in range(0, len(traced), each)]
     return host_bound_flags(busy, [one.step for one in measured]) if busy else (Flag.HOST_BOUND,)

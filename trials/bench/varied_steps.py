@@ -56,7 +56,7 @@ def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Meas
     padded = tuple(sum(batch.padded_tokens for batch in step) for step in taken)
     yield Measurement(phase="step", metric="real_tokens", unit="1", samples=real)
     yield Measurement(phase="step", metric="padded_tokens", unit="1", samples=padded)
-    yield Measurement(phase="step", metric="token_time", unit="s", samples=tuple(_seconds_per_token(real, seconds)))
+    yield Measurement(phase="step", metric="token_time", unit="s", samples=_seconds_per_token(real, seconds))
     yield one_number("step", "padding", "share", 1 - sum(real) / sum(padded))
     yield one_number("step", "real_tokens_per_second", "tokens/s", sum(real) / sum(seconds))
     yield one_number("step", "padded_tokens_per_second", "tokens/s", sum(padded) / sum(seconds))
@@ -64,8 +64,7 @@ def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Meas
     yield one_number("step", "p99_time", "s", float(np.quantile(seconds, 0.99)))
 
 
-def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> Iterator[float]:
-    """Yield the seconds per real token in each of the PARTS."""
+def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> tuple[float, ...]:
+    """Return the seconds per real token in each of the PARTS."""
     part = [at % PARTS if at // PARTS % 2 == 0 else PARTS - 1 - at % PARTS for at in range(len(seconds))]
-    each = np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens))
-    yield from each.tolist()
+    return tuple(np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens)))

@@ -76,9 +76,8 @@ def cache_folder() -> Path:
         pass
     folder = temporary_folder() / f"lmsweep-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    is_shared = stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or is_shared:
+    found = folder.lstat()  # 0o022: writable by its group or by others
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise RequestError(f"{folder} is not a folder of this user alone; set XDG_CACHE_HOME to one that is")
     return folder
 

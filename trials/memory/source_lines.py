@@ -16,7 +16,6 @@ PROJECT = str(ROOT / "trials")
 # Files of the measurement itself, which appear on every stack and allocate nothing of their own.
 _INSTRUMENTS = {"storage_tracker.py", "allocation_history.py", "source_lines.py", "labels.py", "cuda_autocast.py"}
 
-PACKAGES = "-packages/"  # of site-packages and dist-packages, which may be in the user's folder
 _PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "optimize": "optimizer", "drop": END}
 """Method of TrainingStep -> phase."""
 
@@ -69,7 +68,8 @@ class Sources:
             return file.rpartition("/")[2] not in _INSTRUMENTS
         if self.packages and file.startswith(self.packages):
             return True
-        return self.code is not None and file.startswith(f"{self.code.folder}/") and PACKAGES not in file
+        is_installed = "-packages/" in file  # site-packages or dist-packages, which may be in the user's folder
+        return self.code is not None and not is_installed and file.startswith(f"{self.code.folder}/")
 
 
 def python_stack() -> Iterator[Frame]:

@@ -97,5 +97,4 @@ class Usage:
 
 
 def _fields(piece: Piece) -> tuple[tuple[str, Any], ...]:
-    """The fields of a piece and their values, which equal pieces share."""
-    return tuple(vars(piece).items())
+    return tuple(vars(piece).items())  # hashable, and the same for equal pieces

@@ -82,7 +82,7 @@ def trace_device(run: Callable[[TracedClock], object], *, device_type: str, tria
         began = time.perf_counter()
         for steps in range(1, MOST_STEPS + 1):
             run(clock)
-            one_more = (time.perf_counter() - began) / steps * (steps + 1)
+            one_more = (time.perf_counter() - began) / steps * (steps + 1)  # seconds of all, with another step
             if steps >= LEAST_STEPS and READING_FACTOR * one_more > budget:
                 break
     assert trace.profiler is not None and trace.profiler.kineto_results is not None, "the profiler has run"
@@ -146,7 +146,7 @@ def _launched(events: Iterable[KinetoEvent], calls: Set[int]) -> dict[int, int]:
 
 
 def _device_time(phases: Sequence[Sequence[DeviceEvent]], marks: Sequence[int]) -> DeviceTime:
-    """phases: the kernels and copies of each."""
+    """The device time of an iteration. phases: the kernels and copies of each."""
     work = list(chain(*phases))
     worked = union_length((one.start, one.end) for one in work)
     end = max([marks[-1], *(one.end for one in work)])

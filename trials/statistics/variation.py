@@ -2,7 +2,7 @@
 
 The logarithm of the median that a process measures is normal around the true value, with a standard deviation that
 depends on what was measured (`Kind`) and differs from cell to cell. It is never known; a scaled inverse chi-squared
-distribution describes it: a typical value (`scale`) worth so many `freedom` degrees of freedom. Three sources add up:
+distribution describes it: a typical value (`scale`), known with so many degrees of freedom. Three sources add up:
 
 1. a shipped prior for each kind (`PRIORS`), from the repeated cells of the shipped reference stores;
 2. the repetitions of the same store, device and kind, the sweep `noise` among them (`Variation.updated`);
@@ -36,14 +36,14 @@ memory of a process; exact: what repeats to the last digit."""
 
 @dataclass(frozen=True, kw_only=True)
 class Variation:
-    """The standard deviation between processes, relative, and how much is known of it."""
+    """The relative standard deviation between processes, `scale`, and the degrees of freedom with which it is known."""
 
     scale: float
     freedom: float
 
     def updated(self, squares: float, freedom: float) -> "Variation":
         """Return it with other cells of the same kind. squares: sum of squared deviations of log medians."""
-        if freedom == 0 or self.freedom == 0:
+        if freedom == 0 or self.freedom == 0:  # nothing new, or a kind that does not vary
             return self
         scale = np.sqrt((self.freedom * self.scale**2 + squares) / (self.freedom + freedom))
         return Variation(scale=float(scale), freedom=min(self.freedom + freedom, MOST_FREEDOM))
@@ -53,7 +53,7 @@ BUSY, WAITS = 0.95, 0.8
 """Shares of a time for which the GPU was busy: above BUSY it decides the time, below WAITS the host does."""
 
 MOST_FREEDOM = 10.0
-"""Degrees of freedom that a prior and other cells are worth at most: cells of one store differ in their variation."""
+"""Most degrees of freedom of a prior with other cells of a store: their variation differs from that of this cell."""
 
 PRIORS: dict[Kind, Variation] = {
     "device": Variation(scale=0.0017, freedom=10),
@@ -125,15 +125,15 @@ def p_equivalent(distance: Floats, error: Floats, freedom: Floats, least: Floats
 def centre(medians: Floats) -> Floats:
     """Return the median of the means of all pairs along the last axis (Hodges and Lehmann, 1963).
 
-    One outlier in four hardly moves it, and it needs 10 % more processes than their mean does, where their median needs
-    up to half as many again.
+    One outlier in four hardly moves it. For equal precision it needs 10 % more processes than the mean, the median up
+    to 50 % more.
     """
     one, other = np.triu_indices(medians.shape[-1])
     return np.asarray(np.median((medians[..., one] + medians[..., other]) / 2, axis=-1), dtype=np.float64)
 
 
 def error_of_centre(processes: Floats) -> Floats:
-    """Return the standard error of `centre` for a standard deviation of 1. Of one or two processes it is their mean."""
+    """Return the standard error of `centre` for a standard deviation of 1. With one or two processes it is the mean."""
     return np.sqrt(np.where(processes < 3, 1.0, 1.1) / processes)
 
 

@@ -122,7 +122,7 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
         stated = _with_first_layers(stated, found.num_hidden_layers, cast(int, layers))
     # Constructed again, because transformers derives some fields from others.
     changed = type(found).from_dict(stated | changes)
-    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)  # which may be stated beside the text's part
+    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)  # stated outside of the part for text
     if layers is not None and changed.num_hidden_layers != layers:
         raise RequestError(
             f"{config.model_code}: its num_hidden_layers stays {changed.num_hidden_layers}, because it follows from "
@@ -134,16 +134,14 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
 def _with_first_layers(stated: dict[str, Any], whole: int, layers: int) -> dict[str, Any]:
     """Return the stated fields for a model of `layers` layers in place of `whole`. Lists with a value for each layer
     are cut to the first ones; for more layers they are dropped, and transformers derives them."""
-    return {
-        name: value[:layers] if isinstance(value, list) and len(value) == whole else value
-        for name, value in stated.items()
-        if not (isinstance(value, list) and len(value) == whole < layers)
-    }
+    per_layer = [name for name, value in stated.items() if isinstance(value, list) and len(value) == whole]
+    others = {name: value for name, value in stated.items() if name not in per_layer}
+    return others | ({name: stated[name][:layers] for name in per_layer} if layers <= whole else {})
 
 
 def _text_of(found: "PretrainedConfig") -> "PretrainedConfig | None":
-    """Return the configuration of the causal language model that a configuration is of, or has a part of; None if it
-    has none."""
+    """Return the configuration whose causal language model is built: this one or its part for text; None if neither
+    has one."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
     text: PretrainedConfig = found.get_text_config()

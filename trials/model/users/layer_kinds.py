@@ -24,6 +24,7 @@ class Layers:
     kinds: tuple[int, ...]
     """The kind of each layer; equal numbers are equal layers."""
     classes: tuple[type[nn.Module], ...]
+    """Those of the layers, each once."""
 
 
 class UnalikeError(Exception):
@@ -107,7 +108,7 @@ def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None
 
 
 def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -> list[Hashable]:
-    """What distinguishes each layer from others: its modules, weights and settings, without its number."""
+    """What distinguishes each layer from others: modules, weights and settings but its number. stated: of `_stated`."""
     settings: list[dict[tuple[str, str], Hashable]] = []
     shapes: list[Hashable] = []
     for layer, given in zip(layers, stated, strict=True):
@@ -125,7 +126,7 @@ def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -
             for name, kept in vars(module).items()
             if not name.startswith("_") and (value := _plain(kept)) is not None
         }
-        settings.append(plain | {("", f"stated {name}"): value for name, value in given.items()})
+        settings.append(plain | {("", f"stated {name}"): value for name, value in given.items()})  # by path and name
     numbered = {key for key in set().union(*settings) if _is_number(key, settings)}
     return [
         (shape, frozenset((key, value) for key, value in one.items() if key not in numbered))
@@ -134,7 +135,7 @@ def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -
 
 
 def _is_number(key: tuple[str, str], settings: Sequence[dict[tuple[str, str], Hashable]]) -> bool:
-    """Whether a setting counts the layers."""
+    """Whether a setting counts the layers: it grows by one from each to the next."""
     values = [(place, one[key]) for place, one in enumerate(settings) if key in one]
     if len(values) < 2 or not all(type(value) is int for _, value in values):
         return False
@@ -154,7 +155,7 @@ def _plain(value: object) -> Hashable:
 
 
 def _stated(model: nn.Module, layers: int) -> list[dict[str, Hashable]]:
-    """What the model's configurations state of each layer in lists, by field."""
+    """For each layer: field -> what the model's configurations state of it, in lists with a value for each layer."""
     found: list[dict[str, Hashable]] = [{} for _ in range(layers)]
     for number, config in enumerate(_configurations(model)):
         for field, values in _per_layer(config, layers).items():

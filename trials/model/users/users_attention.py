@@ -88,6 +88,7 @@ def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if takes < 3 and not takes_any:
         raise _wrong_attention(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
+    # Four ways: `is_causal` by name, a mask (tokens, tokens) by name, a fourth argument, or no mask at all.
     named = {one.name for one in parameters}
     if mask := next((name for name in CAUSAL if name in named and not is_autograd), None):
         by_name = {mask: config.causal, **arguments}
