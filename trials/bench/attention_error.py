@@ -72,10 +72,9 @@ def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: boo
         raise_placed(error, load(config.attention))
     usual = [_errors(_run(partial(one, causal=config.causal), inputs, gradients), exact) for one in (naive, sdpa)]
     names: tuple[Literal["output", "gradient"], ...] = ("output", "gradient")
-    other_type = probe.output_dtype != dtype
     for i, of in enumerate(names[: len(found)]):
         allowed = tolerance([one[i] for one in usual], dtype)
-        yield AttentionError(of=of, error=found[i], tolerance=allowed, other_type=other_type)
+        yield AttentionError(of=of, error=found[i], tolerance=allowed, other_type=probe.output_dtype != dtype)
     if missing:
         yield AttentionError(of="gradient", error=math.nan, tolerance=math.nan, missing=missing)
 
@@ -91,14 +90,13 @@ def flags_of_errors(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:
 
 def _measurement(found: AttentionError) -> Measurement:
     finite = math.isfinite(found.error)
-    flags = {Flag.DISAGREES: found.disagrees, Flag.OTHER_TYPE: found.other_type}
     return Measurement(
         phase="error",
         metric=found.of,
         unit="1",
         samples=(found.error,) if finite else None,
         reason=None if finite else found.missing or f"the {found.of} of the attention holds infinite elements or NaN",
-        flags=those_that_hold(flags),
+        flags=those_that_hold({Flag.DISAGREES: found.disagrees, Flag.OTHER_TYPE: found.other_type}),
     )
 
 

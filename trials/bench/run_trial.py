@@ -68,8 +68,8 @@ def run_trial(
     """Run the workloads of a trial and emit the rows of each. Return whether this process may run another trial.
 
     A failure is a row, too, and the workloads after it are left to another process; nothing else catches what a trial
-    raises. fallback: the environment of a trial that fails before it knows its own. rank: set in the ranks, each of
-    which calls this again; part: the ranks on this machine. keep: clean this process up for another trial.
+    raises. fallback: the environment of a trial that fails before it knows its own. rank: set in the ranks, where
+    this is called again; part: the ranks on this machine. keep: clean this process up for another trial.
     """
     environment = fallback
     bench = None

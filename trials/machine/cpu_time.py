@@ -1,6 +1,7 @@
 """CPU time on a trial's cores: how much of it other processes took while the trial needed it."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -40,10 +41,8 @@ def read_cpu_time() -> CpuTime | None:
     work = ("user", "nice", "system", "irq", "softirq")
     trial = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        try:
+        with suppress(psutil.NoSuchProcess):  # it has just ended, and its time is now its parent's
             trial += sum(process.cpu_times()[:4])  # user and system, its own and that of its ended children
-        except psutil.NoSuchProcess:
-            continue  # it has just ended, and its time is now its parent's
     return CpuTime(
         at=time.monotonic(),
         cores=len(cores),

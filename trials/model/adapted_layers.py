@@ -62,10 +62,8 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
 
 def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> dict[str, nn.Linear]:
     """Name -> each linear layer of the blocks that is a target."""
-    within = {id(module) for block in blocks for module in block.modules()}
-    linear = {
-        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and id(module) in within
-    }
+    within = {id(module) for block in blocks for module in block.modules() if isinstance(module, nn.Linear)}
+    linear = {name: cast(nn.Linear, module) for name, module in model.named_modules() if id(module) in within}
     if not linear:
         raise UnsupportedError(f"adapter {config.adapter} is for linear layers in repeated blocks, and there are none")
     names = dict.fromkeys(name.rpartition(".")[2] for name in linear)

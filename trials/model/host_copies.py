@@ -43,7 +43,7 @@ def move_inputs(checkpoints: Sequence[nn.Module], method: str) -> None:
 
 
 def _with_inputs_on_host(module: nn.Module, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    with saved_on_host(module):  # anew: an input may have the storage key of weights that `fully_shard` has freed
+    with saved_on_host(module):  # in each call: `fully_shard` frees weights, and an input may get their key
         return call(*given, **named)
 
 

@@ -41,7 +41,7 @@ def _must_change(weight: nn.Parameter) -> bool:
 
 
 def _states(weights: Iterable[nn.Parameter]) -> list[tuple[int, float]]:
-    """For each weight: how often it was written and, as writes to `weight.data` do not count, the sum of its sizes."""
+    """For each weight: how often it was written, and its sum of magnitudes, which also shows writes to its `data`."""
     types = {"mps": torch.float32}  # which has no float64
     with torch.no_grad():
         sums = [one.abs().sum(dtype=types.get(one.device.type, torch.float64)) for one in weights]

@@ -68,7 +68,7 @@ class TrainingStep:
         self._first_layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
         self._users_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         self.loss_function = loss_for(config)
-        self._head: torch.Tensor | None = None
+        self._head: torch.Tensor | None = None  # its weight, for a loss that computes the logits itself
         if self.loss_function.takes_hidden and isinstance(self.model, Transformer):
             self.model.returns_hidden, self._head = True, self.model.head.weight
         elif self.loss_function.takes_hidden:

@@ -32,8 +32,8 @@ def mean_ratio(distances: Floats, halves: Floats, machines: float) -> MeanRatio:
     """Return the mean of `exp(distances)`.
 
     distances: logarithms of the ratios, shape (cells,); halves: half of the width of their 95 % intervals, which add in
-    quadrature; machines: standard deviation of what all cells of a machine share, of logarithms; 0 for one machine. It
-    was estimated from few machines, so its share of the interval is that of Student's t.
+    quadrature; machines: standard deviation between machines of the logarithm of a ratio, which all cells share; 0 for
+    one machine. It was estimated from few machines, so its share of the interval is that of Student's t.
     """
     n, mean = len(distances), float(np.mean(distances))
     half = float(np.hypot(np.sqrt((halves**2).sum()) / n, reach(np.array(MOST_FREEDOM)) * machines))

@@ -108,18 +108,15 @@ def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None
 
 
 def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -> list[Hashable]:
-    """What distinguishes each layer from others: modules, weights and settings but its number. stated: of `_stated`."""
+    """What distinguishes each layer from others: modules, weights and settings. stated: as `_stated` returns it."""
     settings: list[dict[tuple[str, str], Hashable]] = []
     shapes: list[Hashable] = []
     for layer, given in zip(layers, stated, strict=True):
         modules = list(layer.named_modules())
-        weights = [*layer.named_parameters(), *layer.named_buffers()]
-        shapes.append(
-            (
-                tuple((name, type(one)) for name, one in modules),
-                tuple((name, tuple(one.shape), one.dtype, one.requires_grad) for name, one in weights),
-            )
-        )
+        tensors = [*layer.named_parameters(), *layer.named_buffers()]
+        classes = tuple((name, type(one)) for name, one in modules)
+        weights = tuple((name, tuple(one.shape), one.dtype, one.requires_grad) for name, one in tensors)
+        shapes.append((classes, weights))
         plain = {
             (path, name): value
             for path, module in modules
@@ -127,7 +124,7 @@ def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -
             if not name.startswith("_") and (value := _plain(kept)) is not None
         }
         settings.append(plain | {("", f"stated {name}"): value for name, value in given.items()})  # by path and name
-    numbered = {key for key in set().union(*settings) if _is_number(key, settings)}
+    numbered = {key for key in set().union(*settings) if _is_number(key, settings)}  # does not count
     return [
         (shape, frozenset((key, value) for key, value in one.items() if key not in numbered))
         for shape, one in zip(shapes, settings, strict=True)

@@ -154,8 +154,7 @@ def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tens
 
 def check_devices(model: nn.Module, device_type: str, reference: str) -> None:
     """Raise CodeError if a weight or a buffer is on another device after the first forward pass."""
-    tensors = (*model.named_parameters(), *model.named_buffers())
-    for name, tensor in tensors:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.device.type != device_type:
             raise code_error(reference, f"has {name} on {tensor.device} after forward; the trial runs on {device_type}")
 
