@@ -50,7 +50,7 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
                 model.requires_grad_(False)
                 for name in layers:
                     parent, _, last = name.rpartition(".")
-                    target = cast(nn.Linear, model.get_submodule(name))
+                    target = cast(nn.Linear, model.get_submodule(name))  # which may be in 4 bits by now
                     setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
     finally:
         torch.set_default_dtype(usual)

@@ -113,8 +113,8 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
     edges = [(mark, i, phase) for i, marks in enumerate(intervals) for phase, mark in enumerate(marks)]
     work: dict[tuple[int, int], list[DeviceEvent]] = {}  # iteration and phase -> what was launched in it
     for one in ran:
-        # The latest mark up to the launch, also at its time: `len(intervals)` is above every iteration. The last mark
-        # of an iteration begins no phase, so what is launched between iterations is left out.
+        # The latest mark that is not after the launch: `len(intervals)` sorts behind a mark of the same time. The last
+        # mark of an iteration begins no phase, so what is launched between iterations is left out.
         place = bisect_right(edges, (launched.get(one.call, one.start), len(intervals), 0)) - 1
         if place >= 0:
             work.setdefault(edges[place][1:], []).append(one)

@@ -27,11 +27,11 @@ Kind = Literal[
     "device", "device_capped", "ranks", "phase", "phase_capped", "wall", "wall_waits", "host", "cpu", "cpu_busy",
     "setup", "resident", "exact",
 ]  # fmt: skip
-"""device: time the GPU was busy in a step; phase: the same in a part of it, or in work of its own; with `_capped` at
-the GPU's power limit or at lowered clocks; ranks: of a step of several ranks. wall: time by the clock while the GPU was
-busy for more than BUSY of it; wall_waits: for more than WAITS, or unknown; host: for less, so that the host decides.
-cpu: time on a CPU; cpu_busy: on a busy host, or at a pace that changed. setup: compilation and the like; resident:
-memory of a process; exact: what repeats to the last digit."""
+"""device: how long the GPU is busy in a step; phase: the same in anything else; with `_capped` at the power limit or at
+lowered clocks; ranks: in a step of several ranks. Of times by the clock: wall if the GPU is busy for more than BUSY of
+it; host if for less than WAITS, so that the host decides; wall_waits between the two, or if unknown. cpu: time on a
+CPU; cpu_busy: on a busy host, or at a pace that changed. setup: compilation and the like; resident: memory of a process;
+exact: what repeats to the last digit."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         phases = bench.iteration.phases()
         names = phase_names(phases)
 
-        finite: list[bool] = []  # whether the first iteration's loss is finite; reading each would make the host wait
+        finite: list[bool] = []  # of the first iteration's loss alone: reading each would make the host wait
         varied = BatchesTaken(bench.step) if config.varies else None
 
         def run_with(clock: Clock) -> Iteration:

@@ -89,7 +89,8 @@ def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
 
 
 def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "PretrainedConfig":
-    """Return the transformers configuration of the (text) model, with `changes`. Raises RequestError."""
+    """Return the transformers configuration of the (text) model, with `changes`. Raises RequestError. `found` is what
+    transformers makes of the file, `stated` are the fields of the file itself."""
     from transformers import AutoConfig, PretrainedConfig
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)
@@ -99,12 +100,13 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
     try:
         place = str(path) if path.exists() else _found_on_hub(name)
         found = AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=True)
-        stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)  # without what transformers derives
+        stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"hf:{name}: {str(error).strip().splitlines()[0]}") from error
     text = _text_of(found)
     if text is None:
         raise RequestError(f"hf:{name}: transformers has no causal language model of the type {found.model_type}")
+    # Read now: it may be stated outside of the part for text.
     tied = getattr(text, "tie_word_embeddings", getattr(found, "tie_word_embeddings", False))
     if text is not found:  # of a model of images and text, whose configuration states the text's under some key
         stated = next((stated[key] for key, value in vars(found).items() if value is text and key in stated), {})
@@ -122,7 +124,7 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
         stated = _with_first_layers(stated, found.num_hidden_layers, cast(int, layers))
     # Constructed again, because transformers derives some fields from others.
     changed = type(found).from_dict(stated | changes)
-    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)  # stated outside of the part for text
+    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)
     if layers is not None and changed.num_hidden_layers != layers:
         raise RequestError(
             f"{config.model_code}: its num_hidden_layers stays {changed.num_hidden_layers}, because it follows from "

@@ -108,7 +108,7 @@ def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None
 
 
 def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -> list[Hashable]:
-    """What distinguishes each layer from others: modules, weights and settings. stated: as `_stated` returns it."""
+    """What distinguishes each layer from others: modules, weights and settings but a layer number. stated: of `_stated`."""
     settings: list[dict[tuple[str, str], Hashable]] = []
     shapes: list[Hashable] = []
     for layer, given in zip(layers, stated, strict=True):
@@ -124,7 +124,7 @@ def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -
             if not name.startswith("_") and (value := _plain(kept)) is not None
         }
         settings.append(plain | {("", f"stated {name}"): value for name, value in given.items()})  # by path and name
-    numbered = {key for key in set().union(*settings) if _is_number(key, settings)}  # does not count
+    numbered = {key for key in set().union(*settings) if _is_number(key, settings)}
     return [
         (shape, frozenset((key, value) for key, value in one.items() if key not in numbered))
         for shape, one in zip(shapes, settings, strict=True)
