@@ -27,11 +27,10 @@ Kind = Literal[
     "device", "device_capped", "ranks", "phase", "phase_capped", "wall", "wall_waits", "host", "cpu", "cpu_busy",
     "setup", "resident", "exact",
 ]  # fmt: skip
-"""device: how long the GPU is busy in a step; phase: the same in anything else; with `_capped` at the power limit or at
-lowered clocks; ranks: in a step of several ranks. Of times by the clock: wall if the GPU is busy for more than BUSY of
-it; host if for less than WAITS, so that the host decides; wall_waits between the two, or if unknown. cpu: time on a
-CPU; cpu_busy: on a busy host, or at a pace that changed. setup: compilation and the like; resident: memory of a process;
-exact: what repeats to the last digit."""
+"""device: how long the GPU is busy in a step; phase: in anything else; with `_capped` at the power limit or at lowered
+clocks; ranks: in a step of several ranks. By the clock: wall if the GPU is busy for more than BUSY of the time; host if
+for less than WAITS, so that the host decides; wall_waits between the two, or if unknown. cpu: on a CPU; cpu_busy: on a
+busy host, or at a changing pace. setup: compilation and the like; resident: a process's memory; exact: never varies."""
 
 
 @dataclass(frozen=True, kw_only=True)

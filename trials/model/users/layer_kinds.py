@@ -108,7 +108,7 @@ def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None
 
 
 def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -> list[Hashable]:
-    """What distinguishes each layer from others: modules, weights and settings but a layer number. stated: of `_stated`."""
+    """What distinguishes each layer from others, without its number. stated: as `_stated` returns it."""
     settings: list[dict[tuple[str, str], Hashable]] = []
     shapes: list[Hashable] = []
     for layer, given in zip(layers, stated, strict=True):
