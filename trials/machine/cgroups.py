@@ -9,10 +9,8 @@ MOUNT = Path("/sys/fs/cgroup")
 
 def memory_limits() -> list[int]:
     """Return the limits in bytes."""
-    texts = [
-        *limits_of_groups("memory", "memory.max", version=2),
-        *limits_of_groups("memory", "memory.limit_in_bytes", version=1),
-    ]
+    files = {2: "memory.max", 1: "memory.limit_in_bytes"}  # version of control groups -> file
+    texts = [text for version, file in files.items() for text in limits_of_groups("memory", file, version=version)]
     return [int(text) for text in texts if text.isdecimal()]  # the others say `max`: no limit
 
 

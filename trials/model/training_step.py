@@ -167,12 +167,12 @@ class TrainingStep:
             is_ours = self.config.model_code is None
             with Range("forward"):
                 output = self.model(inputs) if is_ours else call_model(self.model, self._users_inputs, inputs, targets)
-            made: Any = output if is_ours else self._logits_in(output, inputs)
+            result: Any = output if is_ours else self._logits_in(output, inputs)
             with Range("loss"):
-                if self._head is not None:  # `made` are hidden states
-                    self.loss = self.loss_function.function(made, self._head, targets)
+                if self._head is not None:  # then the result is hidden states
+                    self.loss = self.loss_function.function(result, self._head, targets)
                     return
-                self.logits = made
+                self.logits = result
                 own_loss = users_loss(self._users_inputs, output)
                 self.loss = self.loss_function.function(self.logits, targets) if own_loss is None else own_loss
 

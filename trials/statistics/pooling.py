@@ -28,9 +28,9 @@ def pool_statistics(columns: Columns, codes: NDArray[np.int64], count: int, scal
     found["n"], found["processes"] = np.zeros(count), np.zeros(count)
     known = np.flatnonzero(~np.isnan(columns["median"]))
     known = known[np.argsort(codes[known], kind="stable")]
-    of, begins, sizes = np.unique(codes[known], return_index=True, return_counts=True)
+    indices, begins, sizes = np.unique(codes[known], return_index=True, return_counts=True)
     for size in np.unique(sizes):  # results with equally many processes form a matrix
-        places, first = of[sizes == size], begins[sizes == size]
+        places, first = indices[sizes == size], begins[sizes == size]
         rows = known[first[:, None] + np.arange(size)]
         each = {name: columns[name][rows] for name in STATISTICS}
         widest = np.arange(len(rows)), scale[rows].argmax(axis=1)
@@ -40,12 +40,12 @@ def pool_statistics(columns: Columns, codes: NDArray[np.int64], count: int, scal
 
 
 def _pooled(each: dict[str, Floats], scale: Floats, freedom: Floats) -> dict[str, Floats]:
-    """Pool results with equally many processes; each: shape (results, processes)."""
+    """Pool results with equally many processes. each: STATISTICS, each of shape (results, processes)."""
     results, k = each["median"].shape
     low, high = _interval(each, scale, freedom)
     if k == 1:
-        alone = {name: column[:, 0] for name, column in each.items()}
-        return {**alone, "low": low, "high": high, "processes": np.ones(results), "spread": np.full(results, np.nan)}
+        only = {name: column[:, 0] for name, column in each.items()}
+        return {**only, "low": low, "high": high, "processes": np.ones(results), "spread": np.full(results, np.nan)}
     n, medians = each["n"], each["median"]
     total, median = n.sum(axis=1), centre(medians)
     mean = (n * each["mean"]).sum(axis=1) / total
@@ -68,17 +68,18 @@ def distances_within(
     standard deviations. Where there is only one sample it is 0: the variation between processes includes its own.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        alone = NORMAL * np.nan_to_num(std) / np.where(positive, median, 1.0)
+        by_std = NORMAL * np.nan_to_num(std) / np.where(positive, median, 1.0)
         below, above = (
             np.where(positive, np.log(end / start), end - start) for start, end in ((low, median), (median, high))
         )
-    return np.where(np.isnan(below), alone, below), np.where(np.isnan(above), alone, above)
+    return np.where(np.isnan(below), by_std, below), np.where(np.isnan(above), by_std, above)
 
 
 def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the ends of the pooled median's interval, on a logarithmic scale if all values are positive.
 
-    It covers the variation between processes and within each. The ends are NaN if they are far beyond the samples.
+    It covers the variation between processes and within each; NaN if it reaches far beyond the samples. scale, prior:
+    scale and freedom of the `Variation`.
     """
     k = each["median"].shape[1]
     positive = np.asarray((each["min"] > 0).all(axis=1))

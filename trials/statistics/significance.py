@@ -63,10 +63,10 @@ def differences(
 ) -> Differences:
     """Return how the second side differs from the first.
 
-    distance: from the logarithm of the first one's centre to that of the second; scale, prior: of each cell's
-    `Variation`; same: of `Thresholds`; axes: of shape (cells, axes), the value of each key in each cell as an integer.
-    Without them the cells do not widen the prior. options: which of several comparisons each cell belongs to; the cells
-    of one do not widen the prior of another.
+    distance: between the logarithms of the sides' centres; scale, prior: scale and freedom of each cell's `Variation`;
+    same: of `Thresholds`; axes: of shape (cells, axes), the value of each key in each cell as an integer; without them
+    the cells do not widen the prior. options: to which of several comparisons each cell belongs; the cells of one do
+    not widen the prior of another.
     """
     error, freedom = error_of_sides(repeats, scale, prior)
     widened = np.ones(len(distance))

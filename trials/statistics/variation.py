@@ -97,7 +97,7 @@ def widest(kinds: Iterable[Kind]) -> Kind:
 def moderated(variance: Floats, freedom: Floats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the standard deviation between processes and its degrees of freedom, for each cell.
 
-    variance, freedom: those of the log medians of a cell's own processes; scale, prior: those of its `Variation`.
+    variance, freedom: of the log medians of a cell's processes; scale, prior: scale and freedom of its `Variation`.
     """
     total = freedom + prior
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -148,7 +148,7 @@ class Repeats(NamedTuple):
 
 def error_of_sides(repeats: Repeats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the standard error of the distance between the sides of each cell, and its degrees of freedom; of a lone
-    side, that of its centre. scale, prior: of each cell's `Variation`."""
+    side, that of its centre. scale, prior: scale and freedom of each cell's `Variation`."""
     number, squares, within = repeats
     freedom = np.maximum(number - 1, 0).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
