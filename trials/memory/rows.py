@@ -85,9 +85,9 @@ def breakdown_rows(
     usage: Usage | None,
 ) -> Iterator[Measurement]:
     """Bytes before backward and at the peak, by category; and the bytes that autograd saves, in all and by block.
-    `blocks` is the number of the model's repeated layers. `usage` is None where no allocations were recorded (CUDA
-    graphs, other devices); then bytes before backward come from `labels`, which are of all storages; `kept` are of
-    those that autograd saves."""
+    blocks: number of the model's repeated layers. labels: of all storages in use before backward; kept: of those that
+    autograd saves. usage: of the recorded allocations; None where none were recorded (CUDA graphs, other devices), and
+    bytes before backward come from `labels`."""
     why = _why_unlabelled(config)
     if usage:
         yield from _parts("before_backward", "", readings, usage.before_backward())
