@@ -18,7 +18,7 @@ from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.statistics.trend import has_levels, is_drifting
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
+from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_too_correlated, repeat
 
 Taken = TypeVar("Taken")
 
@@ -74,7 +74,7 @@ def take_series(
     alike = not config.varies  # times of different batches say nothing about each other
     found = {
         Flag.UNSTEADY: alike and (not was_steady or is_drifting(times) or has_levels(times)),
-        Flag.NOT_CONVERGED: alike and (not was_narrow or is_worth_little(times)),
+        Flag.NOT_CONVERGED: alike and (not was_narrow or is_too_correlated(times)),
         Flag.RECOMPILED: compile_counts().graphs > graphs,
         Flag.BUSY_HOST: is_host_busy(cpu_before, cpu_after, device_type),
     }

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from lmsweep.trials.spec.words import Auto
 from lmsweep.trials.statistics.median_interval import FEWEST as FEWEST_CORRELATED
-from lmsweep.trials.statistics.median_interval import LEAST_WORTH, independent_worth, relative_half_width
+from lmsweep.trials.statistics.median_interval import LEAST_EFFECTIVE_SIZE, effective_size_of, relative_half_width
 
 Taken = TypeVar("Taken")
 
@@ -92,6 +92,6 @@ def is_narrow(seconds: Sequence[float], device_type: str, *, elapsed: float = 0.
     return relative_half_width(seconds) <= NARROW[device_type]
 
 
-def is_worth_little(seconds: Sequence[float]) -> bool:
-    """Return whether the samples are so correlated that their effective sample size is below LEAST_WORTH."""
-    return len(seconds) >= FEWEST_CORRELATED and independent_worth(seconds) < LEAST_WORTH
+def is_too_correlated(seconds: Sequence[float]) -> bool:
+    """Return whether the samples are so correlated that their effective sample size is below LEAST_EFFECTIVE_SIZE."""
+    return len(seconds) >= FEWEST_CORRELATED and effective_size_of(seconds) < LEAST_EFFECTIVE_SIZE
