@@ -71,10 +71,10 @@ def take_series(
     until = time.monotonic()
     cpu_after = read_cpu_time()
     times = [seconds(one) for one in measured]
-    alike = not config.varies  # times of different batches say nothing about each other
+    comparable = not config.varies  # times of different batches say nothing about each other
     found = {
-        Flag.UNSTEADY: alike and (not was_steady or is_drifting(times) or has_levels(times)),
-        Flag.NOT_CONVERGED: alike and (not was_narrow or is_too_correlated(times)),
+        Flag.UNSTEADY: comparable and (not was_steady or is_drifting(times) or has_levels(times)),
+        Flag.NOT_CONVERGED: comparable and (not was_narrow or is_too_correlated(times)),
         Flag.RECOMPILED: compile_counts().graphs > graphs,
         Flag.BUSY_HOST: is_host_busy(cpu_before, cpu_after, device_type),
     }

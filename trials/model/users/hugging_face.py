@@ -111,11 +111,11 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
     if text is not found:  # of a model of images and text, whose configuration states the text's under some key
         stated = next((stated[key] for key, value in vars(found).items() if value is text and key in stated), {})
         found = text
-    for one in (vars(found), stated):
-        one.pop("auto_map", None)  # the code that it names is never run
-    for one in changes:
-        if one.startswith("_") or one in ("auto_map", "attn_implementation") or not hasattr(found, one):
-            raise RequestError(f"{config.model_code}: its configuration has no {one} to override")
+    for values in (vars(found), stated):
+        values.pop("auto_map", None)  # the code that it names is never run
+    for field in changes:
+        if field.startswith("_") or field in ("auto_map", "attn_implementation") or not hasattr(found, field):
+            raise RequestError(f"{config.model_code}: its configuration has no {field} to override")
     found.tie_word_embeddings = tied
     if not changes:
         return found

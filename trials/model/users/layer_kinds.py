@@ -58,7 +58,7 @@ def weights_of(model: nn.Module) -> tuple[int, int]:
 @contextmanager
 def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], None]]:
     """A context in which a model of these layers builds those at the places `kept` and leaves the others empty. What it
-    yields removes the empty ones from the model. Layers are built in their order."""
+    yields removes the empty ones from the model. It relies on layers being built in their order."""
     places, running = count(), list[nn.Module]()  # running: the layers that are being built, at most one
     wanted = frozenset(kept)
 
@@ -91,8 +91,8 @@ def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], 
 
 
 def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None:
-    """Raises UnalikeError if other layers than these were built. A model's forward may read the number of layers, or a
-    value for each, from its configuration, so that is shortened, too; `attribute_map` is where transformers renames."""
+    """Remove the layers that were not built, also from configurations: a model's forward may read their number, or a
+    value for each. `attribute_map`: transformers' renamed fields. Raises UnalikeError if other layers were built."""
     found = list(model.get_submodule(layers.path).children())
     built = [place for place, one in enumerate(found) if any(True for _ in one.children())]  # empty ones have none
     if len(found) != len(layers.kinds) or built != list(kept):
@@ -109,7 +109,7 @@ def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None
 
 def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -> list[Hashable]:
     """What distinguishes each layer from others, without its number. stated: as `_stated` returns it."""
-    settings: list[dict[tuple[str, str], Hashable]] = []
+    settings: list[dict[tuple[str, str], Hashable]] = []  # of each layer: path of a module and name -> value
     shapes: list[Hashable] = []
     for layer, given in zip(layers, stated, strict=True):
         modules = list(layer.named_modules())
@@ -123,7 +123,7 @@ def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -
             for name, kept in vars(module).items()
             if not name.startswith("_") and (value := _plain(kept)) is not None
         }
-        settings.append(plain | {("", f"stated {name}"): value for name, value in given.items()})  # by path and name
+        settings.append(plain | {("", f"stated {name}"): value for name, value in given.items()})
     numbered = {key for key in set().union(*settings) if _is_number(key, settings)}
     return [
         (shape, frozenset((key, value) for key, value in one.items() if key not in numbered))
