@@ -42,7 +42,7 @@ def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
     is sent), and of the loss."""
     model = training.model
     assert isinstance(model, Transformer), "the model is lmsweep's own"
-    warnings.filterwarnings("ignore", ".*returned a view tensor")  # the logits: the loss does not change them in place
+    warnings.filterwarnings("ignore", ".*returned a view tensor")  # of the logits, which the loss does not change
     is_tied = model.head.weight is model.token_embedding.weight
     use_linear_of_pytorch(model)
     for name, norm in list(model.named_modules()):
@@ -170,8 +170,8 @@ def _reduced(part: Tensor, mesh: DeviceMesh, place: Placement | None = None, ope
 
 
 class DividedNaive(Naive):
-    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of the weights that each
-    has whole, such as norms: a rank's own gradient is that of its tokens alone."""
+    """`Naive` among the slices of the batch. Among the ranks that share a slice, one all-reduce of the gradients of
+    weights that each has whole, such as those of norms: a rank's own gradient is only that of its tokens."""
 
     def __init__(self, model: nn.Module, data: DeviceMesh, tensor: DeviceMesh) -> None:
         super().__init__(model, group=data.get_group())
