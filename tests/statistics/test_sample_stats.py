@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from lmsweep.orchestrator.features.trial.trial_table import describe_samples
-from lmsweep.trials.statistics.median_interval import independent_interval, independent_worth
+from lmsweep.trials.statistics.median_interval import effective_size_of, independent_interval
 from lmsweep.trials.statistics.sample_stats import describe
 from tests.support.simulated_steps import noise
 
@@ -137,7 +137,7 @@ def test_the_widening_costs_independent_samples_little_width() -> None:
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.7, 0.9])
 def test_a_long_series_is_worth_as_many_independent_samples_as_its_process_says(rho: float) -> None:
-    found = np.median([independent_worth(series) for series in alike(rho, rows=30, n=1000)])
+    found = np.median([effective_size_of(series) for series in alike(rho, rows=30, n=1000)])
     assert found == pytest.approx(1000 * (1 - rho) / (1 + rho), rel=0.2)
 
 
@@ -149,5 +149,5 @@ def test_one_series_is_described_as_a_row_of_many_is() -> None:
 
 def test_a_drift_is_worth_one_independent_sample_at_most_and_has_no_interval() -> None:
     drift = list(np.arange(1.0, 51.0))
-    assert independent_worth(drift) <= 1
+    assert effective_size_of(drift) <= 1
     assert described(drift).iloc[0][["low", "high"]].isna().all()

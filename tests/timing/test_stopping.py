@@ -18,7 +18,7 @@ from lmsweep.trials.timing.stopping import (
     Limit,
     is_narrow,
     is_steady,
-    is_worth_little,
+    is_too_correlated,
     repeat,
 )
 from tests.support.simulated_steps import noise, slow_runs
@@ -127,7 +127,7 @@ def alike(rho: float, *, rows: int, n: int) -> np.ndarray:
 def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
     rho: float, n: int, least: float, most: float
 ):
-    share = np.mean([is_worth_little(series) for series in alike(rho, rows=400, n=n)])
+    share = np.mean([is_too_correlated(series) for series in alike(rho, rows=400, n=n)])
     assert least <= share <= most
 
 

@@ -23,7 +23,7 @@ MOST_TOKENS, MOST_HEADS = 2048, 2
 """Largest shape that is compared: float64 scores of one sequence then take at most 64 MiB."""
 
 ALLOWED_FACTOR = 4
-"""Allowed error, over that of PyTorch's attention. FlashAttention's tests allow 2, and 3 for some gradients."""
+"""Allowed error, over the larger one of `naive` and `sdpa`. FlashAttention's tests allow 2, for some gradients 3."""
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -59,7 +59,7 @@ def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measureme
 
 def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> Iterator[AttentionError]:
     """Yield the error of the output and, if asked for, of the gradient. Raises what the user's code raises."""
-    inputs = random_inputs(_shape(config), config, dtype, count=4)
+    inputs = random_inputs(_shape(config), config, dtype, count=4)  # q, k, v and the gradient of the output
     exact_device = config.device_type if has_float64(config.device_type) else "cpu"  # MPS has no float64
     exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
     exact = _run(partial(naive, causal=config.causal), exact_inputs, gradients)
@@ -72,16 +72,15 @@ def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: boo
         raise_placed(error, load(config.attention))
     usual = [_errors(_run(partial(one, causal=config.causal), inputs, gradients), exact) for one in (naive, sdpa)]
     names: tuple[Literal["output", "gradient"], ...] = ("output", "gradient")
-    other_type = probe.output_dtype != dtype
     for i, of in enumerate(names[: len(found)]):
         allowed = tolerance([one[i] for one in usual], dtype)
-        yield AttentionError(of=of, error=found[i], tolerance=allowed, other_type=other_type)
+        yield AttentionError(of=of, error=found[i], tolerance=allowed, other_type=probe.output_dtype != dtype)
     if missing:
         yield AttentionError(of="gradient", error=math.nan, tolerance=math.nan, missing=missing)
 
 
 def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:
-    """Return the largest allowed relative error: ALLOWED_FACTOR times the largest `usual` one, at least a rounding."""
+    """Return ALLOWED_FACTOR times the largest of the `usual` relative errors, which count as at least one rounding."""
     return ALLOWED_FACTOR * max(*usual, torch.finfo(dtype).eps / 2)
 
 
@@ -91,14 +90,13 @@ def flags_of_errors(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:
 
 def _measurement(found: AttentionError) -> Measurement:
     finite = math.isfinite(found.error)
-    flags = {Flag.DISAGREES: found.disagrees, Flag.OTHER_TYPE: found.other_type}
     return Measurement(
         phase="error",
         metric=found.of,
         unit="1",
         samples=(found.error,) if finite else None,
         reason=None if finite else found.missing or f"the {found.of} of the attention holds infinite elements or NaN",
-        flags=those_that_hold(flags),
+        flags=those_that_hold({Flag.DISAGREES: found.disagrees, Flag.OTHER_TYPE: found.other_type}),
     )
 
 
@@ -115,7 +113,7 @@ def random_inputs(shape: tuple[int, ...], config: TrialConfig, dtype: torch.dtyp
 
 
 def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> tuple[Tensor, ...]:
-    """Return the output, detached, and if asked for the gradients of queries, keys and values, of one shape."""
+    """Return the detached output and, if asked for, the gradients of q, k and v. inputs: as in `compare_attention`."""
     q, k, v = (one.detach().clone().requires_grad_(gradients) for one in inputs[:3])
     output = attend(q, k, v)
     if not gradients:
@@ -128,8 +126,8 @@ def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> tuple[
 
 
 def _errors(found: Sequence[Tensor], exact: Sequence[Tensor]) -> list[float]:
-    """Return the error of the output and, if there are gradients, the largest of theirs."""
-    output, *gradients = (error_of(one, other) for one, other in zip(found, exact, strict=False))  # it may lack some
+    """Return the error of the output and, if `found` has gradients, the largest of theirs."""
+    output, *gradients = (error_of(one, other) for one, other in zip(found, exact, strict=False))
     if not gradients:
         return [output]
     return [output, math.nan if any(map(math.isnan, gradients)) else max(gradients)]

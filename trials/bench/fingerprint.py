@@ -1,4 +1,4 @@
-"""The hardware and software of a trial; `python -m` prints those of this machine, and what its cores do, as JSON."""
+"""The hardware and software of a trial. `python -m` prints those of this machine and its cores' rates, as JSON."""
 
 import functools
 import importlib.metadata
@@ -33,7 +33,7 @@ from lmsweep.trials.spec.words import GPU_DEVICES
 
 MATRIX_WIDTH = 512
 """Width of the square matrices that are multiplied."""
-COPIED_BYTES = 2**25  # with the copy more than most caches hold, so that memory is measured
+COPIED_BYTES = 2**25  # source and target are larger than most caches, so that the rate is that of memory
 LEAST_RUNS = 2
 MOST_RATE_SECONDS = 0.03
 """Time limit for one rate, unless LEAST_RUNS take longer."""
@@ -91,10 +91,10 @@ def present_devices() -> list[str]:
 
 
 def cpu_rates() -> CpuRates:
-    """Measure one core of this process, and return what all do together. A copied byte is read and written.
+    """Measure one core, and return the estimated rates of all cores. A copied byte counts twice: read and written.
 
-    All at once would take ten times longer beside another process, because the fastest thread waits for the slowest.
-    That cores together do the square root of their number is fitted to small models on 2 and 16 cores, not measured.
+    Measuring all at once would take ten times longer beside another process: all threads wait for the slowest. That n
+    cores are as fast as sqrt(n) times one is fitted to small models on 2 and 16 cores, not measured.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -156,7 +156,7 @@ def _commit() -> str | None:
 
 
 def _shortest(run: Callable[[], object]) -> float:
-    """Return the seconds of this thread on a core, which do not count those in which others have it."""
+    """Return the shortest CPU time of a run in this thread; time that other processes have the core is not counted."""
     run()  # chooses the kernel
     shortest, until = float("inf"), time.perf_counter() + MOST_RATE_SECONDS
     runs = 0
@@ -171,7 +171,7 @@ def _shortest(run: Callable[[], object]) -> float:
 def main() -> None:
     if sys.argv[1:]:  # the number of the process that started this one
         die_with_parent(int(sys.argv[1]))
-    devices = {device: asdict(fingerprint(device)) for device in present_devices()}
+    devices = {device: asdict(fingerprint(device)) for device in present_devices()}  # kind -> fields of Fingerprint
     modules = [device_module(device) for device in devices if device in GPU_DEVICES]
     gpus = [module.get_device_name(i) for module in modules for i in range(module.device_count())]
     found = {"devices": devices, "gpus": gpus, "cores": len(usable_cores()), "cpu_rates": cpu_rates()}

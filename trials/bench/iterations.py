@@ -18,7 +18,7 @@ from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.statistics.trend import has_levels, is_drifting
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
+from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_too_correlated, repeat
 
 Taken = TypeVar("Taken")
 
@@ -30,9 +30,11 @@ class Series(Generic[Taken]):
     flags: tuple[Flag, ...]
     """Those of unsteady, not_converged, recompiled and busy_host that apply."""
     warmup_from: float
-    """When the warm-up began, by time.monotonic(); `since`, `until`: when the measured iterations began and ended."""
+    """When the warm-up began, by time.monotonic()."""
     since: float
+    """When the measured iterations began."""
     until: float
+    """When they ended."""
 
 
 def take_series(
@@ -49,10 +51,10 @@ def take_series(
     def run_watched() -> tuple[Taken, int]:
         return run(), count_disturbances(device_type)
 
-    before, graphs = count_disturbances(device_type), compile_counts().graphs
+    disturbed, graphs = count_disturbances(device_type), compile_counts().graphs  # so far
 
     def steady(taken: list[tuple[Taken, int]]) -> bool:
-        return is_steady([seconds(one) for one, _ in taken], [before, *(count for _, count in taken)])
+        return is_steady([seconds(one) for one, _ in taken], [disturbed, *(count for _, count in taken)])
 
     def narrow(taken: list[Taken]) -> bool:  # asked once `since` is known
         return is_narrow([seconds(one) for one in taken], device_type, elapsed=time.monotonic() - since)
@@ -69,10 +71,10 @@ def take_series(
     until = time.monotonic()
     cpu_after = read_cpu_time()
     times = [seconds(one) for one in measured]
-    alike = not config.varies  # times of different batches say nothing about each other
+    comparable = not config.varies  # times of different batches say nothing about each other
     found = {
-        Flag.UNSTEADY: alike and (not was_steady or is_drifting(times) or has_levels(times)),
-        Flag.NOT_CONVERGED: alike and (not was_narrow or is_worth_little(times)),
+        Flag.UNSTEADY: comparable and (not was_steady or is_drifting(times) or has_levels(times)),
+        Flag.NOT_CONVERGED: comparable and (not was_narrow or is_too_correlated(times)),
         Flag.RECOMPILED: compile_counts().graphs > graphs,
         Flag.BUSY_HOST: is_host_busy(cpu_before, cpu_after, device_type),
     }
@@ -89,7 +91,7 @@ def take_series(
 def compile_rows(
     bench: Workbench, run: Callable[[], Iteration], names: Sequence[str], *, cuda_graphs: bool
 ) -> Iterator[Measurement]:
-    """Run the first iteration, which compiles, and yield `NAME.compile_time` of its phases, but of the optimizer, which
+    """Run the first iteration, which compiles, and yield `NAME.compile_time` of its phases, except the optimizer, which
     is never compiled. Raises what `check_compiled` raises."""
     with bench.account("compile"):
         first = run()
@@ -104,7 +106,8 @@ def compile_rows(
 def time_rows(
     series: Series[Iteration], names: Sequence[str], flags: Callable[[str, tuple[float, ...]], tuple[Flag, ...]]
 ) -> Iterator[Measurement]:
-    """Yield `NAME.time` of these phases, the first ones, or `step`; `flags` takes a name and the measured seconds."""
+    """Yield `NAME.time` of each name: the i-th is that of the i-th phase of an iteration, or `step` for the whole.
+    `flags` takes a name and the measured seconds."""
     for i, name in enumerate(names):
         warmup, samples = (
             tuple(one.step if name == "step" else one.phases[i] for one in taken)
@@ -150,6 +153,6 @@ def _queued_host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Seq
         return ()
     with bench.account("profiled"):
         traced = trace_device(timer.from_idle, device_type=bench.config.device_type, trial_seconds=bench.seconds_so_far)
-    each = timer.number_of_phases  # `from_idle` traces each phase separately, so an iteration is this many entries
+    each = len(timer.phases)  # `from_idle` traces each phase separately, so an iteration is this many entries
     busy = [sum(one.step for one in traced[i : i + each]) for i in range(0, len(traced), each)]
     return host_bound_flags(busy, [one.step for one in measured]) if busy else (Flag.HOST_BOUND,)

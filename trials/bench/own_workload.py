@@ -32,6 +32,7 @@ def measure_outside(workload: Workload, bench: Workbench) -> Iterator[Yielded]:
 
 
 def _checked(found: object, name: str, refused: Callable[[str], Exception]) -> Iterator[Yielded]:
+    """Yield what the workload yields, each checked by `checked`. refused: makes an error of the words for the user."""
     if not isinstance(found, Iterable):
         raise refused(f"{name} returned a {type(found).__name__}; a workload yields its measurements")
     seen: set[tuple[str, str]] = set()
@@ -82,7 +83,7 @@ WORDS: dict[type, str] = {
 
 
 def checked(found: object) -> Yielded:
-    """Return it in values of Python's own types. Raises ValueError that names the field and what it must be."""
+    """Return the record with Python's own types. Raises ValueError that names the field and what it must be."""
     kind = next((kind for kind in (Measurement, Artifact, *DETAIL_TABLES.values()) if isinstance(found, kind)), None)
     if kind is None:
         raise ValueError(f"{_shown(found)}; it must be a Measurement")
@@ -124,6 +125,7 @@ def _hints(kind: type) -> list[tuple[str, Any]]:
 
 
 def _plain(value: object, hint: Any, name: str) -> object:
+    """Return the value of the field `name` in Python's own type. hint: its annotation, such as tuple[float, ...]."""
     if get_origin(hint) in (Union, types.UnionType):
         (hint,) = (one for one in get_args(hint) if one is not type(None))
         if value is None:

@@ -67,11 +67,11 @@ def run_trial(
 ) -> bool:
     """Run the workloads of a trial and emit the rows of each. Return whether this process may run another trial.
 
-    A failure is a row too, and leaves the workloads after it to another process; nothing else catches what a trial
-    raises. `fallback` is the environment of a trial that fails before it knows its own. Each rank calls this again with
-    its `rank`; `part` are the ranks on this machine. With `keep` the process is cleaned up for another trial.
+    A failure is a row, too, and the workloads after it are left to another process; nothing else catches what a trial
+    raises. fallback: the environment of a trial that fails before it knows its own. rank: set in the ranks, where
+    this is called again; part: the ranks on this machine. keep: clean this process up for another trial.
     """
-    met = fallback
+    environment = fallback
     bench = None
     for workload in attempt.trial.workloads:
         try:
@@ -92,15 +92,15 @@ def run_trial(
                     flops=trial.flops,
                     keeps_traces=trial.keeps_traces,
                 )
-                met = bench.fingerprint(workload)
+                environment = bench.fingerprint(workload)
                 with exits_raise():
                     found = list(run_workload(bench, workload))
-                    rows = attempt.rows(workload, found, replace(met, repeated_layers=bench.repeated_layers))
+                    rows = attempt.rows(workload, found, replace(environment, repeated_layers=bench.repeated_layers))
         except BaseException as raised:  # a trial may fail in any way, and each is a row
             if isinstance(raised, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
                 raise  # Ctrl-C; processes of trials ignore it, so there it is the user's code that raises it
             error = as_unsupported(raised, attempt.trial.config, attempt.trial.code)
-            emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), met)])
+            emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), environment)])
             return False
         emit(rows)
         if has_failed(rows):
@@ -120,6 +120,7 @@ def _rows_of_ranks(
 
 
 def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint, requested_at: float) -> bool:
+    """Run the trial in one rank. Rank 0 emits its rows; any other emits only a failure."""
     ended_well = True
 
     def pass_on(rows: list[Row]) -> None:

@@ -17,8 +17,8 @@ Step = tuple[Batch, ...]
 
 
 class BatchesTaken:
-    """The batches of the steps since `restart`, which begins with the first batch again: every trial of a comparison
-    measures the same ones, however many steps it ran before."""
+    """Gives a step its batches, and notes them. `restart` begins with the first batch again, so that all trials of a
+    comparison measure the same ones, however many steps each ran before."""
 
     def __init__(self, step: TrainingStep) -> None:
         self._step = step
@@ -26,7 +26,7 @@ class BatchesTaken:
 
     def restart(self) -> None:
         self._step.draw_from(batches(self._step.config))
-        self.taken: list[Step] = []
+        self.taken: list[Step] = []  # of the steps since `restart`
         self._current = self._step.advance()
 
     @contextmanager
@@ -45,9 +45,9 @@ class BatchesTaken:
 
 
 PARTS = 10
-"""Samples of `token_time`. Each is of a part of the steps, since a single step has few tokens, and its time varies with
-their number. Every ten steps give one to each part, from the first to the last part and then back, because `grouped`
-batches are sorted by length."""
+"""Samples of `token_time`. Each covers a tenth of the steps, because the time per token of one step varies with its
+length. Of every ten steps each part gets one: the first ten from the first part to the last, the next ten from the last
+to the first, because `grouped` batches are sorted by length."""
 
 
 def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Measurement]:
@@ -56,7 +56,7 @@ def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Meas
     padded = tuple(sum(batch.padded_tokens for batch in step) for step in taken)
     yield Measurement(phase="step", metric="real_tokens", unit="1", samples=real)
     yield Measurement(phase="step", metric="padded_tokens", unit="1", samples=padded)
-    yield Measurement(phase="step", metric="token_time", unit="s", samples=tuple(_seconds_per_token(real, seconds)))
+    yield Measurement(phase="step", metric="token_time", unit="s", samples=_seconds_per_token(real, seconds))
     yield one_number("step", "padding", "share", 1 - sum(real) / sum(padded))
     yield one_number("step", "real_tokens_per_second", "tokens/s", sum(real) / sum(seconds))
     yield one_number("step", "padded_tokens_per_second", "tokens/s", sum(padded) / sum(seconds))
@@ -64,8 +64,8 @@ def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Meas
     yield one_number("step", "p99_time", "s", float(np.quantile(seconds, 0.99)))
 
 
-def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> Iterator[float]:
-    """Yield seconds a real token, of each part of the steps."""
+def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> tuple[float, ...]:
+    """Return the seconds per real token in each of the PARTS."""
     part = [at % PARTS if at // PARTS % 2 == 0 else PARTS - 1 - at % PARTS for at in range(len(seconds))]
-    taken = np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens))
-    yield from taken.tolist()
+    each = np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens))
+    return tuple(each.tolist())

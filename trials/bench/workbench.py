@@ -56,7 +56,7 @@ class Workbench:
         if code:
             use_code(code)
         self.repeated_layers: str | None = None
-        """Those of the user's own model that has been built."""
+        """Path and number of the repeated layers of the user's own model; None until it is built, or if it has none."""
         self.keeps_traces = keeps_traces
         self.traced: list[list[DeviceEvent]] = []
         """Kernels of each step that `timing` has traced."""
@@ -81,11 +81,11 @@ class Workbench:
     @cached_property
     def step(self) -> TrainingStep:
         """The model with everything a training step needs. Raises UnsupportedError if it cannot run here."""
-        if reason := why_not(self.config, "timing"):  # a workload of the user's may build any step
+        if reason := why_not(self.config, "timing"):  # not checked before if the workload is the user's own
             raise UnsupportedError(reason)
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         if self.config.memory_budget is not None:
-            graph_settings().activation_memory_budget = self.saved_share  # the others are recomputed
+            graph_settings().activation_memory_budget = self.saved_share  # the rest is recomputed
         step = TrainingStep(self.config, self.math_mode)
         self.repeated_layers = step.repeated_layers
         return step

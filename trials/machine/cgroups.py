@@ -9,16 +9,14 @@ MOUNT = Path("/sys/fs/cgroup")
 
 def memory_limits() -> list[int]:
     """Return the limits in bytes."""
-    texts = [
-        *limits_of_groups("memory", "memory.max", version=2),
-        *limits_of_groups("memory", "memory.limit_in_bytes", version=1),
-    ]
+    files = {2: "memory.max", 1: "memory.limit_in_bytes"}  # version of control groups -> file
+    texts = [text for version, file in files.items() for text in limits_of_groups("memory", file, version=version)]
     return [int(text) for text in texts if text.isdecimal()]  # the others say `max`: no limit
 
 
 def limits_of_groups(controller: str, file: str, *, version: int) -> Iterator[str]:
-    """Yield what a file says in each group that has it."""
-    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else ["0::/"]
+    """Yield what the file says in this process's group of the controller and in those above it, where it exists."""
+    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else ["0::/"]  # the root
     for line in lines:  # NUMBER:CONTROLLERS:PATH, where version 2 names no controllers
         _, controllers, name = line.split(":", 2)
         if version == (1 if controllers else 2) and (not controllers or controller in controllers.split(",")):

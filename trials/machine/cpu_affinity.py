@@ -62,11 +62,12 @@ def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core])
     mine = [gpu for gpu in gpus if set(gpu.names) & set(gpu_ids)]
     if not mine:
         return tuple(core.number for core in cores)
-    near = all(_physical(cores, gpu.numa_node) for gpu in gpus) and all(gpu.numa_node is not None for gpu in gpus)
+    # Nodes count only if each GPU's is known and has cores that this process may run on.
+    by_node = all(gpu.numa_node is not None and _physical(cores, gpu.numa_node) for gpu in gpus)
     found: list[int] = []
     for gpu in mine:
-        node = gpu.numa_node if near else None
-        neighbours = [other for other in gpus if other.numa_node == node] if near else list(gpus)
+        node = gpu.numa_node if by_node else None
+        neighbours = [other for other in gpus if node in (None, other.numa_node)]
         share = share_of(_physical(cores, node), neighbours.index(gpu), len(neighbours))
         found += [core.number for core in cores if core.physical in share and core.number not in found]
     return tuple(found)

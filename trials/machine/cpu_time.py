@@ -1,6 +1,7 @@
 """CPU time on a trial's cores: how much of it other processes took while the trial needed it."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -40,10 +41,8 @@ def read_cpu_time() -> CpuTime | None:
     work = ("user", "nice", "system", "irq", "softirq")
     trial = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        try:
+        with suppress(psutil.NoSuchProcess):  # it has just ended, and its time is now its parent's
             trial += sum(process.cpu_times()[:4])  # user and system, its own and that of its ended children
-        except psutil.NoSuchProcess:
-            continue  # it has just ended, and its time is now its parent's
     return CpuTime(
         at=time.monotonic(),
         cores=len(cores),
@@ -61,6 +60,6 @@ def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str
     trial, stolen = after.trial - before.trial, after.stolen - before.stolen
     others = after.used - before.used - trial
     needed = after.cores if device_type == "cpu" else min(after.cores, LAUNCHING_CORES)
-    free = (after.cores - needed + max(ALLOWED_CORES, ALLOWED_SHARE * after.cores)) * seconds
-    # Each core's count of work can be off by one tick. A core without steal counts it exactly, so one tick is for all.
-    return others - after.cores * TICK > free or stolen - TICK > ALLOWED_STEAL * (trial + stolen)
+    allowed = (after.cores - needed + max(ALLOWED_CORES, ALLOWED_SHARE * after.cores)) * seconds
+    # Each core's work may be off by one tick. Steal is exactly 0 on cores without any, so one tick covers all of it.
+    return others - after.cores * TICK > allowed or stolen - TICK > ALLOWED_STEAL * (trial + stolen)

@@ -21,11 +21,11 @@ _MARK = ".delete-unless-locked"
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """Yield a new folder that only this user may enter, locked meanwhile.
 
-    parent: where it is; None: the folder for temporary files. If its process is killed, the next call deletes it.
+    parent: where it is; None: the folder for temporary files. If this process is killed, the next call deletes it.
     """
     parent = parent or temporary_folder()
-    for left in parent.glob(f"{_PREFIX}*"):
-        _delete_unless_locked(left)
+    for earlier in parent.glob(f"{_PREFIX}*"):
+        _delete_unless_locked(earlier)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with suppress(FileNotFoundError):  # another process deleted it before it was locked
@@ -76,7 +76,7 @@ def cache_folder() -> Path:
         pass
     folder = temporary_folder() / f"lmsweep-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()  # below, 0o022 is: writable by others
+    found = folder.lstat()  # 0o022: writable by its group or by others
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise RequestError(f"{folder} is not a folder of this user alone; set XDG_CACHE_HOME to one that is")
     return folder

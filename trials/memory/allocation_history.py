@@ -66,9 +66,9 @@ class TrackedHistory:
         frame = self._sources.nearest(python_stack())
         node = backward_node()
         if node is None and frame:
-            # Autograd numbers its nodes. The node of this operator exists already and has the latest number.
+            # Autograd numbers its nodes: the latest is this operator's. One without a node must not take its line.
             self._lines.setdefault(latest_number(), frame)
-        elif node is not None and (frame is None or frame.is_step):  # no code of a layer is running: it is backward
+        elif node is not None and (frame is None or frame.is_step):  # no code of a layer runs: this is backward
             frame = self._lines.get(number_of(node))
         self.log.allocate(
             storage_key_of(storage),
@@ -91,9 +91,9 @@ class Part(NamedTuple):
 
     phase: str
     since: int
-    """Allocations and frees of the iteration before it."""
+    """How many allocations and frees of the iteration came before this phase."""
     labels: Labels
-    """The labels of the storages at the end of the history, by address."""
+    """The labels of the storages at the end of the phase, by address."""
 
 
 class TracedHistory:
@@ -157,8 +157,9 @@ def _counted() -> int:
 def read_trace(
     live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], parts: Sequence[Part], sources: Sources
 ) -> AllocationLog:
-    """The log of one iteration. `live` are the live blocks of a snapshot at its start, `entries` the device's trace
-    since then, both as in `torch.cuda.memory._snapshot`; `parts` its phases in order, the first from its start."""
+    """The log of one iteration. live: the blocks in use at its start (address, requested_size, frames); entries: the
+    device's trace since then (action, addr, size, frames), both as `torch.cuda.memory._snapshot` returns them. parts:
+    the phases in order; the first begins with the iteration."""
     log = AllocationLog()
     for block in live:
         frames = _frames(block.get("frames", []))

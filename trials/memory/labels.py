@@ -70,11 +70,11 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
 
     def pack(tensor: Tensor) -> Tensor:
         for part in plain_tensors(tensor):
-            name = key(part)
-            if part.device == device and name not in resident and name not in kept:
+            storage = key(part)
+            if part.device == device and storage not in resident and storage not in kept:
                 block = running[-1] if running else None  # the innermost
                 size = part.untyped_storage().nbytes()
-                kept[name] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
+                kept[storage] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
     blocks: list[Any] = [] if step.config.compilation.whole else list(step.blocks)

@@ -19,7 +19,7 @@ Readings = dict[tuple[str, str], int]
 """(phase, metric) -> bytes."""
 
 POINTS = ("baseline", "init", "before_backward", "step_end")
-"""When bytes in use are read."""
+"""When bytes in use are read: before and after the step is built, after forward, and after an iteration."""
 
 _GRAPHS = "CUDA graphs use a private memory pool, which no tensor represents"
 _NO_HISTORY = "PyTorch's allocator on device {} is read without a history of allocations"
@@ -27,12 +27,12 @@ _COMPILED = "the storage tracker does not see allocations of compiled code; step
 
 
 def value_rows(series: Sequence[Readings], *, alike: bool = True) -> Iterator[Measurement]:
-    """One sample for each repetition; `unsteady` if they should be `alike` and the requested bytes differ. Allocated
-    bytes depend on the cache of CUDA's allocator, so they are not compared."""
+    """One sample for each repetition; `unsteady` if they should be `alike` and differ. Allocated and reserved bytes
+    depend on the cache of CUDA's allocator, so the requested bytes are compared for them, where they are known."""
     for phase, metric in series[0]:
         requested = (phase, re.sub("allocated|reserved", "requested", metric))
-        judged = requested if requested in series[0] else (phase, metric)
-        flags = (Flag.UNSTEADY,) if alike and len({readings[judged] for readings in series}) > 1 else ()
+        compared = requested if requested in series[0] else (phase, metric)
+        flags = (Flag.UNSTEADY,) if alike and len({readings[compared] for readings in series}) > 1 else ()
         samples = tuple(readings[phase, metric] for readings in series)
         yield Measurement(phase=phase, metric=metric, unit="B", samples=samples, flags=flags)
 
@@ -85,9 +85,9 @@ def breakdown_rows(
     usage: Usage | None,
 ) -> Iterator[Measurement]:
     """Bytes before backward and at the peak, by category; and the bytes that autograd saves, in all and by block.
-    `blocks` is the number of the model's repeated layers. `usage` is None where no allocations were recorded (CUDA
-    graphs, other devices); then bytes before backward come from `labels`, those of all storages. `kept`: of what
-    autograd saves."""
+    blocks: number of the model's repeated layers. labels: of all storages in use before backward; kept: of those that
+    autograd saves. usage: of the recorded allocations; None where none were recorded (CUDA graphs, other devices), and
+    bytes before backward come from `labels`."""
     why = _why_unlabelled(config)
     if usage:
         yield from _parts("before_backward", "", readings, usage.before_backward())
@@ -112,7 +112,7 @@ def _why_unlabelled(config: TrialConfig) -> str:
 
 
 def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int]) -> Iterator[Measurement]:
-    """Divide the reading `prefix` + metric of `read_at` into categories; those of a peak are of the phase `peak`."""
+    """Divide a reading into categories: the bytes at `read_at`, or with the prefix `peak_` its peak (phase `peak`)."""
     phase = "peak" if prefix else read_at
     on_cuda = (read_at, f"{prefix}requested") in readings
     whole = readings[read_at, prefix + ("requested" if on_cuda else "tensors")]

@@ -68,7 +68,8 @@ class Sources:
             return file.rpartition("/")[2] not in _INSTRUMENTS
         if self.packages and file.startswith(self.packages):
             return True
-        return self.code is not None and file.startswith(f"{self.code.folder}/") and "-packages/" not in file
+        is_installed = "-packages/" in file  # site-packages or dist-packages, which may be in the user's folder
+        return self.code is not None and not is_installed and file.startswith(f"{self.code.folder}/")
 
 
 def python_stack() -> Iterator[Frame]:

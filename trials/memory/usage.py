@@ -80,14 +80,14 @@ class Usage:
         made = [event.piece for event in self.log.events if event.bytes > 0]
         count = Counter(map(_fields, [*self.log.at_begin, *made]))
         at_peak = Counter(map(_fields, self._held_at_peak()))
-        order = sorted(count, key=lambda one: (-dict(one)["bytes"], -at_peak[one], -count[one]))[:MOST_ALLOCATIONS]
+        order = sorted(count, key=lambda kind: (-dict(kind)["bytes"], -at_peak[kind], -count[kind]))[:MOST_ALLOCATIONS]
         return [
-            Allocation(rank=rank, count=count[one], at_peak=at_peak[one], **dict(one))
-            for rank, one in enumerate(order, start=1)
+            Allocation(rank=rank, count=count[kind], at_peak=at_peak[kind], **dict(kind))
+            for rank, kind in enumerate(order, start=1)
         ]
 
     def _held_at_peak(self) -> Sequence[Piece]:
-        held = dict.fromkeys(self.log.at_begin)
+        held = dict.fromkeys(self.log.at_begin)  # an ordered set
         for event in self.log.events[: self._peak_row]:
             if event.bytes > 0:
                 held[event.piece] = None
@@ -97,4 +97,4 @@ class Usage:
 
 
 def _fields(piece: Piece) -> tuple[tuple[str, Any], ...]:
-    return tuple(vars(piece).items())
+    return tuple(vars(piece).items())  # hashable, and the same for equal pieces

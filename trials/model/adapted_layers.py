@@ -1,4 +1,4 @@
-"""Puts adapters into a model: its own weights are frozen, and small ones beside its linear layers are trained."""
+"""Adapters: a model's own weights are frozen, also in 4 bits, and small ones beside its linear layers are trained."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,7 +16,99 @@ from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS, AdapterArguments
 
-# Linear layers with frozen weights in 4 bits (NF4, Dettmers et al. 2023): those of bitsandbytes, and fakes of them.
+
+def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
+    """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
+    Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError without a package."""
+    way = ADAPTERS[config.adapter]
+    for block in blocks:
+        use_linear_of_pytorch(block)
+    asked = config.adapter_arguments
+    layers = _chosen(model, blocks, config)
+    weight = next(iter(layers.values())).weight
+    by_peft = way.magnitudes or not isinstance(weight, FakeTensor)  # LoraLinear knows no magnitudes (DoRA)
+    if by_peft and find_spec("peft") is None:
+        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
+    for name, layer in layers.items():
+        if asked.rank > min(layer.in_features, layer.out_features):
+            size = f"{layer.out_features} x {layer.in_features}"
+            raise RequestError(f"adapter_args.rank is {asked.rank}, above the width of {name}: {size}")
+    if way.stored_bits:
+        store_in_four_bits(blocks, formats.operand_dtype)
+        cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
+    peft: Any = import_module("peft") if by_peft else None
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(formats.parameter_dtype)
+    try:
+        # PEFT converts the layers that it creates, and fake tensors cannot be; so they are created in their type.
+        with torch.device(weight.device), replaced(nn.Module, "to", lambda module, *_, **__: module):
+            if peft:
+                sizes = {"r": asked.rank, "lora_alpha": asked.alpha, "lora_dropout": asked.dropout}
+                settings = peft.LoraConfig(**sizes, target_modules=list(layers), use_dora=way.magnitudes)
+                peft.inject_adapter_in_model(settings, model)
+            else:
+                model.requires_grad_(False)
+                for name in layers:
+                    parent, _, last = name.rpartition(".")
+                    target = cast(nn.Linear, model.get_submodule(name))  # which may be in 4 bits by now
+                    setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
+    finally:
+        torch.set_default_dtype(usual)
+    if way.stored_bits and formats.autocast_dtype:
+        for module in model.modules():
+            if hasattr(module, "lora_A"):  # under autocast, PEFT converts no inputs of layers of bitsandbytes
+                cast(Any, module).cast_input_dtype_enabled = False
+
+
+def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> dict[str, nn.Linear]:
+    """Name -> each linear layer of the blocks that is a target."""
+    within = {id(module) for block in blocks for module in block.modules() if isinstance(module, nn.Linear)}
+    linear = {name: cast(nn.Linear, module) for name, module in model.named_modules() if id(module) in within}
+    if not linear:
+        raise UnsupportedError(f"adapter {config.adapter} is for linear layers in repeated blocks, and there are none")
+    names = dict.fromkeys(name.rpartition(".")[2] for name in linear)
+    targets = config.adapter_arguments.targets or tuple(names)
+    if unknown := [one for one in targets if one not in names]:
+        words = choices(unknown[0], names)
+        raise RequestError(f"adapter_args.targets: no linear layer of the blocks is {unknown[0]}{words}")
+    return {name: layer for name, layer in linear.items() if name.rpartition(".")[2] in targets}
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [weight for weight in model.parameters() if weight.requires_grad]
+
+
+def use_linear_of_pytorch(block: nn.Module) -> None:
+    """Replace lmsweep's linear layers by PyTorch's, the only ones that torchao and PEFT convert."""
+    for parent in list(block.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, Linear):
+                weight = layer.weight
+                plain = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta", dtype=weight.dtype)
+                plain.weight = weight
+                setattr(parent, name, plain)
+
+
+class LoraLinear(nn.Module):
+    """What PEFT 0.21 allocates and computes of LoRA beside a linear layer, under the same names. On fake tensors it
+    stands for PEFT's layer, which takes longer to import than a model to predict."""
+
+    def __init__(self, layer: nn.Linear, asked: AdapterArguments) -> None:
+        super().__init__()
+        self.base_layer, self.scaling, self.cast_input_dtype_enabled = layer, asked.alpha / asked.rank, True
+        self.lora_dropout = nn.ModuleDict({"default": nn.Dropout(asked.dropout) if asked.dropout else nn.Identity()})
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(layer.in_features, asked.rank, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(asked.rank, layer.out_features, bias=False)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base_layer(x)
+        drop, a, b = (cast(Any, one["default"]) for one in (self.lora_dropout, self.lora_A, self.lora_B))
+        x = x.to(a.weight.dtype) if self.cast_input_dtype_enabled else x
+        adapted: Tensor = result + b(a(drop(x))) * self.scaling  # a name for a term would keep its memory
+        return adapted.to(result.dtype)
+
+
+# Linear layers with frozen weights in 4 bits (NF4, Dettmers et al. 2023): those of bitsandbytes, and fakes of these.
 
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
@@ -24,7 +116,7 @@ STORAGE = torch.float32
 """Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and on CUDA `fully_shard`
 copies narrower types by way of float32 (`_foreach_copy_`), which changes bits that are no number."""
 CODE = 16
-"""Float32 values that 4 bits stand for; each layer of bitsandbytes keeps them."""
+"""Number of float32 values that 4 bits stand for; each layer of bitsandbytes keeps the table."""
 
 
 @torch.library.custom_op("lmsweep::dequantize_4bit", mutates_args=())
@@ -39,8 +131,8 @@ def _(stored: Tensor, absmax: Tensor, shape: Sequence[int], dtype: torch.dtype) 
 
 
 class _Product(torch.autograd.Function):
-    """x W', as `MatMul4Bit` of bitsandbytes 0.50 computes it beyond 1536 tokens: the weight exists in the type of x
-    during forward, and in its own and then in that of the gradient during backward."""
+    """x W', as `MatMul4Bit` of bitsandbytes 0.50 computes it beyond 1536 tokens. Forward makes the whole weight in the
+    type of x; backward makes it in the layer's type and then in that of the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: "FourBitLinear") -> Tensor:
@@ -106,100 +198,7 @@ def _stored(layer: nn.Linear, compute: torch.dtype) -> nn.Linear:
     return made
 
 
-class LoraLinear(nn.Module):
-    """What PEFT 0.21 allocates and computes of LoRA beside a linear layer, under the same names. On fake tensors it
-    stands for PEFT's layer, which takes longer to import than a model to predict."""
-
-    def __init__(self, layer: nn.Linear, asked: AdapterArguments) -> None:
-        super().__init__()
-        self.base_layer, self.scaling, self.cast_input_dtype_enabled = layer, asked.alpha / asked.rank, True
-        self.lora_dropout = nn.ModuleDict({"default": nn.Dropout(asked.dropout) if asked.dropout else nn.Identity()})
-        self.lora_A = nn.ModuleDict({"default": nn.Linear(layer.in_features, asked.rank, bias=False)})
-        self.lora_B = nn.ModuleDict({"default": nn.Linear(asked.rank, layer.out_features, bias=False)})
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.base_layer(x)
-        drop, narrow, wide = (cast(Any, one["default"]) for one in (self.lora_dropout, self.lora_A, self.lora_B))
-        x = x.to(narrow.weight.dtype) if self.cast_input_dtype_enabled else x
-        found: Tensor = result + wide(narrow(drop(x))) * self.scaling  # a name for a term would keep its memory
-        return found.to(result.dtype)
-
-
-def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
-    """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
-    Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError without a package."""
-    way = ADAPTERS[config.adapter]
-    for block in blocks:
-        use_linear_of_pytorch(block)
-    asked = config.adapter_arguments
-    layers = _chosen(model, blocks, config)
-    weight = next(iter(layers.values())).weight
-    by_peft = way.magnitudes or not isinstance(weight, FakeTensor)  # LoraLinear knows no magnitudes (DoRA)
-    if by_peft and find_spec("peft") is None:
-        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
-    for name, layer in layers.items():
-        if asked.rank > min(layer.in_features, layer.out_features):
-            size = f"{layer.out_features} x {layer.in_features}"
-            raise RequestError(f"adapter_args.rank is {asked.rank}, above the width of {name}: {size}")
-    if way.stored_bits:
-        store_in_four_bits(blocks, formats.operand_dtype)
-        cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
-    peft: Any = import_module("peft") if by_peft else None
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(formats.parameter_dtype)
-    try:
-        # PEFT creates layers and converts them, which fake tensors cannot be; here they have their type at once.
-        with torch.device(weight.device), replaced(nn.Module, "to", lambda module, *_, **__: module):
-            if peft:
-                sizes = {"r": asked.rank, "lora_alpha": asked.alpha, "lora_dropout": asked.dropout}
-                settings = peft.LoraConfig(**sizes, target_modules=list(layers), use_dora=way.magnitudes)
-                peft.inject_adapter_in_model(settings, model)
-            else:
-                model.requires_grad_(False)
-                for name in layers:
-                    parent, _, last = name.rpartition(".")
-                    target = cast(nn.Linear, model.get_submodule(name))
-                    setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
-    finally:
-        torch.set_default_dtype(usual)
-    if way.stored_bits and formats.autocast_dtype:
-        for module in model.modules():
-            if hasattr(module, "lora_A"):  # PEFT sees to that for layers of bitsandbytes, but not for fake ones
-                cast(Any, module).cast_input_dtype_enabled = False
-
-
-def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> dict[str, nn.Linear]:
-    """Name -> each linear layer of the blocks that is a target."""
-    within = {id(module) for block in blocks for module in block.modules()}
-    linear = {
-        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and id(module) in within
-    }
-    if not linear:
-        raise UnsupportedError(f"adapter {config.adapter} is for linear layers in repeated blocks, and there are none")
-    names = dict.fromkeys(name.rpartition(".")[2] for name in linear)
-    targets = config.adapter_arguments.targets or tuple(names)
-    if unknown := [one for one in targets if one not in names]:
-        words = choices(unknown[0], names)
-        raise RequestError(f"adapter_args.targets: no linear layer of the blocks is {unknown[0]}{words}")
-    return {name: layer for name, layer in linear.items() if name.rpartition(".")[2] in targets}
-
-
 def scales_of_stored(model: nn.Module) -> list[Tensor]:
     """Return the scales of weights in 4 bits, which bitsandbytes keeps beside them and not among the buffers."""
     states = (getattr(layer, "quant_state", None) for layer in model.modules())
     return [state.absmax for state in states if state is not None]
-
-
-def trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [weight for weight in model.parameters() if weight.requires_grad]
-
-
-def use_linear_of_pytorch(block: nn.Module) -> None:
-    """Replace lmsweep's linear layers by PyTorch's, the only ones that torchao and PEFT convert."""
-    for parent in list(block.modules()):
-        for name, layer in list(parent.named_children()):
-            if isinstance(layer, Linear):
-                weight = layer.weight
-                plain = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta", dtype=weight.dtype)
-                plain.weight = weight
-                setattr(parent, name, plain)

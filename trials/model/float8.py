@@ -16,6 +16,8 @@ from lmsweep.trials.model.adapted_layers import use_linear_of_pytorch
 from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.spec.rules.step_rules import FLOAT8_MULTIPLE
 
+_NARROW = torch.float8_e4m3fn
+
 
 def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, emulate: bool = False) -> None:
     """Replace the linear layers in these blocks, in place, by torchao's, which share their weights. tokens: rows of the
@@ -54,9 +56,6 @@ def float8_product(one: Tensor, other: Tensor, recipe: str, *, exact: bool = Fal
     return lambda: scaled_mm(
         left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=not exact
     )
-
-
-_NARROW = torch.float8_e4m3fn
 
 
 def _rounded(x: Tensor, dim: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
-"""What waits in the host's memory: activations that forward saved. Without a device, operators stand for the copies."""
+"""Activations and updates in the host's memory. In predictions, operators without effect stand for the copies."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,14 +36,14 @@ def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
 
 
 def move_inputs(checkpoints: Sequence[nn.Module], method: str) -> None:
-    """Move to the host what the checkpoints in this method of these modules save: the inputs of blocks. What they
-    compute again is saved by hooks of their own."""
+    """Move to the host what the checkpoints that run in this method of these modules save: only the inputs of blocks,
+    because inside of a checkpoint its own hooks apply."""
     for module in checkpoints:
         setattr(module, method, partial(_with_inputs_on_host, module, getattr(module, method)))
 
 
 def _with_inputs_on_host(module: nn.Module, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    with saved_on_host(module):  # in each call: an input may be where weights were that `fully_shard` has freed
+    with saved_on_host(module):  # in each call: `fully_shard` frees weights, and an input may get their key
         return call(*given, **named)
 
 
@@ -55,9 +55,8 @@ def _copied_back(size: torch.Size, **options: Any) -> Tensor:
 
 def part_of(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor that ranks share. Any other tensor as it is."""
-    to_local = getattr(tensor, "to_local", None)  # of a DTensor, whose import takes half a second
-    part: Tensor = to_local() if to_local else tensor
-    return part
+    # A DTensor is recognized by its method, because its import takes half a second.
+    return cast(Any, tensor).to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def update_fakes(weights: list[Tensor]) -> None:

@@ -101,7 +101,7 @@ def _users_loss(text: str) -> LossFunction:
 
 
 def _flat(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One row a token. Operands are cast as autocast casts those of a product, since it skips these functions."""
+    """One row per token; operands are cast as autocast casts those of products, because it skips these functions."""
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         hidden, weight = (one.to(torch.get_autocast_dtype(device)) for one in (hidden, weight))

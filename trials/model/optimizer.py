@@ -46,7 +46,7 @@ class MatricesAndOthers(torch.optim.Optimizer):
 class OptimizerOfCopies(torch.optim.Optimizer):
     """Updates copies of the weights, or of a rank's parts of them, in pinned memory of the host or in float32 on the
     device, and copies these back. On the device a fused optimizer divides gradients by GradScaler's scale, and skips a
-    step that overflowed. `state` has what is on the device."""
+    step that overflowed. `state`, where memory is read, has what is on the device."""
 
     def __init__(self, weights: Sequence[nn.Parameter], make: Make, *, on_host: bool) -> None:
         super().__init__(weights, {"lr": LEARNING_RATE})
@@ -75,12 +75,14 @@ class OptimizerOfCopies(torch.optim.Optimizer):
         foreach_copy([cast(Tensor, copy.grad) for _, copy in used], gradients, True)
         if self._on_host and self._weights[0].is_cuda:
             torch.cuda.current_stream().synchronize()  # the host must not read gradients that are still on their way
-        for name in () if self._on_host else ("grad_scale", "found_inf"):
-            setattr(self.parts[0], name, getattr(self, name, None))
+        if not self._on_host:
+            for name in ("grad_scale", "found_inf"):
+                setattr(self.parts[0], name, getattr(self, name, None))
         self.parts[0].step()
-        for weight, copy in () if self._on_host else used:
-            copy.grad = None
-            self.state[weight].update(self.parts[0].state[copy])
+        if not self._on_host:
+            for weight, copy in used:
+                copy.grad = None
+                self.state[weight].update(self.parts[0].state[copy])
         foreach_copy([part_of(weight.detach()) for weight, _ in used], [copy.detach() for _, copy in used], True)
 
 
@@ -142,14 +144,14 @@ def as_optimizer(made: object, config: TrialConfig) -> torch.optim.Optimizer:
 
 
 def raise_explained(error: Exception, config: TrialConfig, weights: Sequence[nn.Parameter]) -> NoReturn:
-    """Raise what the user's optimizer raised, with what to write in its place if that is known."""
+    """Raise what the user's optimizer raised; if the cause is known, as a CodeError that says what to write."""
     expected = isinstance(error, CodeError | RequestError | UnsupportedError) or ran_out_of_memory(error)
     words = "" if expected or not is_reference(config.optimizer) else _what_to_write(error, config, weights)
     if not words:
         raise error
     code = code_in_use()
     defined = defined_at(load(config.optimizer), code)
-    where = config.optimizer if defined == code.folder else defined  # the folder: it is of an installed package
+    where = config.optimizer if defined == code.folder else defined  # the folder stands for an installed package
     place = user_line(error, code) or f"{where}: {type(error).__name__}: {said_by(error)}"
     raise CodeError(f"{place.rstrip('.')}; {words}") from error
 
@@ -160,7 +162,8 @@ def _what_to_write(error: Exception, config: TrialConfig, weights: Sequence[nn.P
         return "it communicates between ranks, and this is one process: measure it by workloads: [ddp]"
     if "closure" in said:
         return "lmsweep gives no closure: name a training step of your own by step:, whose optimize() calls it with one"
-    others = [one for one in weights if one.dim() != 2]  # it takes only matrices if it takes a small one but no other
+    others = [one for one in weights if one.dim() != 2]
+    # It takes only matrices if it updates a small one and refuses one of the other weights.
     if not others or not _takes(config, (8, 8)) or _takes(config, tuple(others[0].shape)):
         return ""
     return (
@@ -176,7 +179,7 @@ def _takes(config: TrialConfig, shape: tuple[int, ...]) -> bool:
     weight.grad = torch.ones(shape)
     try:
         _users_optimizer(config, [weight]).step()
-    except Exception:  # noqa: BLE001 - whatever it raises, it does not
+    except Exception:  # noqa: BLE001 - whatever it raises, it refuses the weight
         return False
     return True
 

@@ -16,7 +16,7 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 class MathMode(NumberFormats):
     """Number formats of a training step, with their types in PyTorch. All defaults together are plain float32."""
 
-    rate: str = "fp32"
+    rate: str = "fp32"  # NumberFormats has no default
 
     @property
     def parameter_dtype(self) -> torch.dtype:

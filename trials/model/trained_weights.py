@@ -30,7 +30,7 @@ def flags_of_training(step: TrainingStep) -> tuple[Flag, ...]:
         before, scale = _states(weights), step.scaler.get_scale()
         step.optimize()
         same = any(one == other for one, other in zip(before, _states(weights), strict=True))
-        found[Flag.NO_UPDATE] = same and step.scaler.get_scale() >= scale  # a lower one: it skipped this update alone
+        found[Flag.NO_UPDATE] = same and step.scaler.get_scale() >= scale  # a lower scale: only this update was skipped
     step.drop()
     return those_that_hold(found)
 
@@ -41,7 +41,7 @@ def _must_change(weight: nn.Parameter) -> bool:
 
 
 def _states(weights: Iterable[nn.Parameter]) -> list[tuple[int, float]]:
-    """For each weight: how often it was written, and the sum of its sizes: writes to `weight.data` are not counted."""
+    """For each weight: how often it was written, and its sum of magnitudes, which also shows writes to its `data`."""
     types = {"mps": torch.float32}  # which has no float64
     with torch.no_grad():
         sums = [one.abs().sum(dtype=types.get(one.device.type, torch.float64)) for one in weights]

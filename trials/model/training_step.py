@@ -52,7 +52,7 @@ class TrainingStep:
         *,
         visits_again: Callable[[], object] = lambda: None,
     ) -> None:
-        """visits_again: for predictions of memory, called before adapters or weight copies visit all layers again."""
+        """visits_again: for predictions, called before adapters or copies of weights go through all layers again."""
         device = config.device_type
         self.config = config
         self.math_mode = math_mode
@@ -64,10 +64,11 @@ class TrainingStep:
         if config.adapter != "none":
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
-        self._layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None  # for masks
+        # All layers of lmsweep's own model share the attention of the first, which gets the masks of varied batches.
+        self._first_layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
         self._users_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         self.loss_function = loss_for(config)
-        self._head: torch.Tensor | None = None
+        self._head: torch.Tensor | None = None  # its weight, for a loss that computes the logits itself
         if self.loss_function.takes_hidden and isinstance(self.model, Transformer):
             self.model.returns_hidden, self._head = True, self.model.head.weight
         elif self.loss_function.takes_hidden:
@@ -77,15 +78,15 @@ class TrainingStep:
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
         if OFFLOADS[config.offload].saved == "block_inputs":
-            is_ours = config.model_code is None
+            is_ours = config.model_code is None  # then run_blocks has the checkpoints; else each block is one
             move_inputs([self.model] if is_ours else self.blocks, "run_blocks" if is_ours else "forward")
-        self._is_unchecked = config.model_code is not None  # for parts of the user's model on other devices
+        self._checks_devices = config.model_code is not None  # of the parts of a user's model, after the first forward
         self.uses_cuda_graphs = config.records_cuda_graphs
         if math_mode.has_copies:
             visits_again()
         self.optimizer = make_optimizer(self.model, config) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
-        # (batch, tokens); where batches vary, `forward` replaces these by each batch's
+        # (batch, tokens); where batches vary, `forward` sets those of each batch
         shape = (0, 0) if config.varies else (config.batch_size, config.context_length)
         vocabulary = vocabulary_of(self.model, config)
         self._micro_batches: list[VariedBatch] = []
@@ -123,13 +124,6 @@ class TrainingStep:
         )
         return model, list(model.blocks)
 
-    def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:
-        logits = logits_of(output, (inputs.shape[0], inputs.shape[1]), str(self.config.model_code))
-        if self._is_unchecked:
-            check_devices(self.model, self.inputs.device.type, str(self.config.model_code))
-            self._is_unchecked = False
-        return logits
-
     def draw_from(self, source: Iterator[Batch]) -> None:
         """Take the batches of documents of different lengths from here."""
         vocabulary = vocabulary_of(self.model, self.config)
@@ -159,8 +153,8 @@ class TrainingStep:
         """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch."""
         if self._micro_batches:
             varied = self._micro_batches[index]
-            if self._layer is not None:
-                varied.enter(self._layer)
+            if self._first_layer is not None:
+                varied.enter(self._first_layer)
             self.inputs, self.targets = varied.inputs, varied.targets
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
@@ -173,18 +167,25 @@ class TrainingStep:
             is_ours = self.config.model_code is None
             with Range("forward"):
                 output = self.model(inputs) if is_ours else call_model(self.model, self._users_inputs, inputs, targets)
-            made: Any = output if is_ours else self._logits_in(output, inputs)
-            if self._head is not None:
-                with Range("loss"):
-                    self.loss = self.loss_function.function(made, self._head, targets)
-                return
-            self.logits = made
+            result: Any = output if is_ours else self._logits_in(output, inputs)
             with Range("loss"):
-                users = users_loss(self._users_inputs, output)
-                self.loss = self.loss_function.function(self.logits, targets) if users is None else users
+                if self._head is not None:  # then the result is hidden states
+                    self.loss = self.loss_function.function(result, self._head, targets)
+                    return
+                self.logits = result
+                own_loss = users_loss(self._users_inputs, output)
+                self.loss = self.loss_function.function(self.logits, targets) if own_loss is None else own_loss
+
+    def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:
+        """The logits in what the user's model returned."""
+        logits = logits_of(output, (inputs.shape[0], inputs.shape[1]), str(self.config.model_code))
+        if self._checks_devices:
+            check_devices(self.model, self.inputs.device.type, str(self.config.model_code))
+            self._checks_devices = False
+        return logits
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
-        """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""
+        """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens). A varied batch is one."""
         size = self.config.micro_batch_size
         is_part = self.config.accumulate > 1 and not self._micro_batches
         return whole[index * size : (index + 1) * size] if is_part else whole

@@ -39,17 +39,17 @@ class TracedClock(EventClock):
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)
-        self.intervals: list[list[int]] = []
+        self.marks: list[list[int]] = []
         """For each iteration in order, time.time_ns() of its marks."""
 
     def start(self) -> None:
-        self.intervals.append([])
+        self.marks.append([])
         super().start()
 
     def mark(self) -> None:
         super().mark()
         # Noted after the mark is enqueued: everything launched later belongs to the next phase.
-        self.intervals[-1].append(time.time_ns())
+        self.marks[-1].append(time.time_ns())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +78,15 @@ def trace_device(run: Callable[[TracedClock], object], *, device_type: str, tria
     budget = TRACED_SHARE / (1 - TRACED_SHARE) * trial_seconds
     with _only_calls_traced(seen) as trace:
         run(clock)  # left out: in a quarter of the trials, it takes 0.4 to 1.8 % longer
-        left_out = len(clock.intervals)
+        left_out = len(clock.marks)
         began = time.perf_counter()
         for steps in range(1, MOST_STEPS + 1):
             run(clock)
-            one_more = (time.perf_counter() - began) / steps * (steps + 1)
+            one_more = (time.perf_counter() - began) / steps * (steps + 1)  # seconds of all, with another step
             if steps >= LEAST_STEPS and READING_FACTOR * one_more > budget:
                 break
     assert trace.profiler is not None and trace.profiler.kineto_results is not None, "the profiler has run"
-    return device_times(trace.profiler.kineto_results.events(), clock.intervals)[left_out:]
+    return device_times(trace.profiler.kineto_results.events(), clock.marks)[left_out:]
 
 
 @contextmanager
@@ -97,9 +97,9 @@ def _only_calls_traced(seen: ProfilerActivity) -> Iterator[profile]:
             yield trace
 
 
-def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int]]) -> list[DeviceTime]:
-    """Device time of each iteration, from the profiler's raw events; empty if there are no device events. `intervals`
-    holds the marks of each iteration, in nanoseconds."""
+def device_times(events: Iterable[KinetoEvent], marks: Sequence[Sequence[int]]) -> list[DeviceTime]:
+    """Device time of each iteration, from the profiler's raw events; empty if there are no device events. marks: of
+    each iteration, in nanoseconds; each but the last begins a phase."""
     of_host: list[KinetoEvent] = []
     ran: list[DeviceEvent] = []
     for event in events:
@@ -110,17 +110,17 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
     if not ran:
         return []
     launched = _launched(of_host, {one.call for one in ran})
-    edges = [(mark, i, phase) for i, marks in enumerate(intervals) for phase, mark in enumerate(marks)]
+    edges = [(mark, i, phase) for i, of_iteration in enumerate(marks) for phase, mark in enumerate(of_iteration)]
     work: dict[tuple[int, int], list[DeviceEvent]] = {}  # iteration and phase -> what was launched in it
     for one in ran:
-        # The latest mark up to the launch, also at its time: `len(intervals)` is above every iteration. The last mark
-        # of an iteration begins no phase, so what is launched between iterations is left out.
-        place = bisect_right(edges, (launched.get(one.call, one.start), len(intervals), 0)) - 1
+        # The latest mark that is not after the launch: `len(marks)` sorts behind a mark of the same time. The last
+        # mark of an iteration begins no phase, so what is launched between iterations is left out.
+        place = bisect_right(edges, (launched.get(one.call, one.start), len(marks), 0)) - 1
         if place >= 0:
             work.setdefault(edges[place][1:], []).append(one)
     return [
-        _device_time([work.get((i, phase), []) for phase in range(len(marks) - 1)], marks)
-        for i, marks in enumerate(intervals)
+        _device_time([work.get((i, phase), []) for phase in range(len(of_iteration) - 1)], of_iteration)
+        for i, of_iteration in enumerate(marks)
     ]
 
 
@@ -146,7 +146,7 @@ def _launched(events: Iterable[KinetoEvent], calls: Set[int]) -> dict[int, int]:
 
 
 def _device_time(phases: Sequence[Sequence[DeviceEvent]], marks: Sequence[int]) -> DeviceTime:
-    """phases: the kernels and copies of each."""
+    """The device time of an iteration. phases: the kernels and copies of each."""
     work = list(chain(*phases))
     worked = union_length((one.start, one.end) for one in work)
     end = max([marks[-1], *(one.end for one in work)])

@@ -40,7 +40,7 @@ def take_trace(run: Callable[[], object], device_type: str, *, with_file: bool =
     return Trace(
         hosts=hosts,
         devices=devices if seen else None,
-        # A third larger than at level 6, in 40 % of its time.
+        # At level 1 the file is a third larger than at level 6, and takes 40 % of the time.
         file=gzip.compress(content, compresslevel=1, mtime=0) if with_file else b"",
         file_name="trace.json.gz",
     )
@@ -49,7 +49,7 @@ def take_trace(run: Callable[[], object], device_type: str, *, with_file: bool =
 def events_of(
     events: Iterable[KinetoEvent], shapes: Mapping[int, tuple[str, str]] | None = None
 ) -> tuple[list[HostEvent], list[DeviceEvent]]:
-    """Events of the host and of the device, from the profiler's raw events. shapes: of `launch_shapes`."""
+    """Events of the host and of the device, from the profiler's raw events. shapes: as `launch_shapes` returns them."""
     hosts, devices = [], []
     threads: dict[int, int] = {}  # PyTorch's number of a thread -> the operating system's
     for event in events:

@@ -25,23 +25,22 @@ FARTHEST = 700.0
 """Largest logarithm of a ratio: its exponential is near the largest float."""
 
 SURELY = 0.01
-"""p-value of equal cells below which they differ."""
+"""Cells differ if a test that all are equal has a p-value below this."""
 
 
 def mean_ratio(distances: Floats, halves: Floats, machines: float) -> MeanRatio:
     """Return the mean of `exp(distances)`.
 
     distances: logarithms of the ratios, shape (cells,); halves: half of the width of their 95 % intervals, which add in
-    quadrature; machines: standard deviation of the logarithm that all cells share because of their machines, 0 for one
-    machine. It is known from few machines, so that its share of the interval is that of Student's t.
+    quadrature; machines: standard deviation between machines of the logarithm of a ratio, which all cells share; 0 for
+    one machine. It was estimated from few machines, so its share of the interval is that of Student's t.
     """
     n, mean = len(distances), float(np.mean(distances))
     half = float(np.hypot(np.sqrt((halves**2).sum()) / n, reach(np.array(MOST_FREEDOM)) * machines))
     errors, rest = halves[halves > 0] / NORMAL, (distances - mean)[halves > 0]
-    excess = float(np.nan_to_num(((rest / errors) ** 2).sum()))
+    excess = float(np.nan_to_num(((rest / errors) ** 2).sum()))  # chi-squared if all cells are equal
     differ = len(rest) > 1 and bool(chdtrc(len(rest) - 1, excess) < SURELY)
-    low, high = ratio_of(mean - half), ratio_of(mean + half)
-    return MeanRatio(mean=ratio_of(mean), low=low, high=high, differ=differ)
+    return MeanRatio(ratio_of(mean), low=ratio_of(mean - half), high=ratio_of(mean + half), differ=differ)
 
 
 def ratio_of(distance: float) -> float:

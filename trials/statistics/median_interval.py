@@ -10,7 +10,7 @@ from only n samples. The ranks are therefore moved outwards for each possible rh
 (`Correlation`): little if many samples are clearly independent, much if a few samples seem to be correlated.
 
 No interval reaches beyond the samples. Where even their range would say too little, there is none: with fewer than
-FEWEST_BOUNDED samples, and with an effective sample size below LEAST_WORTH.
+FEWEST_BOUNDED samples, and with an effective sample size below LEAST_EFFECTIVE_SIZE.
 
 The coverage is simulated in tests/statistics/test_sample_stats.py; docs/validation.md has the figures.
 
@@ -35,7 +35,7 @@ FEWEST_BOUNDED = 6
 FEWEST = 9
 """Fewest samples for an interval narrower than their range, and for a dependable estimate of their correlation."""
 
-LEAST_WORTH = 3.0
+LEAST_EFFECTIVE_SIZE = 3.0
 """Smallest effective sample size for an interval: below it, the range of the samples seldom covers the median."""
 
 FENCE = 3.0
@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 
 _RHO = np.array([*np.linspace(0, 0.9, 10), 0.97])[:, None]
 _PRIOR = np.array([2.5, *[1.0] * 10])[:, None]
-"""Unnormalised prior of each rho: a fifth for independence, the rest spread evenly."""
+"""Unnormalised prior of each rho: a fifth for independence (rho 0), the rest spread evenly."""
 
 
 class Intervals(NamedTuple):
@@ -75,7 +75,7 @@ class Correlation:
 
 
 def correlation(samples: Floats) -> Correlation:
-    """Return what each row of a (rows, n) matrix says about its rho. Ranks keep one outlier from hiding it."""
+    """Return what each row of a (rows, n) matrix says about its rho, by normal scores: one outlier does not hide it."""
     n = samples.shape[1]
     scores = ndtri((ranks(samples) + 0.625) / (n + 0.25))  # Blom (1958): (i - 3/8) / (n + 1/4), i from 1
     squares = (scores**2).sum(axis=1)
@@ -143,7 +143,7 @@ def intervals(samples: Floats) -> Intervals:
         # The distance from the median grows in normal scores, so what the noise looks like does not matter.
         score = ndtri((_depth(n) + 0.625) / (n + 0.25)) * factor
         median, low, high = _between(ordered, ndtr(score) * (n + 0.25) - 0.625)
-        known = constant | (effective_size(chances, n) >= LEAST_WORTH)
+        known = constant | (effective_size(chances, n) >= LEAST_EFFECTIVE_SIZE)
     return Intervals(median, np.where(known, low, np.nan), np.where(known, high, np.nan))
 
 
@@ -167,7 +167,7 @@ def relative_half_width(series: Sequence[float]) -> float:
     return float((high - low) / 2 / np.median(series))
 
 
-def independent_worth(series: Sequence[float]) -> float:
+def effective_size_of(series: Sequence[float]) -> float:
     """Return the effective sample size of one series, at the posterior mean of rho."""
     samples = np.asarray(series, dtype=np.float64)[None, :]
     return float(effective_size(correlation(samples).chances(), len(series))[0])

@@ -2,7 +2,8 @@
 
 The pooled median is the Hodges-Lehmann centre of the processes' medians. Its interval covers the variation between
 processes (`lmsweep.trials.statistics.variation`), so it reaches beyond the samples, and with one process it is that of
-its samples, widened by the variation of other processes. Values that may be negative have Student's t of their own.
+its samples, widened by the variation of other processes. Values that may be negative have no logarithm: their interval
+is Student's t of the cell's processes alone.
 """
 
 import numpy as np
@@ -27,9 +28,9 @@ def pool_statistics(columns: Columns, codes: NDArray[np.int64], count: int, scal
     found["n"], found["processes"] = np.zeros(count), np.zeros(count)
     known = np.flatnonzero(~np.isnan(columns["median"]))
     known = known[np.argsort(codes[known], kind="stable")]
-    of, begins, sizes = np.unique(codes[known], return_index=True, return_counts=True)
+    indices, begins, sizes = np.unique(codes[known], return_index=True, return_counts=True)
     for size in np.unique(sizes):  # results with equally many processes form a matrix
-        places, first = of[sizes == size], begins[sizes == size]
+        places, first = indices[sizes == size], begins[sizes == size]
         rows = known[first[:, None] + np.arange(size)]
         each = {name: columns[name][rows] for name in STATISTICS}
         widest = np.arange(len(rows)), scale[rows].argmax(axis=1)
@@ -39,12 +40,12 @@ def pool_statistics(columns: Columns, codes: NDArray[np.int64], count: int, scal
 
 
 def _pooled(each: dict[str, Floats], scale: Floats, freedom: Floats) -> dict[str, Floats]:
-    """Pool results with equally many processes; each: shape (results, processes)."""
+    """Pool results with equally many processes. each: STATISTICS, each of shape (results, processes)."""
     results, k = each["median"].shape
     low, high = _interval(each, scale, freedom)
     if k == 1:
-        alone = {name: column[:, 0] for name, column in each.items()}
-        return {**alone, "low": low, "high": high, "processes": np.ones(results), "spread": np.full(results, np.nan)}
+        only = {name: column[:, 0] for name, column in each.items()}
+        return {**only, "low": low, "high": high, "processes": np.ones(results), "spread": np.full(results, np.nan)}
     n, medians = each["n"], each["median"]
     total, median = n.sum(axis=1), centre(medians)
     mean = (n * each["mean"]).sum(axis=1) / total
@@ -63,21 +64,22 @@ def distances_within(
 ) -> tuple[Floats, Floats]:
     """Return how far the interval of each process's samples reaches below and above its median.
 
-    On a logarithmic scale where `positive`. Samples without an interval count as one: they vary as their median does.
-    A single one adds nothing to what is known of other processes.
+    On a logarithmic scale where `positive`. Samples without an interval count as a single one, whose distance is NORMAL
+    standard deviations. Where there is only one sample it is 0: the variation between processes includes its own.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        alone = NORMAL * np.nan_to_num(std) / np.where(positive, median, 1.0)
+        by_std = NORMAL * np.nan_to_num(std) / np.where(positive, median, 1.0)
         below, above = (
             np.where(positive, np.log(end / start), end - start) for start, end in ((low, median), (median, high))
         )
-    return np.where(np.isnan(below), alone, below), np.where(np.isnan(above), alone, above)
+    return np.where(np.isnan(below), by_std, below), np.where(np.isnan(above), by_std, above)
 
 
 def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the ends of the pooled median's interval, on a logarithmic scale if all values are positive.
 
-    They have the variation between processes, and that of each one's samples. NaN if they are far beyond the samples.
+    It covers the variation between processes and within each; NaN if it reaches far beyond the samples. scale, prior:
+    scale and freedom of the `Variation`.
     """
     k = each["median"].shape[1]
     positive = np.asarray((each["min"] > 0).all(axis=1))
@@ -86,7 +88,7 @@ def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Fl
             np.where(positive[:, None], np.log(each[name]), each[name]) for name in ("median", "min", "max")
         )
     variance = medians.var(axis=1, ddof=1) if k > 1 else np.zeros(len(medians))
-    # How values without a logarithm vary, their samples alone can say.
+    # The prior is of logarithms. Without it and without an interval, one process does not show how it varies.
     unknown = ~positive & (scale > 0) & np.isnan(each["low"]).any(axis=1) & (k == 1)
     prior, scale = np.where(positive, prior, 0.0), np.where(positive, scale, 0.0)
     deviation, freedom = moderated(variance, np.full(len(variance), k - 1.0), scale, prior)
@@ -94,7 +96,7 @@ def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Fl
     # The outliers of one process do not move the centre of several: the median of their distances counts.
     within = distances_within(*(each[name] for name in ("median", "low", "high", "std")), positive=positive[:, None])
     distances = [np.median(one, axis=1) * error_of_centre(np.array(float(k))) for one in within]
-    # How far several medians lie apart has the variation within processes already; that of one process shows nothing.
+    # How far several medians lie apart includes the variation within processes. One process does not show it: add both.
     below, above = (np.hypot(between, one) if k == 1 else np.maximum(between, one) for one in distances)
     median = centre(each["median"])
     with np.errstate(divide="ignore", invalid="ignore"):

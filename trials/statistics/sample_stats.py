@@ -7,7 +7,6 @@ from lmsweep.trials.statistics.median_interval import Floats, count_outliers, in
 
 STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers")
 
-
 Columns = dict[str, NDArray[np.float64] | NDArray[np.int64]]
 """Name of a statistic -> its value for each row."""
 

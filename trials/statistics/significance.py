@@ -3,11 +3,11 @@
 A side of a cell is some processes that ran the same program, summarised by the centre of the logarithms of their
 medians. Two sides are called different if two conditions hold: Student's t test of the processes is significant after
 Holm's correction for the number of cells, and the estimate is at least the smallest difference that counts. They are
-called the same by a test of its own, which must reject every difference above a limit (two one-sided tests). All else
-is undecided. benchmarks/verdicts.py simulates the error rates.
+called the same if two one-sided tests reject every difference above a limit. All else is undecided.
+benchmarks/verdicts.py simulates the error rates.
 
-One process on each side cannot show how far the next would be. Then the cells of a table show it together: by how much
-their ratios scatter around what each axis does (`scatter`).
+One process on each side does not show how much processes vary. Many such cells together do: by how much their ratios
+scatter around a fit of the axes of their table (`scatter`).
 """
 
 from typing import NamedTuple
@@ -63,17 +63,17 @@ def differences(
 ) -> Differences:
     """Return how the second side differs from the first.
 
-    distance: from the logarithm of the first one's centre to that of the second; scale, prior: of each cell's
-    `Variation`; same: of `Thresholds`; axes: of shape (cells, axes), the value of each key in each cell as an integer.
-    Without them the cells do not widen the prior. options: which of several comparisons each cell belongs to: its cells
-    widen the prior of no other.
+    distance: between the logarithms of the sides' centres; scale, prior: scale and freedom of each cell's `Variation`;
+    same: of `Thresholds`; axes: of shape (cells, axes), the value of each key in each cell as an integer; without them
+    the cells do not widen the prior. options: to which of several comparisons each cell belongs; the cells of one do
+    not widen the prior of another.
     """
     error, freedom = error_of_sides(repeats, scale, prior)
     widened = np.ones(len(distance))
     if axes is not None:
         of_option = np.zeros(len(distance), dtype=np.int64) if options is None else options
         for option in np.unique(of_option):
-            lone = (of_option == option) & (repeats.number == 1).all(axis=1)
+            lone = (of_option == option) & (repeats.number == 1).all(axis=1)  # one process on each side
             if lone.sum() >= FEWEST_CELLS:
                 widened[lone] = scatter(distance[lone], error[lone], freedom[lone], axes[lone])
     error, freedom = error_of_sides(repeats, widened * scale, prior)
@@ -90,28 +90,30 @@ def differences(
     )
 
 
-FEWEST_CELLS, MOST_WIDENED = 6, 4.0
-"""Cells with one process on each side from which their scatter counts; how many times it widens the prior at most."""
+FEWEST_CELLS = 6  # with one process on each side; fewer do not widen the prior
+MOST_WIDENED = 4.0  # times the prior's scale
 
 
 def scatter(distance: Floats, error: Floats, freedom: Floats, axes: NDArray[np.int64]) -> float:
     """Return how many times the prior's scale explains how these cells scatter, from 1 to MOST_WIDENED.
 
     distance: logarithms of the ratios; error: their standard errors by the prior; freedom: of the prior. What each
-    value of an axis does is taken out by least squares. The median absolute rest is that of a normal distribution, so
-    that one cell with a true difference counts for little; it weighs as many degrees of freedom as the fit leaves.
+    value of an axis does is taken out by least squares. The variance of the residuals is estimated from their median
+    absolute value, so that one cell with a true difference counts for little. It is averaged with the prior's, weighted
+    by degrees of freedom.
     """
     columns = [np.ones(len(distance)), *(axis == value for axis in axes.T for value in np.unique(axis)[1:])]
     design = np.column_stack(columns).astype(float)
-    found, _, rank, _ = np.linalg.lstsq(design, distance, rcond=None)
-    left = len(distance) - int(rank)
+    fit, _, rank, _ = np.linalg.lstsq(design, distance, rcond=None)
+    remaining = len(distance) - int(rank)
     known = error > 0
-    if left < 1 or not known.any():
+    if remaining < 1 or not known.any():
         return 1.0
-    rest = np.abs(distance - design @ found)[known] / error[known]
-    observed = (float(np.median(rest)) * OF_MEDIAN) ** 2 * len(distance) / left
-    weight = float(np.median(freedom))
-    return float(np.clip(np.sqrt((weight + left * observed) / (weight + left)), 1.0, MOST_WIDENED))
+    residuals = np.abs(distance - design @ fit)[known] / error[known]
+    observed = (float(np.median(residuals)) * OF_MEDIAN) ** 2 * len(distance) / remaining  # in variances of the prior
+    of_prior = float(np.median(freedom))
+    variance = (of_prior + remaining * observed) / (of_prior + remaining)
+    return float(np.clip(np.sqrt(variance), 1.0, MOST_WIDENED))
 
 
 OF_MEDIAN = 1 / float(ndtri(0.75))

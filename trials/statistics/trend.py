@@ -100,23 +100,23 @@ def have_levels(samples: Floats) -> NDArray[np.bool_]:
 
 
 def _have_levels(samples: Floats, *, fewest: int, extra: float, changes: float) -> NDArray[np.bool_]:
-    """extra: how far the explained share must exceed that of normal noise, times sqrt(n). changes: most changes of
-    level, as a share of those of independent samples."""
+    """fewest: samples of a level. extra: how far the explained share must exceed that of normal noise, times sqrt(n).
+    changes: most changes of level, as a share of those of independent samples."""
     rows, n = samples.shape
     if n < 2 * fewest:
         return np.zeros(rows, dtype=bool)
     ordered = np.sort(samples, axis=1)
     sums, below = ordered.cumsum(axis=1), np.arange(1, n)
-    low, high = sums[:, :-1] / below, (sums[:, -1:] - sums[:, :-1]) / (n - below)
+    low, high = sums[:, :-1] / below, (sums[:, -1:] - sums[:, :-1]) / (n - below)  # means on both sides of each split
     explained = below * (n - below) * (high - low) ** 2 / n
     split = explained.argmax(axis=1)[:, None]
-    step, share = (np.take_along_axis(of, split, axis=1)[:, 0] for of in (high - low, explained))
-    of_all = ((samples - samples.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    step, between = (np.take_along_axis(of, split, axis=1)[:, 0] for of in (high - low, explained))
+    total = ((samples - samples.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     upper = samples > np.take_along_axis(ordered, split, axis=1)
     count = upper.sum(axis=1)
     by_chance = 2 * count * (n - count) / n
     found: NDArray[np.bool_] = (
-        (share > (2 / np.pi + extra / np.sqrt(n)) * of_all)
+        (between > (2 / np.pi + extra / np.sqrt(n)) * total)
         & (np.minimum(count, n - count) >= fewest)
         & ((upper[:, 1:] != upper[:, :-1]).sum(axis=1) < changes * by_chance)
         & (step > LEAST_STEP * np.abs(np.median(samples, axis=1)))

@@ -2,7 +2,7 @@
 
 The logarithm of the median that a process measures is normal around the true value, with a standard deviation that
 depends on what was measured (`Kind`) and differs from cell to cell. It is never known; a scaled inverse chi-squared
-distribution describes it: a typical value (`scale`) worth so many `freedom` degrees of freedom. Three sources add up:
+distribution describes it: a typical value (`scale`), known with so many degrees of freedom. Three sources add up:
 
 1. a shipped prior for each kind (`PRIORS`), from the repeated cells of the shipped reference stores;
 2. the repetitions of the same store, device and kind, the sweep `noise` among them (`Variation.updated`);
@@ -27,23 +27,22 @@ Kind = Literal[
     "device", "device_capped", "ranks", "phase", "phase_capped", "wall", "wall_waits", "host", "cpu", "cpu_busy",
     "setup", "resident", "exact",
 ]  # fmt: skip
-"""device: time the GPU was busy in a step; phase: the same in a part of it, or in work of its own; with `_capped` at
-the GPU's power limit or at lowered clocks; ranks: of a step of several ranks. wall: time by the clock while the GPU was
-busy for more than BUSY of it; wall_waits: for more than WAITS, or unknown; host: for less, so that the host decides.
-cpu: time on a CPU; cpu_busy: on a busy host, or at a pace that changed. setup: compilation and the like; resident:
-memory of a process; exact: what repeats to the last digit."""
+"""device: how long the GPU is busy in a step; phase: in anything else; with `_capped` at the power limit or at lowered
+clocks; ranks: in a step of several ranks. By the clock: wall if the GPU is busy for more than BUSY of the time; host if
+for less than WAITS, so that the host decides; wall_waits between the two, or if unknown. cpu: on a CPU; cpu_busy: on a
+busy host, or at a changing pace. setup: compilation and the like; resident: a process's memory; exact: never varies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variation:
-    """The standard deviation between processes, relative, and how much is known of it."""
+    """The relative standard deviation between processes, `scale`, and the degrees of freedom with which it is known."""
 
     scale: float
     freedom: float
 
     def updated(self, squares: float, freedom: float) -> "Variation":
         """Return it with other cells of the same kind. squares: sum of squared deviations of log medians."""
-        if freedom == 0 or self.freedom == 0:
+        if freedom == 0 or self.freedom == 0:  # nothing new, or a kind that does not vary
             return self
         scale = np.sqrt((self.freedom * self.scale**2 + squares) / (self.freedom + freedom))
         return Variation(scale=float(scale), freedom=min(self.freedom + freedom, MOST_FREEDOM))
@@ -53,7 +52,7 @@ BUSY, WAITS = 0.95, 0.8
 """Shares of a time for which the GPU was busy: above BUSY it decides the time, below WAITS the host does."""
 
 MOST_FREEDOM = 10.0
-"""Degrees of freedom that a prior and other cells are worth at most: cells of one store differ in their variation."""
+"""Most degrees of freedom of a prior with other cells of a store: their variation differs from that of this cell."""
 
 PRIORS: dict[Kind, Variation] = {
     "device": Variation(scale=0.0017, freedom=10),
@@ -98,7 +97,7 @@ def widest(kinds: Iterable[Kind]) -> Kind:
 def moderated(variance: Floats, freedom: Floats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the standard deviation between processes and its degrees of freedom, for each cell.
 
-    variance, freedom: those of the log medians of a cell's own processes; scale, prior: those of its `Variation`.
+    variance, freedom: of the log medians of a cell's processes; scale, prior: scale and freedom of its `Variation`.
     """
     total = freedom + prior
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -125,15 +124,15 @@ def p_equivalent(distance: Floats, error: Floats, freedom: Floats, least: Floats
 def centre(medians: Floats) -> Floats:
     """Return the median of the means of all pairs along the last axis (Hodges and Lehmann, 1963).
 
-    One outlier in four hardly moves it, and it needs 10 % more processes than their mean does, where their median needs
-    up to half as many again.
+    One outlier in four hardly moves it. For equal precision it needs 10 % more processes than the mean, the median up
+    to 50 % more.
     """
     one, other = np.triu_indices(medians.shape[-1])
     return np.asarray(np.median((medians[..., one] + medians[..., other]) / 2, axis=-1), dtype=np.float64)
 
 
 def error_of_centre(processes: Floats) -> Floats:
-    """Return the standard error of `centre` for a standard deviation of 1. Of one or two processes it is their mean."""
+    """Return the standard error of `centre` for a standard deviation of 1. With one or two processes it is the mean."""
     return np.sqrt(np.where(processes < 3, 1.0, 1.1) / processes)
 
 
@@ -149,7 +148,7 @@ class Repeats(NamedTuple):
 
 def error_of_sides(repeats: Repeats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the standard error of the distance between the sides of each cell, and its degrees of freedom; of a lone
-    side, that of its centre. scale, prior: of each cell's `Variation`."""
+    side, that of its centre. scale, prior: scale and freedom of each cell's `Variation`."""
     number, squares, within = repeats
     freedom = np.maximum(number - 1, 0).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -43,11 +43,11 @@ class QueuedTimer:
     ) -> None:
         """warmup, measured: numbers of iterations before and after `begin_measuring`; no more are queued. `before_each`
         runs before every phase, `drop` after every iteration; neither is timed."""
-        self._phases = phases
+        self.phases = phases
         self._device_type = device_type
         self._queues = can_wait(device_type)
         self._device = device_module(device_type)
-        self._left, self._measured = warmup, measured
+        self._left, self._measured = warmup, measured  # _left: iterations until the warm-up, or the measuring, ends
         self._before_each = before_each
         self._drop = drop
         self._group_size = 1
@@ -68,10 +68,6 @@ class QueuedTimer:
             self._left -= 1
         return self._queued.popleft()
 
-    @property
-    def number_of_phases(self) -> int:
-        return len(self._phases)
-
     def begin_measuring(self) -> None:
         """Discard what was queued with the last warm-up iteration. Call this when the warm-up has ended."""
         self._queued.clear()
@@ -82,7 +78,7 @@ class QueuedTimer:
         """Run one iteration whose phases each begin on an idle device, so their times include the launch."""
         clock = clock or clock_for(self._device_type)
         taken = []
-        for phase in self._phases:
+        for phase in self.phases:
             if self._before_each:
                 self._before_each()
             taken.append(time_iteration([phase], clock))
@@ -110,7 +106,7 @@ class QueuedTimer:
     def _enqueue(self) -> "_Marked":
         began = time.perf_counter_ns()
         marks = []
-        for phase in self._phases:
+        for phase in self.phases:
             if self._before_each:
                 self._before_each()
             marks.append(self._event())

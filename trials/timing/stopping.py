@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from lmsweep.trials.spec.words import Auto
 from lmsweep.trials.statistics.median_interval import FEWEST as FEWEST_CORRELATED
-from lmsweep.trials.statistics.median_interval import LEAST_WORTH, independent_worth, relative_half_width
+from lmsweep.trials.statistics.median_interval import LEAST_EFFECTIVE_SIZE, effective_size_of, relative_half_width
 
 Taken = TypeVar("Taken")
 
@@ -23,11 +23,11 @@ FEWEST = 100
 FEWEST_OF_SLOW = 30
 """Fewest iterations once they have taken SLOW seconds."""
 SLOW = 10.0
-EVERY = 10
+CHECK_EVERY = 10
 """Iterations between two checks of the interval. Checking after each would find it narrow by chance."""
 NARROW = {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
-"""Relative half-width of the median's confidence interval at which `auto` stops, per kind of device. Times by the
-host's clock vary more."""
+"""Device type -> relative half-width of the median's confidence interval at which `auto` stops. Times by the host's
+clock vary more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Limit:
 
 
 WARMUP_LIMIT = Limit(iterations=50, seconds=60.0)
-"""Five times the fewest, two windows. A step that is not steady by then is flagged `unsteady`."""
+"""Five times the fewest (two windows). A step that is not steady by then is flagged `unsteady`."""
 MEASURE_LIMIT = Limit(iterations=200, seconds=120.0)
 """Twice FEWEST. A median that is not known by then is flagged `not_converged`."""
 
@@ -87,11 +87,11 @@ def is_narrow(seconds: Sequence[float], device_type: str, *, elapsed: float = 0.
     """Return whether the median of these times is known well enough, from enough iterations to show a drift. `elapsed`:
     seconds since they began; from SLOW on, FEWEST_OF_SLOW iterations suffice."""
     fewest = FEWEST if elapsed < SLOW else FEWEST_OF_SLOW
-    if len(seconds) < fewest or len(seconds) % EVERY:
+    if len(seconds) < fewest or len(seconds) % CHECK_EVERY:
         return False
     return relative_half_width(seconds) <= NARROW[device_type]
 
 
-def is_worth_little(seconds: Sequence[float]) -> bool:
-    """Return whether the samples are so correlated that their effective sample size is below LEAST_WORTH."""
-    return len(seconds) >= FEWEST_CORRELATED and independent_worth(seconds) < LEAST_WORTH
+def is_too_correlated(seconds: Sequence[float]) -> bool:
+    """Return whether the samples are so correlated that their effective sample size is below LEAST_EFFECTIVE_SIZE."""
+    return len(seconds) >= FEWEST_CORRELATED and effective_size_of(seconds) < LEAST_EFFECTIVE_SIZE

@@ -35,8 +35,8 @@ from lmsweep.trials.timing.clock import Phase
 REPETITIONS = 3
 """Iterations that read memory; different readings set `unsteady`. The last also records every allocation."""
 
-MOST_LEFT_OUT = 20
-"""Maximum number of steps that a gradient scaler may skip before the first update: each halves its scale of 2^16."""
+MOST_SKIPPED = 20
+"""Steps that a gradient scaler may skip before the first update. Each halves its scale, which begins at 2^16."""
 
 History = TrackedHistory | TracedHistory  # of the storages that a mode of PyTorch sees, or of CUDA's allocator
 Around = Callable[[str], AbstractContextManager[None]]
@@ -59,7 +59,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         history = TracedHistory(sources)
     with bench.quiet(), meter.tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
-        step = bench.iteration
+        step = bench.iteration  # which builds the model
         once |= {("init", metric): held for metric, held in meter.now().items()}
         if isinstance(step, UsersStep):
             series = _users_steps(bench, step, meter)
@@ -116,7 +116,7 @@ def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
     # The first makes the optimizer's state; the second fills an allocator's cache beside it.
     for _ in range(2 if counts_memory(step.config.device_type) else 1):
         iterate(step, meter, history)
-    for _ in range(MOST_LEFT_OUT):  # until gradients are finite and the optimizer makes its state, if it has one
+    for _ in range(MOST_SKIPPED):  # until gradients are finite and the optimizer makes its state, if it has one
         if step.optimizer is None or step.optimizer.state or not step.scaler.is_enabled():
             return
         iterate(step, meter, history)

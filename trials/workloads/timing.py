@@ -26,7 +26,8 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time each phase in seconds, a compiling first iteration apart. Raises RuntimeError if nothing was compiled."""
+    """Time each phase in seconds, and separately a first iteration that compiles. Raises RuntimeError if nothing was
+    compiled. `bench.iteration` is `bench.step` or a user's own step, which is not compiled, captured or varied."""
     config = bench.config
     errors = own_attention_errors(bench, gradients=config.mode != "forward")
     yield from errors
@@ -34,7 +35,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         phases = bench.iteration.phases()
         names = phase_names(phases)
 
-        finite: list[bool] = []  # whether the first iteration's loss is finite; reading each would make the host wait
+        finite: list[bool] = []  # of the first iteration's loss alone: reading each would make the host wait
         varied = BatchesTaken(bench.step) if config.varies else None
 
         def run_with(clock: Clock) -> Iteration:
@@ -68,18 +69,18 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         note_scale()
         taken = list(varied.taken) if varied else []
         device: list[DeviceTime] = []
-        has_device = has_events(config.device_type) and not varied  # else other batches would be traced than timed
+        has_device = has_events(config.device_type) and not varied  # traced steps would have other batches
         if has_device:
             with bench.account("profiled"):
                 traced = trace_device(run_with, device_type=config.device_type, trial_seconds=bench.seconds_so_far)
                 device = [replace(one, phases=sums_by_name(phases, one.phases)) for one in traced]
         training = _flags_of_training(bench, scales)
         if config.capture == "none":
-            bench.traced = [one.work for one in device]  # the workload `profile` need not trace again
+            bench.traced = [one.work for one in device]  # for the workload `profile`, which has no captured phases
 
     if config.compiles:
         yield from _compile_counts(compiled)
-    # Between the kernels of a captured step the device idles, too, but not for the host: its busy time shows nothing.
+    # Between the kernels of a captured step the device idles, too, but does not wait for the host.
     busy = [one.step for one in device] if config.capture == "none" else []
     common = (
         *flags_of_errors(errors),
@@ -101,7 +102,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def _flags_of_training(bench: Workbench, scales: Sequence[float]) -> tuple[Flag, ...]:
-    """Return flags of a step that does not train all of its weights. scales: before and after the measured ones."""
+    """Return flags of a step that does not train all of its weights. scales: before and after the measured steps."""
     if not isinstance(bench.iteration, TrainingStep):
         return ()
     with bench.account("setup"):

@@ -53,10 +53,10 @@ class DataParallelStep:
         self.config = config
         self.math_mode = math_mode
         self.token = torch.zeros(1, device=config.device_type)
-        """What ranks send to wait for each other, between steps. A prediction counts it as a rank holds it."""
+        """What ranks send to wait for each other between steps. Each rank holds it, so predicted memory includes it."""
 
     def build_model(self) -> None:
-        """Build model and batch, equal on all ranks; take this rank's slice; attach the variant; make the optimizer."""
+        """Build model and batch, equal on all ranks; take this rank's slice; attach the synchronizer of `ddp`."""
         config = self.config
         mesh = self.mesh() if config.fully_shards or config.tp > 1 else None
         self.slices = mesh.data.size() if mesh else dist.get_world_size()
@@ -83,7 +83,7 @@ class DataParallelStep:
                     parameters_as_bucket_view=True,
                     **OPTIMIZERS[config.optimizer].arguments,
                 )
-            elif mesh:  # the weights are other parameters than before
+            elif mesh:  # dividing the model has made other parameters of its weights
                 training.optimizer = make_optimizer(training.model, config)
 
     def mesh(self) -> Mesh:
@@ -101,7 +101,7 @@ class DataParallelStep:
         return TrainingStep(self.config, self.math_mode)
 
     def note_whole(self) -> None:
-        """Called while each rank has the whole model with the same weights, before it is wrapped or divided."""
+        """For subclasses: called while each rank has the same whole model, before it is wrapped or divided."""
 
     def attach(self, mesh: Mesh | None) -> Synchronizer:
         if mesh and self.config.fully_shards:

@@ -28,7 +28,7 @@ class FullyShard(Synchronizer):
         groups = [_elements(block) for block in blocks]
         whole = _elements(model)
         group_size = int(config.reshard) if config.reshard.isdecimal() else None  # else it is true or false
-        reshards = config.reshard == "true" and config.ddp != "zero2"
+        reshards = config.reshard == "true" and config.ddp != "zero2"  # which keeps gathered weights for backward
         options: dict[str, Any] = {"mesh": mesh, "mp_policy": _policy(config)}
         for block in blocks:
             fully_shard(block, reshard_after_forward=group_size or reshards, **options)

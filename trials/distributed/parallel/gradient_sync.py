@@ -165,10 +165,9 @@ class Bucket:
 def gradient_of(parameter: Tensor) -> Tensor:
     """The gradient that backward has just computed. Raises ValueError if the parameter takes no part in the loss."""
     if parameter.grad is None:
-        shape = tuple(parameter.shape)
         raise ValueError(
-            f"a parameter of shape {shape} has no gradient after backward; ranks average the gradients of all, so give "
-            "it a part in the loss, or requires_grad_(False)"
+            f"a parameter of shape {tuple(parameter.shape)} has no gradient after backward; ranks average the "
+            "gradients of all, so give it a part in the loss, or requires_grad_(False)"
         )
     return parameter.grad
 

@@ -42,7 +42,7 @@ def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
     is sent), and of the loss."""
     model = training.model
     assert isinstance(model, Transformer), "the model is lmsweep's own"
-    warnings.filterwarnings("ignore", ".*returned a view tensor")  # the logits: the loss does not change them in place
+    warnings.filterwarnings("ignore", ".*returned a view tensor")  # of the logits, which the loss does not change
     is_tied = model.head.weight is model.token_embedding.weight
     use_linear_of_pytorch(model)
     for name, norm in list(model.named_modules()):
@@ -102,8 +102,8 @@ class DividedLinear(nn.Module):
 
 
 class DividedNorm(nn.Module):
-    """`RMSNorm` of this rank's tokens, in the type of products: these alone read what is gathered next. Its operators
-    run on this rank's part: PyTorch's SequenceParallel runs them on DTensors, a tenth of a step's time on the host."""
+    """`RMSNorm` of this rank's tokens, to the type of products, which alone read the gathered result. Its operators run
+    on this rank's part: PyTorch's SequenceParallel runs them on DTensors, which takes a tenth of a step on the host."""
 
     def __init__(self, weight: nn.Parameter, mesh: DeviceMesh, dtype: torch.dtype) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class DividedEmbedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Integers (batch, tokens) to this rank's part of (batch, tokens, d_model)."""
-        index, elsewhere = _own(tokens, self.rows, self.mesh)
+        index, elsewhere = _local_index(tokens, self.rows, self.mesh)
         found = _own_part(self.weight)[index].masked_fill_(elsewhere[..., None], 0)
         return _reduced(found, self.mesh, TOKENS)
 
@@ -147,17 +147,17 @@ def divided_cross_entropy(logits: Tensor, targets: Tensor, *, mesh: DeviceMesh, 
     inside of DTensor's dispatcher, where no dispatch mode sees what it sends and allocates."""
     logits = at_least_float32(logits)
     logits = logits - _reduced(logits.detach().amax(dim=-1, keepdim=True), mesh, operation="max")
-    index, elsewhere = _own(targets, vocabulary, mesh)
+    index, elsewhere = _local_index(targets, vocabulary, mesh)
     chosen = logits.gather(-1, index[..., None])[..., 0].masked_fill(elsewhere, 0)
     total, chosen = _reduced(torch.stack((logits.exp().sum(dim=-1), chosen)), mesh).unbind()
     return (total.log() - chosen).mean()
 
 
-def _own(numbers: Tensor, count: int, mesh: DeviceMesh) -> tuple[Tensor, Tensor]:
-    """The numbers, counted from the first that this rank has of `count`, and whether another rank has each."""
+def _local_index(rows: Tensor, count: int, mesh: DeviceMesh) -> tuple[Tensor, Tensor]:
+    """The index of each of these of `count` rows among this rank's, 0 if another has it; and whether another has it."""
     each = -(-count // mesh.size())
     first = mesh.get_local_rank() * each
-    mine = numbers - first
+    mine = rows - first
     elsewhere = (mine < 0) | (mine >= min(each, count - first))
     return mine.masked_fill(elsewhere, 0), elsewhere
 
@@ -170,8 +170,8 @@ def _reduced(part: Tensor, mesh: DeviceMesh, place: Placement | None = None, ope
 
 
 class DividedNaive(Naive):
-    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of the weights that each
-    has whole, such as norms: a rank's own gradient is that of its tokens alone."""
+    """`Naive` among the slices of the batch. Among the ranks that share a slice, one all-reduce of the gradients of
+    weights that each has whole, such as those of norms: a rank's own gradient is only that of its tokens."""
 
     def __init__(self, model: nn.Module, data: DeviceMesh, tensor: DeviceMesh) -> None:
         super().__init__(model, group=data.get_group())

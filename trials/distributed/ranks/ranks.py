@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1"
 FAREWELL_SECONDS = 20.0
 """How long ranks may take to exit once rank 0 has sent the result."""
 BLAME_SECONDS = 2.0
-"""How long to wait, when a rank fails, for another whose death may have caused the failure: also on a busy host."""
+"""How long to wait, when a rank fails, for another whose death may have caused the failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +138,7 @@ def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -
 
 
 def _watch(ranks: list[RankProcess]) -> list[Row]:
+    """Wait until all ranks have ended or one has failed; return the result's or the failure's rows."""
     running = {one.connection: one for one in ranks}
     rows: list[Row] = []
     while running:
@@ -151,7 +152,7 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
             except EOFError:
                 ended = running.pop(connection)
                 ended.process.join()
-                if not rows:
+                if not rows:  # once the result is there, it does not matter how a rank ends
                     ended.check_alive()
                 continue
             if has_failed(message):

@@ -107,5 +107,4 @@ def _during(watch: Watch, since: float, until: float) -> list[Reading]:
 
 
 def _values(readings: Sequence[Reading], name: str) -> tuple[float, ...]:
-    values = (getattr(reading, name) for reading in readings)
-    return tuple(value for value in values if value is not None)
+    return tuple(value for reading in readings if (value := getattr(reading, name)) is not None)

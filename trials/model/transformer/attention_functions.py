@@ -178,7 +178,7 @@ def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
 
 
 def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The masks where all batches are alike, by parameter of the attention; those that are tensors apart."""
+    """The masks where all batches are alike, by parameter of the attention: options, and separately tensors."""
     masked_by = ATTENTIONS[config.attention].masked_by
     if masked_by == "block_mask":
         return {"block_mask": block_mask_of(config, device)}, {}
@@ -194,8 +194,8 @@ def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tu
 
 
 def masks_of(config: TrialConfig, batch: Batch, device: Device, dtype: torch.dtype) -> dict[str, Any]:
-    """What the configuration's attention is called with for a batch whose lengths are its own. Rows that are padded
-    need no mask where attention is causal: padding comes last."""
+    """What the configuration's attention is called with for this batch, where batches differ. Padded rows need no mask:
+    attention is causal, and padding comes last."""
     masked_by, width = ATTENTIONS[config.attention].masked_by, batch.shape[1]
     documents = documents_of(batch, device) if config.batching == "packed" else None
     if masked_by == "block_mask":
@@ -212,7 +212,7 @@ def masks_of(config: TrialConfig, batch: Batch, device: Device, dtype: torch.dty
 
 
 class Masked(nn.Module):
-    """Attention with tensors that say which positions attend to which, as buffers, which a compiler knows to stay."""
+    """Attention with masks that are tensors, as buffers, which torch.compile takes to last, unlike inputs."""
 
     def __init__(self, function: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> None:
         super().__init__()

@@ -59,7 +59,7 @@ def reason_not(
         mask = torch.empty((1, config.context_length), dtype=dtype, device=config.device_type)
         mask = mask.expand(config.context_length, -1)  # its shape, with the memory of one row
     with _warnings_of_pytorch() as words:
-        # Without dropout, keys with as many heads as queries. The last True: it warns of what it lacks.
+        # No dropout, as many heads of keys as of queries. The last True: warn of what the kernel lacks.
         if usable(SDPAParams(q, q, q, mask, 0.0, config.causal and mask is None, False), True):
             return None
     return " ".join(words) or "PyTorch would not use this kernel and gives no reason"

@@ -54,8 +54,8 @@ def may_attend(
 
 
 def additive_mask(config: TrialConfig, documents: Tensor, device: Device, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores, (..., tokens, tokens): 0, or the least number of the type where nothing is attended
-    to. Not -inf, with which some kernels give NaN where a whole block is masked."""
+    """What is added to the scores, (..., tokens, tokens): 0, or where a position must not attend, the least number of
+    the type. Not -inf, with which some kernels give NaN where a whole block is masked."""
     attended = may_attend(
         config.context_length, device, causal=config.causal, window=config.window, documents=documents
     )

@@ -75,17 +75,17 @@ def banded_block_mask(
     full = ((row + 1) * FLEX_BLOCK <= context_length).expand_as(distance)  # a block of keys that the end cuts is not
     if causal:
         some, full = distance >= 0, distance > 0
-    if window is not None:  # the nearest and the farthest positions of two blocks are so far apart
+    if window is not None:  # by the distances of the nearest and of the farthest two positions
         some = some & ((distance - 1) * FLEX_BLOCK + 1 < window)
         full = full & ((distance + 1) * FLEX_BLOCK - 1 < window)
-    if documents is not None:  # those of two blocks overlap; all are the same one
+    if documents is not None:  # some: the blocks share a document; full: both lie in one
         first = documents[..., row * FLEX_BLOCK]
         last = documents[..., ((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
         some = some & (first[..., :, None] <= last[..., None, :]) & (first[..., None, :] <= last[..., :, None])
         full = full & (first[..., :, None] == last[..., None, :]) & (first[..., None, :] == last[..., :, None])
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each row of blocks: how many are chosen, and all indices, theirs first."""
+        """For each row of blocks: how many are chosen, and the indices of all blocks, the chosen ones first."""
         indices = torch.argsort(chosen.to(torch.int32), dim=-1, descending=True, stable=True).to(torch.int32)
         shape = (-1, 1, *chosen.shape[-2:])  # (batch, heads, query blocks, key blocks)
         return chosen.sum(dim=-1, dtype=torch.int32).view(shape[:-1]), indices.view(shape).contiguous()

@@ -79,7 +79,7 @@ class Block(nn.Module):
         self.feed_forward_norm = RMSNorm(size.d_model, **factory)
         self.feed_forward = (FeedForward if size.num_experts is None else Experts)(size, **factory)
         self.recomputes: Callable[[Run, Tensor], Tensor] | None = None
-        """The checkpoint that is part of this block, for torch.compile to see it; None: none is, or it is outside."""
+        """The checkpoint inside of this block, where torch.compile sees it; None if there is none or it is outside."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.compute(x) if self.recomputes is None else self.recomputes(self.compute, x)

@@ -89,7 +89,8 @@ def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
 
 
 def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "PretrainedConfig":
-    """Return the transformers configuration of the (text) model, with `changes`. Raises RequestError."""
+    """Return the transformers configuration of the (text) model, with `changes`. Raises RequestError. `found` is what
+    transformers makes of the file, `stated` are the fields of the file itself."""
     from transformers import AutoConfig, PretrainedConfig
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)
@@ -99,21 +100,22 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
     try:
         place = str(path) if path.exists() else _found_on_hub(name)
         found = AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=True)
-        stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)  # without what transformers derives
+        stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"hf:{name}: {str(error).strip().splitlines()[0]}") from error
     text = _text_of(found)
     if text is None:
         raise RequestError(f"hf:{name}: transformers has no causal language model of the type {found.model_type}")
+    # Read now: it may be stated outside of the part for text.
     tied = getattr(text, "tie_word_embeddings", getattr(found, "tie_word_embeddings", False))
     if text is not found:  # of a model of images and text, whose configuration states the text's under some key
         stated = next((stated[key] for key, value in vars(found).items() if value is text and key in stated), {})
         found = text
-    for one in (vars(found), stated):
-        one.pop("auto_map", None)  # the code that it names is never run
-    for one in changes:
-        if one.startswith("_") or one in ("auto_map", "attn_implementation") or not hasattr(found, one):
-            raise RequestError(f"{config.model_code}: its configuration has no {one} to override")
+    for values in (vars(found), stated):
+        values.pop("auto_map", None)  # the code that it names is never run
+    for field in changes:
+        if field.startswith("_") or field in ("auto_map", "attn_implementation") or not hasattr(found, field):
+            raise RequestError(f"{config.model_code}: its configuration has no {field} to override")
     found.tie_word_embeddings = tied
     if not changes:
         return found
@@ -122,7 +124,7 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
         stated = _with_first_layers(stated, found.num_hidden_layers, cast(int, layers))
     # Constructed again, because transformers derives some fields from others.
     changed = type(found).from_dict(stated | changes)
-    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)  # which may be stated beside the text's part
+    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)
     if layers is not None and changed.num_hidden_layers != layers:
         raise RequestError(
             f"{config.model_code}: its num_hidden_layers stays {changed.num_hidden_layers}, because it follows from "
@@ -134,16 +136,14 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
 def _with_first_layers(stated: dict[str, Any], whole: int, layers: int) -> dict[str, Any]:
     """Return the stated fields for a model of `layers` layers in place of `whole`. Lists with a value for each layer
     are cut to the first ones; for more layers they are dropped, and transformers derives them."""
-    return {
-        name: value[:layers] if isinstance(value, list) and len(value) == whole else value
-        for name, value in stated.items()
-        if not (isinstance(value, list) and len(value) == whole < layers)
-    }
+    per_layer = [name for name, value in stated.items() if isinstance(value, list) and len(value) == whole]
+    others = {name: value for name, value in stated.items() if name not in per_layer}
+    return others | ({name: stated[name][:layers] for name in per_layer} if layers <= whole else {})
 
 
 def _text_of(found: "PretrainedConfig") -> "PretrainedConfig | None":
-    """Return the configuration of the causal language model that a configuration is of, or has a part of; None if it
-    has none."""
+    """Return the configuration whose causal language model is built: this one or its part for text; None if neither
+    has one."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
     text: PretrainedConfig = found.get_text_config()

@@ -24,6 +24,7 @@ class Layers:
     kinds: tuple[int, ...]
     """The kind of each layer; equal numbers are equal layers."""
     classes: tuple[type[nn.Module], ...]
+    """Those of the layers, each once."""
 
 
 class UnalikeError(Exception):
@@ -57,7 +58,7 @@ def weights_of(model: nn.Module) -> tuple[int, int]:
 @contextmanager
 def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], None]]:
     """A context in which a model of these layers builds those at the places `kept` and leaves the others empty. What it
-    yields removes the empty ones from the model. Layers are built in their order."""
+    yields removes the empty ones from the model. It relies on layers being built in their order."""
     places, running = count(), list[nn.Module]()  # running: the layers that are being built, at most one
     wanted = frozenset(kept)
 
@@ -90,8 +91,8 @@ def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], 
 
 
 def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None:
-    """Raises UnalikeError if other layers than these were built. A model's forward may read the number of layers, or a
-    value for each, from its configuration, so that is shortened, too; `attribute_map` is where transformers renames."""
+    """Remove the layers that were not built, also from configurations: a model's forward may read their number, or a
+    value for each. `attribute_map`: transformers' renamed fields. Raises UnalikeError if other layers were built."""
     found = list(model.get_submodule(layers.path).children())
     built = [place for place, one in enumerate(found) if any(True for _ in one.children())]  # empty ones have none
     if len(found) != len(layers.kinds) or built != list(kept):
@@ -107,18 +108,15 @@ def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None
 
 
 def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -> list[Hashable]:
-    """What distinguishes each layer from others: its modules, weights and settings, without its number."""
-    settings: list[dict[tuple[str, str], Hashable]] = []
+    """What distinguishes each layer from others, without its number. stated: as `_stated` returns it."""
+    settings: list[dict[tuple[str, str], Hashable]] = []  # of each layer: path of a module and name -> value
     shapes: list[Hashable] = []
     for layer, given in zip(layers, stated, strict=True):
         modules = list(layer.named_modules())
-        weights = [*layer.named_parameters(), *layer.named_buffers()]
-        shapes.append(
-            (
-                tuple((name, type(one)) for name, one in modules),
-                tuple((name, tuple(one.shape), one.dtype, one.requires_grad) for name, one in weights),
-            )
-        )
+        tensors = [*layer.named_parameters(), *layer.named_buffers()]
+        classes = tuple((name, type(one)) for name, one in modules)
+        weights = tuple((name, tuple(one.shape), one.dtype, one.requires_grad) for name, one in tensors)
+        shapes.append((classes, weights))
         plain = {
             (path, name): value
             for path, module in modules
@@ -134,7 +132,7 @@ def _forms(layers: Sequence[nn.Module], stated: Sequence[dict[str, Hashable]]) -
 
 
 def _is_number(key: tuple[str, str], settings: Sequence[dict[tuple[str, str], Hashable]]) -> bool:
-    """Whether a setting counts the layers."""
+    """Whether a setting counts the layers: it grows by one from each to the next."""
     values = [(place, one[key]) for place, one in enumerate(settings) if key in one]
     if len(values) < 2 or not all(type(value) is int for _, value in values):
         return False
@@ -154,7 +152,7 @@ def _plain(value: object) -> Hashable:
 
 
 def _stated(model: nn.Module, layers: int) -> list[dict[str, Hashable]]:
-    """What the model's configurations state of each layer in lists, by field."""
+    """For each layer: field -> what the model's configurations state of it, in lists with a value for each layer."""
     found: list[dict[str, Hashable]] = [{} for _ in range(layers)]
     for number, config in enumerate(_configurations(model)):
         for field, values in _per_layer(config, layers).items():

@@ -23,18 +23,18 @@ def users_attention(config: TrialConfig, *, device: torch.device | str, dtype: t
     function that takes only (batch, tokens, d_head) gets the heads as part of the batch, and one that takes only
     (batch, heads, tokens, d_head) gets one head; calls on a small input find that out. Raises CodeError if signature or
     output does not fit, UnsupportedError if it lacks the causal mask that is asked for, and what it raises itself."""
-    found = load(config.attention)
-    attend = with_mask(config, found)
+    users = load(config.attention)
+    attend = with_mask(config, users)
     shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.head_width)
     q = torch.zeros(shape, device=device, dtype=dtype)
     as_in_trial, other = (q, q[0]) if config.num_heads else (q[0], q)
     try:
-        _check_output(attend(as_in_trial, as_in_trial, as_in_trial), as_in_trial, found)
+        _check_output(attend(as_in_trial, as_in_trial, as_in_trial), as_in_trial, users)
     except Exception as error:  # noqa: BLE001 - whatever it raises, it does not take this shape
         try:
-            _check_output(attend(other, other, other), other, found)
+            _check_output(attend(other, other, other), other, users)
         except Exception:  # noqa: BLE001 - it takes neither shape; the first failure is reported
-            raise_placed(error, found)
+            raise_placed(error, users)
         return _heads_in_batch(attend) if config.num_heads else _one_head(attend)
     return attend
 
@@ -74,27 +74,28 @@ def in_type_of_queries(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return converted
 
 
-def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
-    """Return the function of q, k and v, with the mask and its own arguments already given."""
+def with_mask(config: TrialConfig, users: object) -> Callable[..., Tensor]:
+    """Return the user's function or autograd.Function as a function of q, k and v: its mask and arguments are given."""
     arguments = arguments_of(config.attention_args)
-    is_autograd = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
-    if inspect.isclass(found) and not is_autograd:
-        raise _wrong_attention(found, "is a class; attention is a function of q, k, v and is_causal")
+    is_autograd = inspect.isclass(users) and issubclass(users, torch.autograd.Function)
+    if inspect.isclass(users) and not is_autograd:
+        raise _wrong_attention(users, "is a class; attention is a function of q, k, v and is_causal")
     if is_autograd and arguments:
-        raise _wrong_attention(found, "is an autograd.Function, whose apply takes no arguments by name")
-    function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
-    parameters = list(inspect.signature(found.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
+        raise _wrong_attention(users, "is an autograd.Function, whose apply takes no arguments by name")
+    function = cast(Callable[..., Tensor], users.apply if is_autograd else users)  # type: ignore[attr-defined]
+    parameters = list(inspect.signature(users.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
     takes = len(parameters) - is_autograd  # the first of `forward` is ctx
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if takes < 3 and not takes_any:
-        raise _wrong_attention(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
+        raise _wrong_attention(users, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
+    # Four ways: `is_causal` by name, a mask (tokens, tokens) by name, a fourth argument, or no mask at all.
     named = {one.name for one in parameters}
-    if mask := next((name for name in CAUSAL if name in named and not is_autograd), None):
-        by_name = {mask: config.causal, **arguments}
+    if flag := next((name for name in CAUSAL if name in named and not is_autograd), None):
+        by_name = {flag: config.causal, **arguments}
         return lambda q, k, v: function(q, k, v, **by_name)
-    if masked := next((name for name in ATTENTION_MASKS if name in named and not is_autograd), None):
+    if mask := next((name for name in ATTENTION_MASKS if name in named and not is_autograd), None):
         # As naive attention does, every call builds its own.
-        return lambda q, k, v: function(q, k, v, **{masked: _may_attend(q, k, config.causal)}, **arguments)
+        return lambda q, k, v: function(q, k, v, **{mask: _may_attend(q, k, config.causal)}, **arguments)
     if takes > 3 or takes_any:
         return lambda q, k, v: function(q, k, v, config.causal, **arguments)
     if config.causal:
@@ -107,7 +108,7 @@ def _may_attend(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     return every.tril() if causal else every
 
 
-def _check_output(output: object, q: Tensor, found: object) -> None:
+def _check_output(output: object, q: Tensor, users: object) -> None:
     wanted = (tuple(q.shape), q.device)
     if not isinstance(output, Tensor):
         words = f"a {type(output).__name__}"
@@ -116,19 +117,19 @@ def _check_output(output: object, q: Tensor, found: object) -> None:
     else:
         return
     asked = " ".join(map(str, (*wanted, q.dtype)))
-    raise _wrong_attention(found, f"returned {words} for queries of {asked}; attention keeps shape and device")
+    raise _wrong_attention(users, f"returned {words} for queries of {asked}; attention keeps shape and device")
 
 
-def raise_placed(error: Exception, found: object) -> NoReturn:
+def raise_placed(error: Exception, users: object) -> NoReturn:
     """Raise the error itself if a line of the user's raised it, else one that says where the attention is defined."""
     if isinstance(error, CodeError) or user_line(error, code_in_use()) is not None:
         raise error
-    raise CodeError(f"{defined_at(found, code_in_use())}: {type(error).__name__}: {said_by(error)}") from error
+    raise CodeError(f"{defined_at(users, code_in_use())}: {type(error).__name__}: {said_by(error)}") from error
 
 
-def _wrong_attention(found: object, words: str) -> CodeError:
-    name = getattr(found, "__name__", type(found).__name__)
-    return CodeError(f"{defined_at(found, code_in_use())}: {name} {words}")
+def _wrong_attention(users: object, words: str) -> CodeError:
+    name = getattr(users, "__name__", type(users).__name__)
+    return CodeError(f"{defined_at(users, code_in_use())}: {name} {words}")
 
 
 def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:

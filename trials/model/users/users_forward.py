@@ -49,15 +49,15 @@ def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
     with_targets = replace(inputs, targets=targets)
     try:
         with torch.no_grad():
-            together = call_model(model, with_targets, tokens, tokens)
-            alone = together if inputs.targets else call_model(model, inputs, tokens, tokens)
+            given = call_model(model, with_targets, tokens, tokens)
+            plain = given if inputs.targets else call_model(model, inputs, tokens, tokens)
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
         return
-    shapes = [None if (logits := _logits(output)) is None else tuple(logits.shape[:2]) for output in (alone, together)]
-    if not inputs.targets and shapes != [(1, 1), (1, 2)]:  # of the last token alone, and of both
+    shapes = [None if (logits := _logits(output)) is None else tuple(logits.shape[:2]) for output in (plain, given)]
+    if not inputs.targets and shapes != [(1, 1), (1, 2)]:  # without targets the last token's logits, with them both's
         return
     setattr(model, _MARK, with_targets)
-    if config.loss != "eager" and users_loss(with_targets, together) is not None:
+    if config.loss != "eager" and users_loss(with_targets, given) is not None:
         raise UnsupportedError(f"{config.model_code} computes its own loss; loss {config.loss} would not be used")
 
 
@@ -154,8 +154,7 @@ def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tens
 
 def check_devices(model: nn.Module, device_type: str, reference: str) -> None:
     """Raise CodeError if a weight or a buffer is on another device after the first forward pass."""
-    tensors = (*model.named_parameters(), *model.named_buffers())
-    for name, tensor in tensors:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.device.type != device_type:
             raise code_error(reference, f"has {name} on {tensor.device} after forward; the trial runs on {device_type}")
 

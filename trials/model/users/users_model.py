@@ -55,7 +55,7 @@ def give_hidden(model: nn.Module, reference: str) -> Tensor:
     if head is not None and getattr(head, "bias", None) is None:
         with torch.no_grad():
             watching = head.register_forward_hook(lambda *call: made.append(call[-1]))
-            tokens = head.weight.new_zeros((1, 2), dtype=torch.long)  # two of them, which are the targets, too
+            tokens = head.weight.new_zeros((1, 2), dtype=torch.long)  # two tokens, which are also the targets
             output = call_model(model, inputs_of(model), tokens, tokens)
             watching.remove()
     if not made or logits_of(output, (1, 2), reference) is not made[-1]:
@@ -89,13 +89,13 @@ def repeated_layers(model: nn.Module, path: str | None) -> RepeatedLayers | None
         return RepeatedLayers(path=path, layers=list(named.children()))
     lists = {name: list(one) for name, one in model.named_modules() if isinstance(one, nn.ModuleList | nn.Sequential)}
     found = {name: layers for name, layers in lists.items() if _are_equal(layers)}
-    outermost = [
-        name
-        for name in found
-        if not any(name != other and (not other or name.startswith(f"{other}.")) for other in found)
-    ]
+    outermost = [name for name in found if not any(_is_inside(name, other) for other in found)]
     best = max(outermost, key=lambda name: (_has_parts(found[name][0]), len(found[name])), default=None)
     return None if best is None else RepeatedLayers(path=best, layers=found[best])
+
+
+def _is_inside(path: str, other: str) -> bool:
+    return path != other and (not other or path.startswith(f"{other}."))  # the path of the model itself is empty
 
 
 def _has_parts(layer: nn.Module) -> bool:
@@ -140,8 +140,8 @@ def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
     found = repeated_layers(model, config.blocks)
     if found is None:
         raise UnsupportedError(
-            f"checkpointing needs repeated layers, and {config.model_code} has no list of equal layers; name it by "
-            "blocks"
+            f"checkpointing needs repeated layers, and {config.model_code} has no list of equal layers; name the "
+            "module that holds them with blocks:"
         )
     wanted = {id(block) for block in found.layers}
     kept = {"context_fn": keeping_products} if config.recomputation.keeps_products else {}
