@@ -24,6 +24,8 @@ def in_order(
 def _in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool
 ) -> list[PlannedTrial]:
+    """Return the trials of one process in the order that the module describes."""
+
     def seconds(planned: PlannedTrial) -> float:
         return estimates[planned.index].seconds
 
@@ -52,5 +54,4 @@ def _split(
 
 def _kind(planned: PlannedTrial) -> tuple[object, ...]:
     config = planned.trial.config
-    words = (config.device, config.precision, config.compile, config.attention, config.ddp)
-    return planned.trial.workloads, *words
+    return planned.trial.workloads, config.device, config.precision, config.compile, config.attention, config.ddp
