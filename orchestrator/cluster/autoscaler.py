@@ -20,7 +20,6 @@ ON_THE_HEAD = Path("~/ray_bootstrap_config.yaml")
 SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
 """Fields of an environment that are known before a node starts: all nodes run the same software."""
 
-
 JOIN_SECONDS = 600.0
 """How long after `ray up` the nodes that it starts may take to join: each installs lmsweep first."""
 LOOK_SECONDS = 1.0
@@ -41,13 +40,12 @@ def await_promised(count: Callable[[], int], *, waits: bool) -> None:
     """Wait until as many nodes have joined as `ray up` starts, and say how many are there if some are missing.
 
     `ray up` returns when the head is ready, seconds to minutes before its workers have joined. count: returns the
-    number of live nodes, the head included. waits: else it only says it.
+    number of live nodes, the head included. waits: False says at once which are there.
     """
-    path = ON_THE_HEAD.expanduser()
-    promised = 1 + sum(kind.least for kind in node_types())
+    promised = 1 + sum(kind.least for kind in node_types())  # the head, and workers
     if promised == 1:
         return
-    until = path.stat().st_mtime + JOIN_SECONDS  # the file is as old as `ray up`
+    until = ON_THE_HEAD.expanduser().stat().st_mtime + JOIN_SECONDS  # the file is as old as `ray up`
     said = None
     while (there := count()) < promised:
         words = f"{there} of the {promised} nodes of the cluster file are there"
@@ -107,7 +105,7 @@ def node_types(cluster_file: str | None = None) -> list[NodeType]:
     return [
         NodeType(
             resources=kind.get("resources") or {},
-            most=kind.get("max_workers", 0 if name == head else most),
+            most=kind.get("max_workers", 0 if name == head else most),  # as Ray: by default no worker is like the head
             least=kind.get("min_workers", 0),
         )
         for name, kind in kinds.items()
@@ -142,7 +140,7 @@ def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
     if met.accelerator_type not in node.names:
         return False
     size = re.search(r"-(\d+)G$", node.accelerator_type or "")  # Ray's name where one product has two sizes: A100-80G
-    # CUDA reports a few percent less than the name says; the other size is half of it or twice.
+    # CUDA reports a few percent less than the name says; the product's other size is half or twice as large.
     return size is None or met.device_memory is None or abs(met.device_memory / 2**30 / int(size[1]) - 1) < 0.1
 
 

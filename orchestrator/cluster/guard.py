@@ -83,7 +83,7 @@ def main() -> None:
     began = time.monotonic()
     while True:
         pause = LOOK_SECONDS if time.monotonic() < began + STARTING_SECONDS else LATER_SECONDS
-        if select.select([sys.stdin], [], [], pause)[0]:
+        if select.select([sys.stdin], [], [], pause)[0]:  # closed: the owner has ended, or leaves the context
             break
         known = {process for process in known if process.is_running()}
         remember(owner, folder, known)

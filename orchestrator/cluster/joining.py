@@ -70,7 +70,7 @@ def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_ME
 
     Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC.
     """
-    # A call without arguments: POST, http, path, authority, content type, te.
+    # Headers of a call without arguments, in HPACK: POST, http, path, authority, content type, te.
     call = bytes([0x83, 0x86, 0x44, len(method)]) + method.encode()
     call += b"\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
     with socket.create_connection((host, port), timeout=patience) as connection:

@@ -30,11 +30,12 @@ Answer = TypeVar("Answer")
 def find_nodes(
     address: str | None, cluster_file: str | None = None, *, waits: bool = False, starts_ray: bool = False
 ) -> list[Node]:
-    """Return this machine, or of the cluster at this address every node with cores to assign, and every kind of node
-    that the autoscaler could start.
+    """Return this machine; with an address, every node of that cluster with cores to assign, and every kind of node
+    that its autoscaler could start.
 
-    waits: for the nodes that `ray up` is starting. starts_ray: here, while this machine describes itself. Raises
-    RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
+    waits: for the nodes that `ray up` is starting. starts_ray: without an address, start Ray while this machine
+    describes itself. Raises RequestError if the cluster is unreachable, a node does not answer, or its software differs
+    from ours.
     """
     if address is None:
         if cluster_file:
@@ -42,13 +43,10 @@ def find_nodes(
         return [this_machine(start_early if starts_ray else lambda: None)]
     with_cores = nodes_with_cores(address, waits=waits)
     started = list(map(_node, with_cores, ask_nodes(with_cores, this_machine)))
-    some = started[0] if started else this_machine()
-    found = started + startable_nodes(started, some.environments["cpu"], cluster_file)
-    if not found:
-        raise RequestError(
-            f"no node of the cluster at {address} has CPU cores for Ray to assign, and none can be started"
-        )
-    return found
+    example = started[0] if started else this_machine()
+    if found := started + startable_nodes(started, example.environments["cpu"], cluster_file):
+        return found
+    raise RequestError(f"no node of the cluster at {address} has CPU cores for Ray to assign, and none can be started")
 
 
 def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
@@ -69,7 +67,7 @@ def ask_nodes(
 ) -> list[Answer]:
     """Run the function on each node and return its results.
 
-    lost: what a node answers on which it fails, by the reason. Without it raises RequestError if it fails on one.
+    lost: returns the answer to use for a node on which it fails, given the reason. Without it, raises RequestError.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

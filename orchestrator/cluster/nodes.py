@@ -44,7 +44,7 @@ class Node:
     """Number of such nodes; more than one only if they have not started."""
     cpu_rates: CpuRates | None = None
     assumed_cores: int | None = None
-    """Cores for each GPU of a host that is planned for; None: those of `cpus`."""
+    """Cores for each GPU of a host that is only planned for (`--for`); None: the GPUs share `cpus`."""
     missing: frozenset[str] = frozenset()
     """Optional modules that its Python lacks, as far as it was asked."""
 

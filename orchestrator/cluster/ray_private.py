@@ -175,7 +175,8 @@ def _node() -> Any:
 
 def _kill(started: "list[subprocess.Popen[bytes]]") -> None:
     """Kill these processes and their children: Ray's agents would look for their dead node for a minute."""
-    processes = {psutil.Process(one.pid) for one in started if one.poll() is None}  # numbers of others are free again
+    # Only those that run: another process may have got the number of one that has ended.
+    processes = {psutil.Process(one.pid) for one in started if one.poll() is None}
     kill(processes)
     await_end(processes, KILL_SECONDS)
 
@@ -214,7 +215,7 @@ def kill_stopped() -> None:
 
 
 MOST_ENDED = 50
-"""Trials that Tune keeps after they have ended, of at least twice as many: it wants some to have run."""
+"""How many of the newest trials stay when Tune has twice as many: it wants some to have run."""
 
 
 def with_free_actor(controller: "TuneController", waiting: "list[TuneTrial]") -> "list[TuneTrial]":
@@ -233,7 +234,7 @@ def forget_metrics(tune_trial: "TuneTrial") -> None:
 
 
 def forget_ended(controller: "TuneController") -> None:
-    """Drop the trials that have ended, except the last: Tune keeps all of them."""
+    """Drop trials that have ended, except among the newest: Tune keeps all of them."""
     trials = _private(controller, "_trials")
     if len(trials) < 2 * MOST_ENDED:
         return
