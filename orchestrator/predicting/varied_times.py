@@ -36,13 +36,13 @@ class VariedTimes:
 
     times: Times
     others: Times
-    """As other trainers run them."""
+    """The same steps in other trainers."""
     real_tokens: int
-    """Of all of them."""
+    """Tokens of all steps, without padding."""
     usual: PredictedStep
-    """The one of those known that takes about as long as the mean."""
+    """Of the steps whose operators are known, the one that takes about as long as the mean."""
     planning: float
-    """Seconds in which the host plans attention for a shape that it has not met."""
+    """Seconds that the host takes to plan cuDNN's attention for each new shape of a batch; 0 if it plans none."""
 
     @property
     def mean(self) -> Sure:
@@ -79,15 +79,15 @@ def varied_times(
         by_rank = []
         for taken in of_ranks:
             shapes = [one.shape for one in taken]
-            # Warm-up steps are not timed, and a shape is planned once.
+            # Attention is planned at the first step of each shape; warm-up steps are not timed.
             is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
             waits = np.outer(np.array(is_new, dtype=float), np.array(planning))
             by_rank.append(seconds_by_shape(timed, shapes, spread, waits))
         longest: Times = np.array(by_rank).max(axis=0)
         return longest
 
-    times, others = slowest(usual.spread), slowest(usual.others)
-    # As in `PredictedStep.elsewhere`, steps of others are at least as unsure as this loop's own.
+    times, others = slowest(usual.spread), slowest(usual.others)  # one spread for all shapes
+    # As in `PredictedStep.elsewhere`, the interval of others is at least as wide as that of `times`, scaled.
     scaled = others[:, :1] * times / times[:, :1]
     low, high = np.minimum(others, scaled)[:, 1], np.maximum(others, scaled)[:, 2]
     others = np.stack([others[:, 0], low, high], axis=1)
@@ -127,7 +127,7 @@ def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spre
     """
     # A linear fit: each step is a weighted sum of the known ones. (steps, known)
     shares = _features(shapes) @ np.linalg.pinv(_features(known))
-    # Estimate, low and high end, each with: factor of operators, end of what the host takes for them, part of planning.
+    # Estimate, low and high end: factor of operators, which end of the host's time (None: the estimate), of planning.
     ends = (
         (spread.factor, None, 1.0),
         (spread.factor / spread.width, 0, PLANNING_HOSTS[0]),
