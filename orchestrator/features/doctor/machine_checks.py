@@ -76,8 +76,8 @@ def cores() -> Iterator[Found]:
 def cpu_quotas() -> list[float]:
     """Return the CPU quotas of the control groups of this process, in cores."""
     quotas, periods = (limits_of_groups("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
-    pairs = [*zip(quotas, periods, strict=True)]
-    pairs += [tuple(text.split()) for text in limits_of_groups("cpu", "cpu.max", version=2)]
+    pairs = [[quota, period] for quota, period in zip(quotas, periods, strict=True)]
+    pairs += [text.split() for text in limits_of_groups("cpu", "cpu.max", version=2)]
     return [int(quota) / int(period) for quota, period in pairs if quota.isdecimal()]  # `max` and -1: no quota
 
 
