@@ -72,10 +72,8 @@ def run(asked: PlanArguments) -> Run:
 
 
 def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path | None = None) -> Run:
-    """Plan what is asked, print the summary, and return what running it needs.
-
-    began: time.monotonic() at the start. phases: the folder in which trials report their phases, if they run here.
-    """
+    """Plan what is asked, print the summary, and return what running it needs. began: time.monotonic() at the start.
+    phases: the folder in which trials report their phases, if they run here."""
     tracker = tracker_named(how.tracker) if how.tracker else None
     planned = make_planned(what, where, how, will_run=True)
     if planned.predictions:
@@ -213,6 +211,6 @@ def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: boo
     least = SMALL if will_run and not needs_peaks else 0
     found = Predictions([*sweep.trials, *stand_ins], least=least, each=needs_peaks, operators=operators)
     if found.asked >= MANY_PREDICTIONS:
-        what = f"the memory of {count_of(found.asked, NOUN)} (cached for next time)"
-        say(f"predicting {what}; --no-predict skips it", error=True)
+        what = count_of(found.asked, NOUN)
+        say(f"predicting the memory of {what} (cached for next time); --no-predict skips it", error=True)
     return found

@@ -60,10 +60,8 @@ def await_promised(count: Callable[[], int], *, waits: bool) -> None:
 
 
 def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: str | None = None) -> list[Node]:
-    """Return a node for each node type of the cluster file that could start, as far as its environment is known.
-
-    some: the CPU environment of a node that runs. Raises RequestError if the file cannot be read.
-    """
+    """Return a node for each node type of the cluster file that could start, as far as its environment is known. some:
+    the CPU environment of a node that runs. Raises RequestError if the file cannot be read."""
     found = []
     for kind in node_types(cluster_file):
         cpus, gpus = int(kind.resources.get("CPU", 0)), int(kind.resources.get("GPU", 0))
@@ -113,10 +111,8 @@ def node_types(cluster_file: str | None = None) -> list[NodeType]:
 
 
 def recall(nodes: Sequence[Node], store: Store) -> list[Node]:
-    """Return the nodes; one that has not started gets the newest stored environment of its device and software.
-
-    So results from nodes that have since been shut down count as stored. A new driver shows when a node has started.
-    """
+    """Return the nodes; one that has not started gets the newest stored environment of its device and software. So
+    results from nodes that have since been shut down count as stored. A new driver shows when a node has started."""
     if all(node.started for node in nodes):
         return list(nodes)
     met = _met(store)

@@ -65,10 +65,8 @@ def ask_nodes(
     patience: float = PATIENCE,
     lost: Callable[[LiveNode, str], Answer] | None = None,
 ) -> list[Answer]:
-    """Run the function on each node and return its results.
-
-    lost: returns the answer to use for a node on which it fails, given the reason. Without it, raises RequestError.
-    """
+    """Run the function on each node and return its results. lost: returns the answer to use for a node on which it
+    fails, given the reason. Without it, raises RequestError."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

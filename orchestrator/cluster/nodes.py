@@ -68,10 +68,8 @@ class Node:
 
 
 def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
-    """Describe this machine through a process that imports torch; call `meanwhile` while it runs.
-
-    Raises RequestError if the process fails or does not answer, and ModuleNotFoundError without PyTorch.
-    """
+    """Describe this machine through a process that imports torch; call `meanwhile` while it runs. Raises RequestError
+    if the process fails or does not answer, and ModuleNotFoundError without PyTorch."""
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     with subprocess.Popen(

@@ -40,9 +40,7 @@ KILL_SECONDS = 10.0
 
 def here_in(folder: Path) -> dict[str, Any]:
     """Return the arguments of `ray.init` for a Ray that only this machine can reach, with its files below this folder.
-
-    Ray lets everybody write to its own folder.
-    """
+    Ray lets everybody write to its own folder."""
     has_no_shared_memory = sys.platform == "linux" and not os.path.isdir("/dev/shm")
     objects = {"_plasma_directory": str(folder)} if has_no_shared_memory else {}
     return {"_node_ip_address": LOOPBACK, "_temp_dir": str(folder / "r"), **objects}

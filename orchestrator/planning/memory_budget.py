@@ -82,10 +82,8 @@ def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool
 
 def with_devices(node: Node, text: str, gpus: int) -> Node:
     """Return the node with so many of the GPUs meant by `H100` or `24GB`. Raises RequestError if there are none."""
-    if memory := bytes_of(text):
-        name = f"a {text.strip()} device"
-    else:
-        name, memory = devices_meant(text)[0].name, devices_meant(text)[0].memory
+    meant = None if bytes_of(text) else devices_meant(text)[0]
+    name, memory = (meant.name, meant.memory) if meant else (f"a {text.strip()} device", bytes_of(text))
     installed = node.environments.get("cuda") or node.environments["cpu"]
     # The driver there, and which optional modules it lacks, are unknown.
     there = replace(installed, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)

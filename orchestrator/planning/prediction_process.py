@@ -29,10 +29,8 @@ _WHAT: dict[Want, str] = {
 
 
 def start_without_gpu(module: str, request: str) -> "subprocess.Popen[bytes]":
-    """Start a module of lmsweep that reads a request, in a process group of its own, which ends with this process.
-
-    It needs no GPU, and what it forks after CUDA has been initialized could not use one.
-    """
+    """Start a module of lmsweep that reads a request, in a process group of its own, which ends with this process. It
+    needs no GPU, and what it forks after CUDA has been initialized could not use one."""
     with tempfile.TemporaryFile(dir=temporary_folder()) as file:  # the process has its own handle
         file.write(request.encode())
         file.seek(0)

@@ -60,10 +60,8 @@ class VariedTimes:
 def varied_times(
     config: TrialConfig, known: ShapeOperators, rates: Rates, count: int, trainer: str | None = None
 ) -> VariedTimes:
-    """Return the first `count` steps of a configuration, each as long as its slowest rank's.
-
-    known: the operators of some shapes of batches; those of all other shapes follow from them.
-    """
+    """Return the first `count` steps of a configuration, each as long as its slowest rank's. known: the operators of
+    some shapes of batches; those of all other shapes follow from them."""
     steps = {
         (rows, width): predicted_step(
             its, replace(config, batch_size=rows, context_length=width), rates, trainer=trainer
@@ -109,10 +107,8 @@ def padding_of(config: TrialConfig) -> float:
 
 
 def planning_of(operators: Operators) -> tuple[float, float]:
-    """Return how long device and host wait for the plans of cuDNN's attention for one more shape.
-
-    The device waits for the plan of forward only: it has work left from forward while the host plans backward.
-    """
+    """Return how long device and host wait for the plans of cuDNN's attention for one more shape. The device waits for
+    the plan of forward only: it has work left from forward while the host plans backward."""
     kernels = [one.name for one in operators if one.name.startswith("sdpa_cudnn")]
     forward, backward = PLANNING if kernels else (0.0, 0.0)
     return forward, forward + backward * any(name.endswith("_backward") for name in kernels)

@@ -13,10 +13,8 @@ from lmsweep.trials.results.record import Record
 
 
 class Chooser(Protocol):
-    """Chooses the next trial of a run in place of the plan's order, and learns what each measured.
-
-    Trials are given by their positions in that order.
-    """
+    """Chooses the next trial of a run in place of the plan's order, and learns what each measured. Trials are given by
+    their positions in that order."""
 
     @property
     def likely(self) -> Sequence[int]:
@@ -33,10 +31,8 @@ class Chooser(Protocol):
 
 
 class Gate:
-    """Admits trials until the first Ctrl-C closes it; a second raises KeyboardInterrupt.
-
-    One thread asks for admission while another reports which trials have ended.
-    """
+    """Admits trials until the first Ctrl-C closes it; a second raises KeyboardInterrupt. One thread asks for admission
+    while another reports which trials have ended."""
 
     def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], budget: float = 0.0) -> None:
         """until: time.monotonic() by which all trials must have ended; None for no limit. budget: the whole time given,

@@ -74,9 +74,7 @@ class Worker:
         is_cancelled: Callable[[], bool] | None = None,
     ) -> list[Row]:
         """Return the rows of the trial at this position of the run. part, is_cancelled: as for `IsolatedRunner.run`.
-
-        likely: positions that a search may choose next, whose graphs are compiled ahead; None: those after this one.
-        """
+        likely: positions that a search may choose next, whose graphs are compiled ahead; None: those after this one."""
         planned = self._trials[position]
         trial = planned.trial
         try:

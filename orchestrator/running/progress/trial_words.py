@@ -42,10 +42,8 @@ _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\
 
 
 def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE) -> str:
-    """Return how many trials will run, how long they will take, and why the others will not run.
-
-    command: from devices to the command for trials on these alone.
-    """
+    """Return how many trials will run, how long they will take, and why the others will not run. command: from devices
+    to the command for trials on these alone."""
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
     # A trial whose first k processes are stored runs from process k + 1 on: the k before it count as stored.
     next_process = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
