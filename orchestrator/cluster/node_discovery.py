@@ -119,9 +119,7 @@ def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) ->
 
 def software() -> dict[str, str]:
     """Return the versions of Python and the installed libraries, and a hash of each Python file of PACKAGES by path.
-
-    Suffixes of builds are left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build.
-    """
+    Suffixes of builds are left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build."""
     found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for name in (*LIBRARIES, *sorted(outside_packages())):
         try:

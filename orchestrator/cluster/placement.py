@@ -31,10 +31,8 @@ class Placement:
 
 
 def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refusal:
-    """Return the nodes that can hold the trial, or why none can.
-
-    For a trial on CPUs or on several nodes they are alike, so that results are comparable; without GPUs if possible.
-    """
+    """Return the nodes that can hold the trial, or why none can. For a trial on CPUs or on several nodes they are
+    alike, so that results are comparable; without GPUs if possible."""
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
     if not able:

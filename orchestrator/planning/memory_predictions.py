@@ -62,7 +62,8 @@ SMALL = 2 * 10**9
 
 
 class Predictions:
-    """The predictions of trials. Those missing in the cache are asked for at once, of a process in the background."""
+    """The predictions of trials. A process in the background makes those that the cache lacks. In a small plan it
+    predicts each trial, at once; in a large one only what decides which trials fit, once `bound` names the devices."""
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
         """least: a trial that needs fewer bytes is not predicted. each: not FEW but MOST trials are predicted one by
@@ -102,7 +103,7 @@ class Predictions:
         # A large plan asks in `bound`, which knows the memory of the devices.
         self._is_waiting = bool(self._asked or self._steps) and is_large
         if self._asked and not self._is_waiting:
-            self._steps = []
+            self._steps = []  # each question asks for the operators, too
             wants: tuple[Want, ...] = ("memory", "operators") if operators else ("memory",)
             self._start([self._question(key, *wants) for key in self._asked])
 

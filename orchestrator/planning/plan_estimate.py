@@ -111,15 +111,16 @@ def estimate_plan(
         dollars += hourly.get(_device(one), 0.0) * seconds_of[one.index] * one.trial.config.world_size
     unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()
     none_known = bool(trials) and len(unknown) == len(trials)
-    alone = is_one_machine(nodes)
-    seconds = None if none_known else start + _side_by_side(to_run, seconds_of, alone=alone)
+    in_turns = is_one_machine(nodes)
+    seconds = None if none_known else start + _side_by_side(to_run, seconds_of, in_turns=in_turns)
     factors = MODELLED_RANGE if any(estimate.rests_on_model for estimate in trials.values()) else MEASURED_RANGE
     by_device: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in to_run:
         by_device[planned.environment.device_name, planned.trial.config.device_type].append(planned)
     devices = []
     for (name, kind), there in by_device.items():
-        running = None if unknown >= {one.index for one in there} else _side_by_side(there, seconds_of, alone=alone)
+        all_unknown = unknown >= {one.index for one in there}
+        running = None if all_unknown else _side_by_side(there, seconds_of, in_turns=in_turns)
         devices.append(DeviceEstimate(name=name, kind=kind, trials=len(there), seconds=running))
     return PlanEstimate(
         trials=trials,
@@ -150,13 +151,14 @@ def is_one_machine(nodes: Sequence[Node]) -> bool:
     return sum(node.count for node in nodes) <= 1
 
 
-def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], *, alone: bool) -> float:
-    """Return how long these trials take, side by side where there is room. seconds: of each, by its index."""
+def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], *, in_turns: bool) -> float:
+    """Return how long these trials take, side by side where there is room. seconds: of each, by its index. in_turns:
+    trials of different placements do not run at the same time."""
     by_placement: dict[Placement, list[float]] = defaultdict(list)
     for one in trials:
         by_placement[one.required_placement].append(seconds[one.index])
     found = [max(*each, sum(each) / placement.slots) for placement, each in by_placement.items()]
-    return sum(found) if alone else max(found, default=0.0)
+    return sum(found) if in_turns else max(found, default=0.0)
 
 
 def _device(planned: PlannedTrial) -> tuple[str, str | None]:

@@ -199,22 +199,22 @@ class Estimates:
             attempts[tuple(row[name] for name in _KEYS)].append(row)
         seen: dict[tuple[str, str, bool], list[tuple[float, float]]] = defaultdict(list)
         newest_first = reversed(attempts.items())  # the store returns the oldest first
-        for age, ((device_name, measurement, _, workload), rows) in enumerate(newest_first):
+        for age, ((device_name, measurement, _, name), rows) in enumerate(newest_first):
             parts = {row["metric"]: sum(row["samples"] or ()) for row in rows}
             overhead = sum(parts.get(f"{what}_time", 0.0) for what in ("setup", "checked", "compile"))
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), Took(overhead, iterating))
-            if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
+            if age < NEWEST and is_known(name):  # unless the package that defined the workload is not installed
                 try:
                     config = config_of(rows[-1])
                 except RequestError:  # no configuration of this lmsweep
                     continue
-                its = workload_named(workload)
-                if not is_modelled(config, its):
+                workload = workload_named(name)
+                if not is_modelled(config, workload):
                     continue
                 rates = self._rates.known(device_name) or self._rates.usual(config.device_type)
-                modelled = iterations_seconds(config, its, once_seconds(config, its, rates))
-                seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
+                modelled = iterations_seconds(config, workload, once_seconds(config, workload, rates))
+                seen[device_name, name, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, pairs in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*pairs, strict=True))
             self._speeds[kind] = overhead, slowness

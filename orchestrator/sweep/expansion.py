@@ -60,7 +60,7 @@ def expand(blocks: list[Block]) -> Expansion:
             for workload in block.workloads:
                 measurement = (workload, _fields_of(workload)(config))
                 before = measured_by.get(measurement)
-                if before is None or config.processes > before.processes:
+                if before is None or config.processes > before.processes:  # it measures for both
                     measured_by[measurement] = config
                     first_grid.setdefault(config, grid)
                     wanted.setdefault(config, []).append(workload)
@@ -91,7 +91,8 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
         for name in OFFERED:  # an argument of the user's model that lmsweep has a field for
             if f"model_args.{name}" in arguments and not _is_hugging_face(arguments):
                 arguments[name] = arguments[f"model_args.{name}"]
-        if arguments.get("model_code") is None and all(arguments.get(name) is not None for name in PLAIN_DIMENSIONS):
+        is_sized = all(arguments.get(name) is not None for name in PLAIN_DIMENSIONS)
+        if is_sized and arguments.get("model_code") is None:  # lmsweep's own model is named after its dimensions
             arguments["model"] = size_name(size_of(*(arguments.get(name, _DEFAULTS[name]) for name in DIMENSIONS)))
         yield in_json(arguments)
 

@@ -84,6 +84,22 @@ class FitRequest:
     code: str | None = None
     trusted: Sequence[str] = ()
 
+    def checked(self) -> "FitRequest":
+        """Return the request. Raises RequestError if a number, a method or a price is wrong."""
+        for count in self.gpus:
+            if count < 1:
+                raise RequestError(f"--gpus {count}: it must be at least 1")
+        if not self.devices:
+            raise RequestError("--for names no GPU; write --for H100,H200")
+        if self.trainer:
+            check_trainer(self.trainer)
+        if self.lengths and max(self.gpus) > 1:
+            raise RequestError(
+                f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
+            )
+        self.methods_meant(), self.tokens_meant(), self.prices_meant()  # raise for a wrong one
+        return replace(self, gpus=tuple(dict.fromkeys(self.gpus)), context=self.context_meant())
+
     def trial(self) -> Trial:
         """Return the trial of the first method with adapters, or else of FULL, on one GPU. `by` derives those of other
         methods. Raises RequestError if the model or a setting is not known."""
@@ -262,22 +278,6 @@ class FitRequest:
                 f"SiLU from its parts, so in other memory and time than that of transformers, hf:{other}"
             )
         return said
-
-    def checked(self) -> "FitRequest":
-        """Return the request. Raises RequestError if a number, a method or a price is wrong."""
-        for count in self.gpus:
-            if count < 1:
-                raise RequestError(f"--gpus {count}: it must be at least 1")
-        if not self.devices:
-            raise RequestError("--for names no GPU; write --for H100,H200")
-        if self.trainer:
-            check_trainer(self.trainer)
-        if self.lengths and max(self.gpus) > 1:
-            raise RequestError(
-                f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
-            )
-        self.methods_meant(), self.tokens_meant(), self.prices_meant()  # raise for a wrong one
-        return replace(self, gpus=tuple(dict.fromkeys(self.gpus)), context=self.context_meant())
 
 
 def _without_memory(device: Device) -> str:

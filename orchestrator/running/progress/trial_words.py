@@ -45,7 +45,8 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     """Return how many trials will run, how long they will take, and why the others will not run. command: from devices
     to the command for trials on these alone."""
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
-    # A trial whose first k processes are stored runs from process k + 1 on: the k before it count as stored.
+    # A trial whose first k processes are stored runs from process k + 1 on: the k before it count as stored. Reversed,
+    # so that of several processes of a trial the first one stays.
     next_process = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
     stored_processes = sum(number - 1 for number in next_process.values())
     counts = {action: _count(one for one in plan.trials if one.action == action) for action in words}
@@ -73,12 +74,14 @@ def _count(trials: Iterable[PlannedTrial]) -> int:
 
 
 def _of_these(plan: Plan) -> str:
+    """Return ` (4 different, each in up to 3 processes)`; empty if each runs in one."""
     counts = sorted(Counter(planned.trial_id for planned in plan.to_run).values())
     each = f"each in {'up to ' * (counts[0] < counts[-1])}{counts[-1]} processes" if counts else ""
     return f" ({len(counts)} different, {each})" if counts and counts[-1] > 1 else ""
 
 
 def _in_all(estimate: PlanEstimate) -> str:
+    """Return `, in about 5 min (4 min to 7 min), 1.20 dollars: ...`; in place of the range, what limits a run."""
     if not estimate.trials:
         return ""
     most = f"at most {format_seconds(estimate.at_most).replace('.0 s', ' s')}" if estimate.at_most else ""
