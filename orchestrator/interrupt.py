@@ -126,6 +126,7 @@ class LastResort:
             # A signal stays pending if the thread that the kernel has chosen for it hangs.
             numbers |= signal.sigpending() - {number for _, number in unheard}
             unheard += [(time.monotonic(), number) for number in numbers]
+            # Without those that the main thread has heard, and those that `handle` does not handle.
             unheard = [(at, number) for at, number in unheard if cls.heard_at < at - HEARD_SECONDS and _is_ours(number)]
             now = time.monotonic()
             if cls._end_at and now > cls._end_at:

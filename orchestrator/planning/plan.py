@@ -187,13 +187,13 @@ class Question:
         workloads = self.trial.workloads if len(self.environments) > 1 else ()
         found = {}
         for key, environment in self.environments.items():
-            excluded = (self.excluded(self.trial.config, name, key) for name in workloads)
+            excluded = (self.excluded(name, key) for name in workloads)
             found[key] = self.why_too_large(self.trial, environment) or next(filter(None, excluded), None)
         return found
 
-    def excluded(self, config: TrialConfig, workload: str, environment: str) -> str | None:
+    def excluded(self, workload: str, environment: str) -> str | None:
         """Return why a rule excludes the workload in an environment; None if it may run there."""
-        there = self.environments[environment]
+        config, there = self.trial.config, self.environments[environment]
         datasheet = datasheet_of(there) if config.takes_gpus else None
         device = capabilities_of(datasheet) if datasheet else UNKNOWN
         device = device._replace(missing=self.missing.get(environment, frozenset()))
@@ -264,7 +264,7 @@ def unsupported(asked: Question) -> Decision | None:
     """The workloads that a rule excludes in every environment, those with one reason together."""
     reasons: dict[str, list[str]] = {}
     for name in asked.trial.workloads:
-        found = [asked.excluded(asked.trial.config, name, key) for key in asked.environments]
+        found = [asked.excluded(name, key) for key in asked.environments]
         if found[0] and all(found):
             reasons.setdefault(found[0], []).append(name)
     if not reasons:

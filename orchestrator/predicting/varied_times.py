@@ -68,15 +68,15 @@ def varied_times(
         )
         for (rows, width), its in known.items()
     }
-    usual, world = next(iter(steps.values())), config.world_size
+    first, world = next(iter(steps.values())), config.world_size
     of_ranks = [[*islice(batches(config, rank, world), count)] for rank in range(world)]
     timed = {shape: one.ranks or one.time for shape, one in steps.items()}
     planning = planning_of(next(iter(known.values())))
 
     def slowest(spread: Spread) -> Times:
         by_rank = []
-        for taken in of_ranks:
-            shapes = [one.shape for one in taken]
+        for of_rank in of_ranks:
+            shapes = [one.shape for one in of_rank]
             # Attention is planned at the first step of each shape; warm-up steps are not timed.
             is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
             waits = np.outer(np.array(is_new, dtype=float), np.array(planning))
@@ -84,7 +84,7 @@ def varied_times(
         longest: Times = np.array(by_rank).max(axis=0)
         return longest
 
-    times, others = slowest(usual.spread), slowest(usual.others)  # one spread for all shapes
+    times, others = slowest(first.spread), slowest(first.others)  # one spread for all shapes
     # As in `PredictedStep.elsewhere`, the interval of others is at least as wide as that of `times`, scaled.
     scaled = others[:, :1] * times / times[:, :1]
     low, high = np.minimum(others, scaled)[:, 1], np.maximum(others, scaled)[:, 2]
@@ -93,7 +93,7 @@ def varied_times(
     return VariedTimes(
         times=times,
         others=others,
-        real_tokens=sum(one.real_tokens for taken in of_ranks for one in taken),
+        real_tokens=sum(one.real_tokens for of_rank in of_ranks for one in of_rank),
         usual=min(steps.values(), key=lambda one: abs(one.sure.seconds - mean)),
         planning=planning[1],
     )
@@ -123,16 +123,16 @@ def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spre
     """
     # A linear fit: each step is a weighted sum of the known ones. (steps, known)
     shares = _features(shapes) @ np.linalg.pinv(_features(known))
-    # Estimate, low and high end: factor of operators, which end of the host's time (None: the estimate), of planning.
+    # For the estimate, low and high end: factors of operators and of planning, and which end of the host's time.
     ends = (
-        (spread.factor, None, 1.0),
-        (spread.factor / spread.width, 0, PLANNING_HOSTS[0]),
-        (spread.factor * spread.width, 1, PLANNING_HOSTS[1]),
+        (spread.factor, 1.0, None),
+        (spread.factor / spread.width, PLANNING_HOSTS[0], 0),
+        (spread.factor * spread.width, PLANNING_HOSTS[1], 1),
     )
     found = []
-    for factor, end, host in ends:
+    for factor, of_planning, end in ends:
         limits = np.array([one.limits(factor, end) for one in known.values()])  # type: ignore[arg-type]
-        found.append((np.maximum(shares @ limits, limits.min(axis=0)) + host * waits).max(axis=1))
+        found.append((np.maximum(shares @ limits, limits.min(axis=0)) + of_planning * waits).max(axis=1))
     return np.stack(found, axis=1)
 
 
