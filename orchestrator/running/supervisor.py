@@ -78,7 +78,7 @@ class Supervisor(tune.Trainable):
         attempt = Attempt.begin(planned.trial)
         host = ray.util.get_node_ip_address()
         first, *others = parts_of(planned.trial.config, host, free_port(host))
-        (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)  # one, on several nodes
+        (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)  # one
 
         def lost(node: int, error: Exception) -> Row:
             self._kill_actor(node)
