@@ -28,7 +28,7 @@ class OwnAttentions:
         self._store = store if store and store.exists() else None
 
     def stand_ins(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """Yield `stand_in` of each trial with the user's attention, as `of` may know its time: operators to predict."""
+        """Yield `stand_in` of each trial whose attention is the user's: a step estimate may need its operators, too."""
         yield from (stand_in(one) for one in trials if is_reference(one.config.attention) and self._seconds)
 
     def of(self, planned: PlannedTrial, device: Device) -> Mapping[str, float] | None:

@@ -128,7 +128,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     at_end = ExitStack()
     track = at_end.enter_context(run.tracker) if run.tracker else None
 
-    def kept(planned: PlannedTrial, records: list[Record]) -> None:
+    def on_kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
         if planned.action not in RULED_OUT:
             run.progress.ended(planned, records)
@@ -149,7 +149,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     def say_again(planned: PlannedTrial) -> None:
         run.progress.say(f"{run.progress.name_of(planned.index)}: its worker or node has died; it runs again")
 
-    writer = StoreWriter(store, kept, run.progress.say)
+    writer = StoreWriter(store, on_kept, run.progress.say)
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
         if search:
@@ -208,7 +208,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             raise liveness.failure from None
         raise
     finally:
-        # Also if one of them fails: stop_ray, standby.close, finish (rows may wait for the disk), the tracker.
+        # In this order, each even if one fails: stop_ray, standby.close, finish (rows may wait for the disk), tracker.
         with postpone_termination(), at_end:
             at_end.callback(finish)
             if standby:
