@@ -32,7 +32,7 @@ from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import FIELDS, Role, fields_with, varying_fields
-from lmsweep.trials.spec.quantities import count_of, gib, ms
+from lmsweep.trials.spec.quantities import gib, ms
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
@@ -58,6 +58,7 @@ class PlanText:
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
     command: Callable[[str], str] = SET_DEVICE
+    """From devices to the command for the trials on these alone."""
     prices: Sequence[Price] = ()
     trainer: str | None = None
 
@@ -139,7 +140,7 @@ class PlanText:
         cheapest = sorted(found.values(), key=lambda one: _dearness(one[0], one[2]))[:most]
         left = len(found) - len(cheapest)
         dearer = "dearer" if any(fleet.dollars for _, _, fleet in cheapest) else "slower for each GPU"
-        more = [f"the other {count_of(left, 'trial')} of ranks: {dearer}, or will not fit; --format json has all"]
+        more = [f"{left} more with several ranks: {dearer}, or will not fit; --format json has all"]
         return [_of_ranks(*one) for one in cheapest] + (more if left else [])
 
     def _software(self) -> str:
