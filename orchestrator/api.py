@@ -72,10 +72,8 @@ def run(asked: PlanArguments) -> Run:
 
 
 def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path | None = None) -> Run:
-    """Plan what is asked, print the summary, and return what running it needs.
-
-    began: time.monotonic() at the start. phases: the folder in which trials report their phases, if they run here.
-    """
+    """Plan what is asked, print the summary, and return what running it needs. began: time.monotonic() at the start.
+    phases: the folder in which trials report their phases, if they run here."""
     tracker = tracker_named(how.tracker) if how.tracker else None
     planned = make_planned(what, where, how, will_run=True)
     if planned.predictions:
@@ -168,8 +166,8 @@ def plan_sweep(
             on_error.callback(standby.close)
         nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run, starts_ray=certain)
         if layout and where.device:
-            _, one = counted(where.device)
-            nodes = [with_devices(nodes[0], one, layout.gpus)] * layout.nodes
+            _, gpu = counted(where.device)
+            nodes = [with_devices(nodes[0], gpu, layout.gpus)] * layout.nodes
         if predictions:
             predictions.bound(memory_limits(nodes))
         again = frozenset(map(Status, how.retry))
@@ -191,12 +189,13 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
         if where.nodes or where.network:
             raise RequestError("--nodes and --network describe GPUs that are not here; give --for, such as 64xH100")
         return None
-    count, one = counted(where.device)
-    device, *others = devices_meant(one) if bytes_of(one) is None else [None]  # reports a wrong name
-    if device and others:
-        names = ", ".join(f'"{other.name}"' for other in others if other)
-        found = f"planning for {device.name} with {gib(device.memory)} of CUDA memory"
-        say(f"--for {where.device}: {found}; other matches: {names}", error=True)
+    count, gpu = counted(where.device)
+    matching = devices_meant(gpu) if bytes_of(gpu) is None else []  # a size such as 24GB names no device
+    device = matching[0] if matching else None
+    if device and matching[1:]:
+        names = ", ".join(f'"{other.name}"' for other in matching[1:])
+        words = f"planning for {device.name} with {gib(device.memory)} of CUDA memory"
+        say(f"--for {where.device}: {words}; other matches: {names}", error=True)
     if not any(trial.config.device_type == "cuda" for trial in sweep.trials):
         raise RequestError(
             f"--for {where.device}: no trial of {sweep.name} runs on a GPU; add --set device=cuda to run all of them "
@@ -207,11 +206,11 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
 
 def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: bool) -> Predictions:
     """Start predicting the trials, in another process. Of a run, only trials that may not fit are predicted."""
-    others = OwnAttentions(None if will_run else store).stand_ins(sweep.trials)
+    stand_ins = OwnAttentions(None if will_run else store).stand_ins(sweep.trials)
     operators = not will_run or any(map(needs_operators, sweep.trials))
     least = SMALL if will_run and not needs_peaks else 0
-    found = Predictions([*sweep.trials, *others], least=least, each=needs_peaks, operators=operators)
+    found = Predictions([*sweep.trials, *stand_ins], least=least, each=needs_peaks, operators=operators)
     if found.asked >= MANY_PREDICTIONS:
-        what = f"the memory of {count_of(found.asked, NOUN)} (cached for next time)"
-        say(f"predicting {what}; --no-predict skips it", error=True)
+        what = count_of(found.asked, NOUN)
+        say(f"predicting the memory of {what} (cached for next time); --no-predict skips it", error=True)
     return found

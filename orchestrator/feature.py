@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "lmsweep.features"
 """The entry point group through which an installed package adds features."""
 
-
 Tracker = AbstractContextManager[Callable[[str, Sequence["Record"]], None]]
 """Its context gives a function that is called for each trial as it ends: with its name in the run, and its records."""
 

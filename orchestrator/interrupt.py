@@ -48,12 +48,16 @@ class Terminated(KeyboardInterrupt):
     """
 
 
+class RayFailedError(Exception):
+    """Ray does not start, has ended or does not answer; the message says what happened."""
+
+
 def handle_termination() -> None:
     """Handle termination signals from now on, unless they are ignored, as under nohup."""
     LastResort.start()
     for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            handle(number, _end)
+            handle(number, _terminate)
 
 
 def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> None:
@@ -78,10 +82,6 @@ def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], o
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-class RayFailedError(Exception):
-    """Ray does not start, has ended or does not answer; the message says what happened."""
 
 
 class LastResort:
@@ -118,7 +118,7 @@ class LastResort:
 
     @classmethod
     def _watch(cls, ears: socket.socket) -> None:
-        unheard: list[tuple[float, int]] = []
+        unheard: list[tuple[float, int]] = []  # when this thread learned of a signal, and its number
         while True:
             numbers: set[int] = set()
             with suppress(TimeoutError):
@@ -126,6 +126,7 @@ class LastResort:
             # A signal stays pending if the thread that the kernel has chosen for it hangs.
             numbers |= signal.sigpending() - {number for _, number in unheard}
             unheard += [(time.monotonic(), number) for number in numbers]
+            # Without those that the main thread has heard, and those that `handle` does not handle.
             unheard = [(at, number) for at, number in unheard if cls.heard_at < at - HEARD_SECONDS and _is_ours(number)]
             now = time.monotonic()
             if cls._end_at and now > cls._end_at:
@@ -165,30 +166,30 @@ def postpone_termination() -> Iterator[None]:
 
     Processes started inside inherit the block: a scheduler signals each process of a job, but this one ends the others.
     """
-    noted: list[int] = []
+    postponed: list[int] = []
 
     def postpone(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
+        postponed.append(number)
         LastResort.end_soon()
 
     before: dict[int, Any] = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
 
-    def note() -> None:
+    def postpone_all() -> None:
         for number in TERMINATION_SIGNALS:
             if before[number] != signal.SIG_IGN:
                 handle(number, postpone)
 
-    note()
+    postpone_all()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
     try:
         yield
     finally:
-        note()  # Ray has set its own handler for SIGTERM, which must not receive the postponed signals
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        postpone_all()  # Ray has set its own handler for SIGTERM, which must not receive the blocked signals
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # `postpone` receives them here
         for number in TERMINATION_SIGNALS:
             signal.signal(number, before[number])
-    for heard in noted:
-        signal.raise_signal(heard)
+    for received in postponed:
+        signal.raise_signal(received)
 
 
 @contextmanager
@@ -228,10 +229,10 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
 def postpone_ctrl_c(what: str) -> Iterator[None]:
     """Inside, postpone Ctrl-C in the main thread until leaving, but not for long. Pressed again, it interrupts."""
     pressed: list[threading.Timer] = []
-    left = threading.Event()
+    has_left = threading.Event()
 
     def press_again() -> None:
-        if not left.is_set():
+        if not has_left.is_set():
             signal.pthread_kill(main, signal.SIGINT)
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -247,12 +248,12 @@ def postpone_ctrl_c(what: str) -> Iterator[None]:
         with handled([signal.SIGINT], press):
             yield
     finally:
-        left.set()
+        has_left.set()
     if pressed:
         raise KeyboardInterrupt
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _terminate(number: int, frame: FrameType | None) -> None:
     global _ended_by
     if _ended_by is None:  # later signals must not disturb the clean-up
         _ended_by = signal.Signals(number)

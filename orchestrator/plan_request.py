@@ -148,8 +148,8 @@ def resume_command(
     more: Iterable[str] = (),
     lasting: Iterable[str] = ("grace", "predict", "tracker"),
 ) -> str:
-    """Return the command that runs what is left. more: further options and their values."""
-    # What has ended stays as it is, whatever was asked to run again, and the next run has a time of its own.
+    """Return the command that runs what is left. more: further options and their values. lasting: fields of `how` that
+    hold for it, too: not `retry` and `fresh`, as what has ended stays as it is, nor this run's time."""
     options = [*_options(where), *_options(what), *_options(how, lasting)]
     return shlex.join(["lmsweep", verb, what.sweep, *options, *more])
 
@@ -162,7 +162,7 @@ def command_on(devices: str, what: What, where: Where, how: How) -> str:
 
 
 def _options(part: What | Where | How, names: Iterable[str] = OPTIONS) -> list[str]:
-    """Return those of these options that differ from their defaults, with their values."""
+    """Return the options that differ from their defaults, with their values. names: fields, of this part or another."""
     words: list[str] = []
     for name in names:
         value, default = getattr(part, name, None), getattr(PlanArguments, name)
@@ -175,9 +175,9 @@ def _options(part: What | Where | How, names: Iterable[str] = OPTIONS) -> list[s
 
 
 def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a verb with its options, as typer takes them; each parameter that is a What, Where or How is filled.
+    """Decorate a verb with its options, as typer takes them, and fill its parameters of the types What, Where and How.
 
-    names: the options, in the order of --help: other parameters of the verb, or else fields of the three.
+    names: the options, in the order of --help: parameters of the verb, or else fields of these three types.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:

@@ -20,7 +20,6 @@ ON_THE_HEAD = Path("~/ray_bootstrap_config.yaml")
 SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
 """Fields of an environment that are known before a node starts: all nodes run the same software."""
 
-
 JOIN_SECONDS = 600.0
 """How long after `ray up` the nodes that it starts may take to join: each installs lmsweep first."""
 LOOK_SECONDS = 1.0
@@ -41,13 +40,12 @@ def await_promised(count: Callable[[], int], *, waits: bool) -> None:
     """Wait until as many nodes have joined as `ray up` starts, and say how many are there if some are missing.
 
     `ray up` returns when the head is ready, seconds to minutes before its workers have joined. count: returns the
-    number of live nodes, the head included. waits: else it only says it.
+    number of live nodes, the head included. waits: False says at once which are there.
     """
-    path = ON_THE_HEAD.expanduser()
-    promised = 1 + sum(kind.least for kind in node_types())
+    promised = 1 + sum(kind.least for kind in node_types())  # the head, and workers
     if promised == 1:
         return
-    until = path.stat().st_mtime + JOIN_SECONDS  # the file is as old as `ray up`
+    until = ON_THE_HEAD.expanduser().stat().st_mtime + JOIN_SECONDS  # the file is as old as `ray up`
     said = None
     while (there := count()) < promised:
         words = f"{there} of the {promised} nodes of the cluster file are there"
@@ -62,10 +60,8 @@ def await_promised(count: Callable[[], int], *, waits: bool) -> None:
 
 
 def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: str | None = None) -> list[Node]:
-    """Return a node for each node type of the cluster file that could start, as far as its environment is known.
-
-    some: the CPU environment of a node that runs. Raises RequestError if the file cannot be read.
-    """
+    """Return a node for each node type of the cluster file that could start, as far as its environment is known. some:
+    the CPU environment of a node that runs. Raises RequestError if the file cannot be read."""
     found = []
     for kind in node_types(cluster_file):
         cpus, gpus = int(kind.resources.get("CPU", 0)), int(kind.resources.get("GPU", 0))
@@ -107,7 +103,7 @@ def node_types(cluster_file: str | None = None) -> list[NodeType]:
     return [
         NodeType(
             resources=kind.get("resources") or {},
-            most=kind.get("max_workers", 0 if name == head else most),
+            most=kind.get("max_workers", 0 if name == head else most),  # as Ray: by default no worker is like the head
             least=kind.get("min_workers", 0),
         )
         for name, kind in kinds.items()
@@ -115,10 +111,8 @@ def node_types(cluster_file: str | None = None) -> list[NodeType]:
 
 
 def recall(nodes: Sequence[Node], store: Store) -> list[Node]:
-    """Return the nodes; one that has not started gets the newest stored environment of its device and software.
-
-    So results from nodes that have since been shut down count as stored. A new driver shows when a node has started.
-    """
+    """Return the nodes; one that has not started gets the newest stored environment of its device and software. So
+    results from nodes that have since been shut down count as stored. A new driver shows when a node has started."""
     if all(node.started for node in nodes):
         return list(nodes)
     met = _met(store)
@@ -142,7 +136,7 @@ def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
     if met.accelerator_type not in node.names:
         return False
     size = re.search(r"-(\d+)G$", node.accelerator_type or "")  # Ray's name where one product has two sizes: A100-80G
-    # CUDA reports a few percent less than the name says; the other size is half of it or twice.
+    # CUDA reports a few percent less than the name says; the product's other size is half or twice as large.
     return size is None or met.device_memory is None or abs(met.device_memory / 2**30 / int(size[1]) - 1) < 0.1
 
 

@@ -29,10 +29,8 @@ END_SECONDS = 10.0
 
 class Guard:
     def __init__(self, folder: Path) -> None:
-        """Start it, in a session of its own: a signal to the process group must not reach it.
-
-        folder: the temporary folder of this Ray, which is in the command line of each process that Ray starts here.
-        """
+        """Start it, in a session of its own: a signal to the process group must not reach it. folder: the temporary
+        folder of this Ray, which is in the command line of each process that Ray starts here."""
         self._process = subprocess.Popen(
             command("lmsweep.orchestrator.cluster.guard", str(os.getpid())),
             stdin=subprocess.PIPE,
@@ -83,7 +81,7 @@ def main() -> None:
     began = time.monotonic()
     while True:
         pause = LOOK_SECONDS if time.monotonic() < began + STARTING_SECONDS else LATER_SECONDS
-        if select.select([sys.stdin], [], [], pause)[0]:
+        if select.select([sys.stdin], [], [], pause)[0]:  # closed: the owner has ended, or leaves the context
             break
         known = {process for process in known if process.is_running()}
         remember(owner, folder, known)

@@ -67,10 +67,8 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_METHOD) -> bool:
     """Return whether a Ray head, or another server of Ray that has this method, refuses a call of it without a token.
-
-    Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC.
-    """
-    # A call without arguments: POST, http, path, authority, content type, te.
+    Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC."""
+    # Headers of a call without arguments, in HPACK: POST, http, path, authority, content type, te.
     call = bytes([0x83, 0x86, 0x44, len(method)]) + method.encode()
     call += b"\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
     with socket.create_connection((host, port), timeout=patience) as connection:

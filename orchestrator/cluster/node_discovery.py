@@ -30,11 +30,12 @@ Answer = TypeVar("Answer")
 def find_nodes(
     address: str | None, cluster_file: str | None = None, *, waits: bool = False, starts_ray: bool = False
 ) -> list[Node]:
-    """Return this machine, or of the cluster at this address every node with cores to assign, and every kind of node
-    that the autoscaler could start.
+    """Return this machine; with an address, every node of that cluster with cores to assign, and every kind of node
+    that its autoscaler could start.
 
-    waits: for the nodes that `ray up` is starting. starts_ray: here, while this machine describes itself. Raises
-    RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
+    waits: for the nodes that `ray up` is starting. starts_ray: without an address, start Ray while this machine
+    describes itself. Raises RequestError if the cluster is unreachable, a node does not answer, or its software differs
+    from ours.
     """
     if address is None:
         if cluster_file:
@@ -42,13 +43,10 @@ def find_nodes(
         return [this_machine(start_early if starts_ray else lambda: None)]
     with_cores = nodes_with_cores(address, waits=waits)
     started = list(map(_node, with_cores, ask_nodes(with_cores, this_machine)))
-    some = started[0] if started else this_machine()
-    found = started + startable_nodes(started, some.environments["cpu"], cluster_file)
-    if not found:
-        raise RequestError(
-            f"no node of the cluster at {address} has CPU cores for Ray to assign, and none can be started"
-        )
-    return found
+    example = started[0] if started else this_machine()
+    if found := started + startable_nodes(started, example.environments["cpu"], cluster_file):
+        return found
+    raise RequestError(f"no node of the cluster at {address} has CPU cores for Ray to assign, and none can be started")
 
 
 def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
@@ -67,10 +65,8 @@ def ask_nodes(
     patience: float = PATIENCE,
     lost: Callable[[LiveNode, str], Answer] | None = None,
 ) -> list[Answer]:
-    """Run the function on each node and return its results.
-
-    lost: what a node answers on which it fails, by the reason. Without it raises RequestError if it fails on one.
-    """
+    """Run the function on each node and return its results. lost: returns the answer to use for a node on which it
+    fails, given the reason. Without it, raises RequestError."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -123,9 +119,7 @@ def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) ->
 
 def software() -> dict[str, str]:
     """Return the versions of Python and the installed libraries, and a hash of each Python file of PACKAGES by path.
-
-    Suffixes of builds are left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build.
-    """
+    Suffixes of builds are left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build."""
     found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for name in (*LIBRARIES, *sorted(outside_packages())):
         try:

@@ -44,7 +44,7 @@ class Node:
     """Number of such nodes; more than one only if they have not started."""
     cpu_rates: CpuRates | None = None
     assumed_cores: int | None = None
-    """Cores for each GPU of a host that is planned for; None: those of `cpus`."""
+    """Cores for each GPU of a host that is only planned for (`--for`); None: the GPUs share `cpus`."""
     missing: frozenset[str] = frozenset()
     """Optional modules that its Python lacks, as far as it was asked."""
 
@@ -68,10 +68,8 @@ class Node:
 
 
 def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
-    """Describe this machine through a process that imports torch; call `meanwhile` while it runs.
-
-    Raises RequestError if the process fails or does not answer, and ModuleNotFoundError without PyTorch.
-    """
+    """Describe this machine through a process that imports torch; call `meanwhile` while it runs. Raises RequestError
+    if the process fails or does not answer, and ModuleNotFoundError without PyTorch."""
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     with subprocess.Popen(

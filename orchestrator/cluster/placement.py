@@ -10,7 +10,6 @@ from lmsweep.trials.spec.config import TrialConfig
 ACCELERATOR_SHARE = 0.001
 """Share of a node's accelerator-type resource that a trial takes: too little to exclude others."""
 
-
 LIVE_SECONDS = 5.0
 """Seconds between two looks at which nodes are alive."""
 
@@ -32,10 +31,8 @@ class Placement:
 
 
 def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refusal:
-    """Return the nodes that can hold the trial, or why none can.
-
-    For a trial on CPUs or on several nodes they are alike, so that results are comparable; without GPUs if possible.
-    """
+    """Return the nodes that can hold the trial, or why none can. For a trial on CPUs or on several nodes they are
+    alike, so that results are comparable; without GPUs if possible."""
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
     if not able:
@@ -95,10 +92,10 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
 def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
     """Return how many such trials these nodes can hold at the same time."""
     ranks = config.ranks_per_node
-    held = [node.gpus // ranks if config.takes_gpus else 1 for node in able for _ in range(node.count)]
-    most = sum(held) // config.nodes
-    # A node holds at most one part of a trial.
-    while sum(min(most, one) for one in held) < most * config.nodes:
+    rooms = [node.gpus // ranks if config.takes_gpus else 1 for node in able for _ in range(node.count)]
+    most = sum(rooms) // config.nodes
+    # A node holds at most one part of each trial, so with `most` trials no more than that many of its rooms are used.
+    while sum(min(most, room) for room in rooms) < most * config.nodes:
         most -= 1
     return most
 

@@ -39,7 +39,7 @@ def layout_of(count: int, device: Device | None, *, nodes: str | None, network: 
     """Return the nodes of `count` GPUs. Raises RequestError if they do not fill nodes, or the network is unknown."""
     if nodes is not None and not re.fullmatch(r"[1-9]\d{0,4}", nodes):
         raise RequestError(f"--nodes {nodes}: write a number of nodes, such as 8")
-    number = int(nodes) if nodes else -(-count // USUAL_GPUS)
+    number = int(nodes) if nodes else -(-count // USUAL_GPUS)  # rounded up
     if nodes is None and count > USUAL_GPUS and count % USUAL_GPUS:
         raise RequestError(
             f"--for with {count} GPUs: they do not fill nodes of {USUAL_GPUS}; --nodes says how many nodes"
@@ -53,8 +53,8 @@ def layout_of(count: int, device: Device | None, *, nodes: str | None, network: 
 
 
 def spread(trials: Sequence[Trial], layout: Layout) -> tuple[Trial, ...]:
-    """Return the trials for any kind of GPU; on several nodes, those of ranks have one on each GPU. Raises RequestError
-    if tp times shards of no trial divides these ranks."""
+    """Return the trials without the kind of GPU that they name. On several nodes, those with ranks get a rank on each
+    GPU. Raises RequestError if tp times shards of no trial divides these ranks."""
     anywhere = (replace(one, config=replace(one.config, device=one.config.device_type)) for one in trials)
     trials, ranks = tuple(dict.fromkeys(anywhere)), layout.nodes * layout.gpus
     if layout.nodes == 1:
@@ -65,8 +65,8 @@ def spread(trials: Sequence[Trial], layout: Layout) -> tuple[Trial, ...]:
         raise RequestError(
             f"--for with {ranks} GPUs: tp {mesh.tp} times shards {mesh.shards or 1} does not divide them"
         )
-    rank = {one: replace(one, config=replace(one.config, world_size=ranks, nodes=layout.nodes)) for one in ranked}
-    return tuple(dict.fromkeys(rank.get(one, one) for one in trials))
+    spread_out = {one: replace(one, config=replace(one.config, world_size=ranks, nodes=layout.nodes)) for one in ranked}
+    return tuple(dict.fromkeys(spread_out.get(one, one) for one in trials))
 
 
 def _network(text: str | None, device: Device | None, *, gpus: int) -> Network:

@@ -40,9 +40,7 @@ KILL_SECONDS = 10.0
 
 def here_in(folder: Path) -> dict[str, Any]:
     """Return the arguments of `ray.init` for a Ray that only this machine can reach, with its files below this folder.
-
-    Ray lets everybody write to its own folder.
-    """
+    Ray lets everybody write to its own folder."""
     has_no_shared_memory = sys.platform == "linux" and not os.path.isdir("/dev/shm")
     objects = {"_plasma_directory": str(folder)} if has_no_shared_memory else {}
     return {"_node_ip_address": LOOPBACK, "_temp_dir": str(folder / "r"), **objects}
@@ -175,7 +173,8 @@ def _node() -> Any:
 
 def _kill(started: "list[subprocess.Popen[bytes]]") -> None:
     """Kill these processes and their children: Ray's agents would look for their dead node for a minute."""
-    processes = {psutil.Process(one.pid) for one in started if one.poll() is None}  # numbers of others are free again
+    # Only those that run: another process may have got the number of one that has ended.
+    processes = {psutil.Process(one.pid) for one in started if one.poll() is None}
     kill(processes)
     await_end(processes, KILL_SECONDS)
 
@@ -214,7 +213,7 @@ def kill_stopped() -> None:
 
 
 MOST_ENDED = 50
-"""Trials that Tune keeps after they have ended, of at least twice as many: it wants some to have run."""
+"""How many of the newest trials stay when Tune has twice as many: it wants some to have run."""
 
 
 def with_free_actor(controller: "TuneController", waiting: "list[TuneTrial]") -> "list[TuneTrial]":
@@ -233,7 +232,7 @@ def forget_metrics(tune_trial: "TuneTrial") -> None:
 
 
 def forget_ended(controller: "TuneController") -> None:
-    """Drop the trials that have ended, except the last: Tune keeps all of them."""
+    """Drop trials that have ended, except among the newest: Tune keeps all of them."""
     trials = _private(controller, "_trials")
     if len(trials) < 2 * MOST_ENDED:
         return

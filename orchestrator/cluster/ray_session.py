@@ -73,10 +73,8 @@ def start_early() -> None:
 
 @postpone_termination()
 def start_standby(configs: Collection[TrialConfig]) -> Standby:
-    """Start the trial servers of this machine's workers, which then need not wait for torch to be imported.
-
-    Workers themselves start those for trials on several GPUs or with other software.
-    """
+    """Start the trial servers of this machine's workers, which then need not wait for torch to be imported. Workers
+    themselves start those for trials on several GPUs or with other software."""
     configs = [config for config in configs if config.software is None]
     return Standby.start(
         gpus=any(config.device_type == "cuda" and config.world_size == 1 for config in configs),

@@ -45,7 +45,7 @@ class Verbs(TyperGroup):
 
 
 class Verb(TyperCommand):
-    """Lists options that are Rare last, and all with names for their values, where typer has their Python types."""
+    """In its help, Rare options come last, and a value is named after its option, not by its Python type."""
 
     def __init__(self, name: str | None, **settings: object) -> None:
         super().__init__(name, **settings)  # type: ignore[arg-type]  # as typer gives them
@@ -101,6 +101,6 @@ def _listed() -> list[Callable[..., None]]:
 
 
 for verb in _listed():
-    for one in features().values():
-        verb = one.extends(verb)
+    for feature in features().values():
+        verb = feature.extends(verb)  # adds its options to the verb, if it has any for it
     app.command(cls=Verb)(verb)

@@ -11,12 +11,12 @@ from lmsweep.orchestrator.plan_request import How, What, Where, resume_command, 
 from lmsweep.orchestrator.terminal import on_terminal, say
 from lmsweep.trials.results.outcome import Status
 
-LATE_PLAN_SECONDS = 15.0
-"""How long after the end of its time a run may still plan: it then says what did not fit."""
-
 if TYPE_CHECKING:
     from lmsweep.orchestrator.running.admission import Chooser
     from lmsweep.orchestrator.running.run_plan import Run
+
+LATE_PLAN_SECONDS = 15.0
+"""How long a run whose time is over may still plan, to say which trials did not fit."""
 
 
 @takes_request(
@@ -43,7 +43,7 @@ def run(what: What, where: Where, how: How) -> None:
 
 
 def run_now(what: What, where: Where, how: How, began: float) -> "Run":
-    """Plan and run. began: time.monotonic() at the start."""
+    """Plan and run. A plan that takes too long ends without a trial. began: time.monotonic() at the start."""
     from lmsweep.orchestrator.api import make_ready
     from lmsweep.orchestrator.interrupt import Terminated
     from lmsweep.trials.machine.live_phase import watched_phases
@@ -53,8 +53,8 @@ def run_now(what: What, where: Where, how: How, began: float) -> "Run":
         ends_at = how.ends_at(began)
         try:
             if ends_at is not None:
-                left = ends_at + LATE_PLAN_SECONDS - time.monotonic()
-                signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3))  # raises Terminated; 0 would set no timer
+                remaining = ends_at + LATE_PLAN_SECONDS - time.monotonic()
+                signal.setitimer(signal.ITIMER_REAL, max(remaining, 1e-3))  # raises Terminated; 0 would set no timer
             ready = make_ready(what, where, how, began=began, phases=phases)
         except Terminated:
             if ends_at is None or time.monotonic() < ends_at + LATE_PLAN_SECONDS:

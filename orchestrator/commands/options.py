@@ -14,7 +14,6 @@ from lmsweep.trials.spec.words import NAMED_TRAINERS
 TABLE_FORMATS = ("text", "markdown", "latex", "typst", "csv", "html", "json")
 """Those of `lmsweep.analysis.tables.render`, which imports pandas."""
 
-
 Given = TypeVar("Given")
 
 
@@ -69,7 +68,7 @@ Prices = Annotated[
 
 
 def names_of(options: Sequence[str]) -> list[str]:
-    """Return the names of a repeatable option whose values are separated by commas."""
+    """Return all names of a repeatable option each of whose values may be several names, separated by commas."""
     return ",".join(options).split(",") if any(options) else []
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -12,6 +12,9 @@ from lmsweep.orchestrator.plan_request import Rare, Text, Texts
 from lmsweep.orchestrator.terminal import say, show_groups
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
+
+if TYPE_CHECKING:
+    from lmsweep.analysis.comparison.compare import Comparison
 
 FLOPS = "How attention's FLOPs are counted: model (in full), or hardware (causal as half)."
 
@@ -58,7 +61,7 @@ def table(
     conditions = pairs(where, "--where")
     found: Sequence[str | Table | Listing]
     if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
-        as_screen = format == "text" and not plot
+        as_screen = format == "text" and not plot  # else only tables, however long they are
         found = api.tables(store, where=conditions, fits=fits_screen if as_screen else lambda parts: True)
         found = found if as_screen else [one for one in found if not isinstance(one, str)]
     else:
@@ -105,31 +108,37 @@ def compare(
     """
     given = {"where": where, "baseline": baseline, "contrast": contrast}
     sides = {name: pairs(texts, f"--{name}") for name, texts in given.items()}
-    from lmsweep.analysis.comparison.compare import VERDICTS, WITHOUT_ANSWER
+    from lmsweep.analysis.api import compare as compare_results
+    from lmsweep.analysis.comparison.compare import VERDICTS
     from lmsweep.orchestrator.commands.show_table import show_parts
 
     fatal = names_of(fail_on)
     for word in fatal:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    from lmsweep.analysis.api import compare as compare_results
-
     least, same = (_share(text, "") if text else None for text in (min_effect, same_within))
     found = compare_results(
         store, other, **sides, across=names_of(across), values=value, min_effect=least, same_within=same
     )
     show_parts([found.listing() if verbose or format != "text" else found.brief()], format)
-    if fatal:  # a combination that fails on one side is a regression, too
-        counts = Counter(found.frame["verdict"])
-        # All cells with a result, and at least one, compare a measurement with itself.
-        if found.cells["itself"].sum() == len(found.frame) - counts["no result"] > 0:
-            raise RequestError("--fail-on: both sides are the same measurements; `lmsweep run --fresh` measures again")
-        counts["no result"] += found.unpaired[0]  # what only the first side has was not measured again
-        failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
-        said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {counts.total()} combinations"
-        if unsure := [one for one in WITHOUT_ANSWER if counts[one] and one not in fatal]:
-            also = ", ".join(f"{counts[one]} {one}" for one in unsure)
-            said += f"; {also}: not failed, --fail-on '{','.join([*fatal, *unsure])}' fails on them"
-        say(said, error=True)  # beside a table for a file
-        if failed:
-            raise typer.Exit(1)
+    if fatal:
+        _exit_on(fatal, found)
+
+
+def _exit_on(fatal: list[str], found: "Comparison") -> None:
+    """Say how many combinations have a fatal verdict, or fail on one side, and exit with 1 if there are any."""
+    from lmsweep.analysis.comparison.compare import WITHOUT_ANSWER
+
+    counts = Counter(found.frame["verdict"])
+    # Every cell with a result compares a measurement with itself, and there is one.
+    if found.cells["itself"].sum() == len(found.frame) - counts["no result"] > 0:
+        raise RequestError("--fail-on: both sides are the same measurements; `lmsweep run --fresh` measures again")
+    counts["no result"] += found.unpaired[0]  # what only the first side has was not measured again
+    failed = [f"{counts[one]} {one}" for one in dict.fromkeys([*fatal, "failed"]) if counts[one]]
+    said = f"--fail-on {','.join(fatal)}: {', '.join(failed) or 'none'} of {counts.total()} combinations"
+    if unsure := [one for one in WITHOUT_ANSWER if counts[one] and one not in fatal]:
+        also = ", ".join(f"{counts[one]} {one}" for one in unsure)
+        said += f"; {also}: not failed, --fail-on '{','.join([*fatal, *unsure])}' fails on them"
+    say(said, error=True)  # not into a table that is redirected to a file
+    if failed:
+        raise typer.Exit(1)

@@ -51,7 +51,7 @@ def show_summary(
     parts: list[str] = []
     with continuing("what is stored"):
         stored = load(store, pooled=False) if store.exists() else stored
-        rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
+        rows = _of_plan(plan, stored) if len(stored) else stored
     with continuing("the table of the results"):
         parts += _show_results(_of_plan(plan, pool(stored)), trial_command, left) if len(rows) else []
     parts.append("\n".join(_account_words(plan, account)))
@@ -73,7 +73,7 @@ def show_summary(
 def _account_words(plan: Plan, account: Account) -> list[str]:
     """How long the run took, how its trials ended, and which nodes were lost."""
     words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
-    # Less those that the plan has ruled out: their action, unsupported or predicted_oom, is also their status.
+    # Trials that the plan has ruled out did not run: their action, unsupported or predicted_oom, is also their status.
     if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
         failed = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
         counts = [f"{ended[Status.OK]} of {ended.total()} measurements succeeded"]
@@ -104,9 +104,9 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
     known = [one for one in (*gate.cut, *gate.kept_out) if run.estimate.trials[one.index].reason is None]
     left = run.eta.needed(known)
     takes = f"{'more than' if gate.cut else 'about'} {format_seconds(left)} of measuring is left: " if known else ""
-    own = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
-    # In place of the sweep's time, which was too short, twice that or twice what is left: estimates may be too low.
-    more = f" --budget {math.ceil(2 * max(START_SECONDS + left, own) / 60)}m" if own else ""
+    of_sweep = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
+    # The sweep's own time was too short. Suggest twice that, or twice what is left: estimates may be too low.
+    more = f" --budget {math.ceil(2 * max(START_SECONDS + left, of_sweep) / 60)}m" if of_sweep else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
 
 
@@ -117,7 +117,7 @@ def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
 
 
 def where_the_time_went(account: Account) -> str:
-    """Return the run's wall time, and what its trials took by purpose, summed over the slots."""
+    """Return the run's wall time, and the trials' seconds by purpose (setup, ...), summed over trials side by side."""
     words = ", ".join(f"{name} {format_seconds(s)}" for name, s in account.seconds.items() if s)
     slots = f" on {account.slots} slots" if account.slots > 1 else ""
     return f"took {format_seconds(time.monotonic() - account.began)}{slots}: {words}"

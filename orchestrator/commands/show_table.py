@@ -12,7 +12,7 @@ from lmsweep.orchestrator.terminal import folded, harmless, on_terminal, say_dat
 
 
 def show_parts(parts: Sequence[str | Table | Listing], output_format: str = "text", *, pages: bool = True) -> None:
-    """Print paragraphs and tables, with an empty line between two; what is long through the pager, if `pages`."""
+    """Print paragraphs and tables, with an empty line between two. pages: whether the pager may show a long text."""
     if output_format == "text" and on_terminal():
         show(_fitted(parts), pages=pages)
     else:
@@ -26,7 +26,7 @@ SCREEN = 40
 def fits_screen(parts: Sequence[str | Table | Listing]) -> bool:
     """Whether these paragraphs and tables take at most SCREEN lines."""
     if sum(map(len, (part for part in parts if not isinstance(part, str)))) > SCREEN:
-        return False
+        return False  # a row takes at least a line
     text, width = _fitted(parts).plain if on_terminal() else _as_it_is(parts, "text"), terminal_size().columns
     # Text is folded to the width, except for a command: a terminal continues it on the next line.
     return sum(-(-len(line) // width) if "  lmsweep" in line else 1 for line in text.split("\n")) <= SCREEN

@@ -25,6 +25,7 @@ class Frontier:
     possible: Annotated[int | None, Field(description="What may fit.")]
     """Above `largest` where the prediction has a margin."""
     reason: str | None
+    """Why it cannot be predicted."""
     device_name: str
     budget_bytes: int
     budget_words: Annotated[str, Field(exclude=True)]
@@ -37,23 +38,22 @@ class Frontier:
 
 
 def lasting_words(dimension: str, size: int, beyond: NextSizeUp | None) -> str | None:
-    """Return what a largest size means for many batches that differ; None if all are alike."""
+    """Return how often a size, and the next larger one, fit many batches that differ; None if all are alike."""
     if beyond is None:
         return None
     said = f"no {dimension} fits every batch"
     if size:
         said = f"{dimension} {size:,} fits every batch in {beyond.runs} runs of {beyond.steps:,} steps"
     if beyond.failed:
-        often = f"{beyond.failed:.0%} of runs, {beyond.failed_steps:.3g} of {beyond.steps:,} steps"
-        often = often if beyond.failed < 1 else "every run"
-        said += f"; {beyond.size:,} runs out in {often}"
+        some = f"{beyond.failed:.0%} of runs, {beyond.failed_steps:.3g} of {beyond.steps:,} steps"
+        said += f"; {beyond.size:,} runs out in {some if beyond.failed < 1 else 'every run'}"
     else:
         said += f"; {beyond.size:,} may run out; the prediction does not decide it"
     return said if beyond.expandable is None else f"{said}; expandable segments: {beyond.expandable:,}"
 
 
 def dimension_of(config: TrialConfig, dimension: Dimension) -> Dimension:
-    """Return what makes a batch larger: with a budget of tokens, that."""
+    """Return the dimension itself, or instead of `batch_size` the budget of tokens that sets it."""
     return "batch_tokens" if dimension == "batch_size" and config.batching == "token_budget" else dimension
 
 
@@ -62,7 +62,7 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
     questions = [
         Question(
             config=config,
-            limits=(MemoryLimit(name, budget.bytes),),
+            limits=(MemoryLimit(name, budget.bytes),),  # one limit, so `largest` and `beyond` have one value
             wants=("largest",),
             dimension=dimension_of(config, dimension),
         )
@@ -71,9 +71,10 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
     found = []
     for (config, (device_name, budget)), answer in zip(places.items(), Answers(questions, code).wait(), strict=True):
         largest = answer.largest[0] if answer.largest else None
+        size = (largest.sure if largest else None) or 1
         found.append(
             Frontier(
-                config=with_value(config, dimension_of(config, dimension), largest.sure or 1 if largest else 1),
+                config=with_value(config, dimension_of(config, dimension), size),
                 dimension=dimension_of(config, dimension),
                 largest=largest.sure if largest else None,
                 possible=largest.possible if largest else None,

@@ -20,7 +20,7 @@ CUDA_RESERVE = 767 * 2**20
 HOST_RESERVE = 1_000_000_000
 """Bytes of host memory that Python, PyTorch and the system take."""
 
-OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"  # {0}, the estimate, is not said
+OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"  # {0}, the mean, is left out
 ASSUMED_CORES = 12
 """Cores for each GPU of a host that is not here: Google Cloud rents an A100 with 12 (a2-highgpu), others with more."""
 
@@ -37,22 +37,23 @@ class Budget:
 def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     """Return what a trial may use in this environment; None if its memory size is unknown."""
     if config.takes_gpus:
-        whole, reserve, where, of_it = environment.device_memory, CUDA_RESERVE, environment.device_name, ""
+        size, reserve, where, remark = environment.device_memory, CUDA_RESERVE, environment.device_name, ""
         overhead = f"the {config.device_type.upper()} context"
     else:
-        whole, reserve, where, of_it = environment.host_memory_for_a_trial, HOST_RESERVE, "this host", " for a trial"
+        size, reserve, where, remark = environment.host_memory_for_a_trial, HOST_RESERVE, "this host", " for a trial"
         overhead = "Python and the system"
-    if whole is None:
+    if size is None:
         return None
     planned_for = device_named(environment.device_name)
     if planned_for and planned_for.memory_source is None:
-        of_it = f", estimated as {UNKNOWN_SHARE:.0%} below the nominal size,"
-    left = max(0, whole - reserve)
-    return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} minus {gib(reserve)} for {overhead})")
+        remark = f", estimated as {UNKNOWN_SHARE:.0%} below the nominal size,"
+    usable = max(0, size - reserve)
+    words = f"{gib(usable)} of {where} ({gib(size)}{remark} minus {gib(reserve)} for {overhead})"
+    return Budget(bytes=usable, words=words)
 
 
 def memory_limits(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
-    """Return the devices whose memory is known, each once, by kind of device."""
+    """Return the limits of devices by their kind (cpu, cuda, ...), each once. A kind of unknown memory has none."""
     found: dict[str, dict[MemoryLimit, None]] = {}
     for node in nodes:
         for kind, environment in node.environments.items():
@@ -63,7 +64,8 @@ def memory_limits(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
 
 
 def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
-    """Return why the trial does not fit; `verdict` is the simulation's, where that decides."""
+    """Return why the trial does not fit; None if it may. verdict: whether it fits by the simulated allocator, if that
+    was asked."""
     if isinstance(prediction, Bounds):
         if prediction.low is None or prediction.low <= budget.bytes:
             return None
@@ -80,12 +82,12 @@ def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool
 
 def with_devices(node: Node, text: str, gpus: int) -> Node:
     """Return the node with so many of the GPUs meant by `H100` or `24GB`. Raises RequestError if there are none."""
-    first = None if bytes_of(text) else devices_meant(text)[0]
-    name, memory = (first.name, first.memory) if first else (f"a {text.strip()} device", bytes_of(text))
-    some = node.environments.get("cuda") or node.environments["cpu"]
-    there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
+    meant = None if bytes_of(text) else devices_meant(text)[0]
+    name, memory = (meant.name, meant.memory) if meant else (f"a {text.strip()} device", bytes_of(text))
+    installed = node.environments.get("cuda") or node.environments["cpu"]
+    # The driver there, and which optional modules it lacks, are unknown.
+    there = replace(installed, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
     on_gpus = {**node.environments, "cuda": there}
-    # What is installed there is unknown, as its driver is.
     host = replace(node, gpus=gpus, environments=on_gpus, assumed_cores=ASSUMED_CORES)
     return replace(host, accelerator_type=None, missing=frozenset())
 
@@ -98,9 +100,9 @@ def counted(text: str) -> tuple[int, str]:
 
 def devices_meant(text: str, option: str = "--for") -> list[Device]:
     """Return every device in the table whose name has all of these words. Raises RequestError if there is none."""
-    words = set(re.split(r"[\s_-]+|(?<=RTX)(?=\w)", text.upper().removeprefix("NVIDIA ").strip()))
-    names = {one.name: {*f"{one.name} {one.name.replace('GB', 'G')}".upper().split()} for one in DEVICES}
+    words = set(re.split(r"[\s_-]+|(?<=RTX)(?=\w)", text.upper().removeprefix("NVIDIA ").strip()))  # RTX4090 is two
+    names = {one.name: {*f"{one.name} {one.name.replace('GB', 'G')}".upper().split()} for one in DEVICES}  # 80GB or 80G
     if meant := [one for one in DEVICES if words <= names[one.name]]:
         return meant
-    size = "give a size (24GB) or one of" if option == "--for" else "one of"
-    raise RequestError(f"{option} {text}: no such device; {device_meant(text, names)}{size}: {', '.join(names)}")
+    choice = "give a size (24GB) or one of" if option == "--for" else "one of"
+    raise RequestError(f"{option} {text}: no such device; {device_meant(text, names)}{choice}: {', '.join(names)}")

@@ -52,21 +52,22 @@ SOME = 200
 """Maximum number of configurations that are predicted in a larger plan, or two of each family if that is more."""
 
 BOUND_SECONDS = 5.0
-"""Time limit for these predictions. A trial that is undecided then runs, and may run out of memory."""
+"""Time limit for predictions in such a larger plan. A trial undecided by then runs, and may run out of memory."""
 
 OPERATORS = " operators"
-"""Suffix of an identifier in the cache of predictions, for one of operators alone."""
+"""Suffix of a key in the cache, for an answer that has only the operators of a step."""
 
 SMALL = 2 * 10**9
 """Bytes that every device has. A trial that needs less fits, without a prediction."""
 
 
 class Predictions:
-    """The predictions of trials. Those missing in the cache are asked for at once, of a process in the background."""
+    """The predictions of trials. A process in the background makes those that the cache lacks. In a small plan it
+    predicts each trial, at once; in a large one only what decides which trials fit, once `bound` names the devices."""
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
-        """least: a trial that needs fewer bytes is not predicted. each: up to MOST trials are predicted one by one, not
-        up to FEW. operators: those of steps on GPUs are wanted, too."""
+        """least: a trial that needs fewer bytes is not predicted. each: not FEW but MOST trials are predicted one by
+        one. operators: those of steps on GPUs are asked for, too."""
         self._digest = cache(code_digest)
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, Question] = {}
@@ -89,25 +90,25 @@ class Predictions:
         self._known: dict[str, Answer] = small | cached
         """Name -> an answer. A name is a key, a key with OPERATORS, or what `_verdict_key` returns."""
         count = len(self._wanted) - len(small)
-        self._limit: float | None = BOUND_SECONDS if count > MOST else None
-        """Seconds after which what is missing is not predicted; None: all is."""
+        self._time_limit: float | None = BOUND_SECONDS if count > MOST else None
+        """Seconds after which no more answers are awaited; None: all are."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
-        self._steps = [key for key in on_gpu if self._step(key) is None] if operators and not self._limit else []
-        """Keys whose operators are asked for by themselves."""
+        self._steps = [key for key in on_gpu if self._step(key) is None] if operators and not self._time_limit else []
+        """Keys whose operators are asked for in a question apart from that about their memory."""
         is_large = count > (MOST if each else FEW)
-        # In a small plan one answer has both, so keys whose operators alone are missing are asked about, too.
+        # In a small plan one question asks for both, also where only the operators are missing.
         self._asked = [key for key in self._wanted if key not in self._known or (key in self._steps and not is_large)]
         """Keys whose memory is asked for, in the order of the answers."""
         self._answers: Answers | None = None
         # A large plan asks in `bound`, which knows the memory of the devices.
         self._is_waiting = bool(self._asked or self._steps) and is_large
         if self._asked and not self._is_waiting:
-            self._steps = []
+            self._steps = []  # each question asks for the operators, too
             wants: tuple[Want, ...] = ("memory", "operators") if operators else ("memory",)
             self._start([self._question(key, *wants) for key in self._asked])
 
     def bound(self, limits: Mapping[str, Sequence[MemoryLimit]]) -> None:
-        """In a large plan, start to find out which configurations fit. limits: by kind of device."""
+        """In a large plan, start to find out which configurations fit. limits: cpu, cuda, ... -> of devices there."""
         if not self._is_waiting:
             return
         self._is_waiting = False
@@ -119,7 +120,7 @@ class Predictions:
                 known = config.device_type in limits
                 why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
                 self._known[key] = Answer(reason=f"{why}; in a plan this large, --for H100 predicts")
-            elif (most := upper_bound(config, self._wanted[key].subject)) is None and self._limit:
+            elif (most := upper_bound(config, self._wanted[key].subject)) is None and self._time_limit:
                 self._known[key] = Answer(reason="in a plan this large, your own code is not predicted")
             elif most is not None and most <= min(limit.bytes for limit in there):
                 self._known[key] = Answer(bounds=Bounds(high=most))
@@ -145,7 +146,7 @@ class Predictions:
     def _start(self, questions: Sequence[Question]) -> None:
         """Ask about the memory of `_asked` and, in the same process, about the operators of `_steps`."""
         self._names = [*self._asked, *(key + OPERATORS for key in self._steps)]
-        self._answers = self._ask(self._names, questions, most=SOME if self._limit else None)
+        self._answers = self._ask(self._names, questions, most=SOME if self._time_limit else None)
 
     def _ask(self, names: Sequence[str], questions: Sequence[Question], most: int | None = None) -> Answers:
         """Return the answers to come; those that are new go into the cache under these names."""
@@ -166,6 +167,7 @@ class Predictions:
         if subject is None:
             return Refusal(f"the memory of the workload {' and '.join(trial.workloads)} is not predicted")
         self._collect()
+        # Attention alone has no key if the trial was looked up with a workload that holds the whole model.
         found = self._known.get(self._key(trial, subject), Answer(reason="only its larger workload is predicted"))
         if found.prediction:
             return found.prediction.on(device_name)
@@ -213,14 +215,14 @@ class Predictions:
 
     def settle(self, asked: Iterable[tuple[Trial, Fingerprint]]) -> None:
         """Simulate the allocator where only this decides whether a trial fits there. Raises RequestError."""
-        if self._limit:
+        if self._time_limit:
             return  # in a plan this large, undecided trials run
         questions: dict[str, Question] = {}
         for trial, environment in asked:
             available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
             if not available or not isinstance(prediction, Prediction):
                 continue
-            # In between, the peak fits, but the segments of the allocator may not.
+            # The peak fits, but the segments of the allocator may not. Batches that differ fragment them step by step.
             is_close = prediction.peak <= available.bytes < enough(prediction)
             if is_close or (trial.config.varies and trial.config.device_type == "cuda"):
                 limit = MemoryLimit(environment.device_name, available.bytes)
@@ -250,7 +252,8 @@ class Predictions:
     def _collect(self) -> None:
         if not self._answers:
             return
-        answers = self._answers.within(self._limit) if self._limit else dict(enumerate(self._answers.wait()))
+        limit = self._time_limit
+        answers = self._answers.within(limit) if limit else dict(enumerate(self._answers.wait()))
         self._answers = None
         late = Answer(reason=f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
         self._known = dict.fromkeys(self._names, late) | self._known
@@ -274,6 +277,8 @@ class Predictions:
 
 
 class _Cache:
+    """A file whose lines are JSON: [name, answer]. Another torch, Python or lmsweep.trials has another file."""
+
     def __init__(self) -> None:
         digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
         for path in sorted(Path(trials.__file__).parent.rglob("*.py")):
@@ -288,24 +293,24 @@ class _Cache:
             return {}
         found = {}
         for line in lines:
-            if line.partition('"')[2].partition('"')[0] not in wanted:
+            if line.partition('"')[2].partition('"')[0] not in wanted:  # the name, without parsing the whole line
                 continue
             try:
-                key, answer = json.loads(line)
-                found[str(key)] = answer_of(answer)
+                name, answer = json.loads(line)
+                found[str(name)] = answer_of(answer)
             except (ValueError, TypeError, AttributeError):  # its writer was killed
                 continue
         return found
 
-    def keep(self, key: str, answer: Answer) -> None:
-        # Not kept: what another version or folder may answer, and bounds by other trials of the plan.
+    def keep(self, name: str, answer: Answer) -> None:
+        # Not kept: what another version or folder may answer, and bounds that follow from other trials of the plan.
         if answer.refused or answer.failure or answer.is_of_plan or not self._works:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
                 # A single write does not mix with those of others; the leading line break ends a line cut short.
-                file.write(f"\n{as_text([key, answer])}\n".encode())
+                file.write(f"\n{as_text([name, answer])}\n".encode())
         except OSError as error:  # losing the cache costs time, not results
             self._works = False
             print(f"lmsweep: cannot write the cache of memory predictions: {error}", file=sys.stderr)

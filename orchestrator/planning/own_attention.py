@@ -18,7 +18,7 @@ from lmsweep.trials.store.store import Store
 
 _COLUMNS = ("device_name", "code_digest", "phase", "samples", *STORED_FIELDS)
 KNOWN = "sdpa"
-"""The attention whose operator, one in each layer, has the place of the user's in a step."""
+"""PyTorch's attention, whose operator stands in for the user's attention in each layer of a predicted step."""
 
 
 class OwnAttentions:
@@ -28,7 +28,7 @@ class OwnAttentions:
         self._store = store if store and store.exists() else None
 
     def stand_ins(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """Yield those whose operators are wanted beside the trials' own."""
+        """Yield `stand_in` of each trial whose attention is the user's: a step estimate may need its operators, too."""
         yield from (stand_in(one) for one in trials if is_reference(one.config.attention) and self._seconds)
 
     def of(self, planned: PlannedTrial, device: Device) -> Mapping[str, float] | None:
@@ -41,7 +41,7 @@ class OwnAttentions:
 
     @cached_property
     def _seconds(self) -> dict[Hashable, dict[str, float]]:
-        """Shapes, code and GPU -> phase -> seconds."""
+        """`_key` (shapes, code, GPU) -> forward or backward -> seconds: the median of the results' medians."""
         if self._store is None:
             return {}
         found: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -58,12 +58,12 @@ class OwnAttentions:
 
 @dataclass(frozen=True, kw_only=True)
 class WithOwnAttention:
-    """Rates with which attention takes the measured time of the user's."""
+    """Rates by which the operator of attention takes as long as the user's attention did when measured alone."""
 
     rates: OperatorRates
     attention: str
     seconds: Mapping[str, float]
-    """Phase -> of one layer."""
+    """forward or backward -> seconds of one layer."""
 
     def of(self, operator: Operator) -> Cost:
         if class_of(operator) != "attention":

@@ -33,7 +33,7 @@ Action = Literal["run", "stored", "predicted_oom", "unsupported"]
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
     index: int = 0
-    """Its place in the plan."""
+    """Position in the plan."""
     trial: Trial
     """Its workloads are those that the action is about."""
     trial_id: str
@@ -43,7 +43,7 @@ class PlannedTrial:
     environment: Fingerprint
     """The environment in which it would run, or the first of several."""
     placement: Placement | None = None
-    """What it asks Ray for, if it runs."""
+    """Resources that it requests from Ray, if it runs."""
     process: int = 1
     """Which of the processes that measure it this is, counted from 1."""
 
@@ -116,8 +116,9 @@ def make_plan(
     """Decide about every trial; `fresh` and `retry` ignore results in the store, all or those of a status."""
     nodes = recall(nodes, store)
     known = {} if fresh else store.outcomes()
-    again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
-    done = {key: one for key, one in known.items() if Status(one.status).is_final and one.status not in again}
+    # Without predictions, what an earlier plan predicted does not keep a trial from running either.
+    ignored = retry | {Status.PREDICTED_OOM} if predictions is None else retry
+    done = {key: one for key, one in known.items() if Status(one.status).is_final and one.status not in ignored}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
     placed.sort(key=lambda trial: trial.config.compiles)  # consecutive compiled trials share a process
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
@@ -182,17 +183,17 @@ class Question:
     @cached_property
     def obstacles(self) -> dict[str, str | None]:
         """Why the trial does not run, by environment."""
-        # A rule that holds in the only environment has been applied: `unsupported` comes first.
-        config, workloads = self.trial.config, self.trial.workloads if len(self.environments) > 1 else ()
-        excluded = {
-            key: next(filter(None, (self.excluded(config, name, key) for name in workloads)), None)
-            for key in self.environments
-        }
-        return {key: self.why_too_large(self.trial, one) or excluded[key] for key, one in self.environments.items()}
+        # `unsupported` comes first, so what a single environment excludes is already decided.
+        workloads = self.trial.workloads if len(self.environments) > 1 else ()
+        found = {}
+        for key, environment in self.environments.items():
+            excluded = (self.excluded(name, key) for name in workloads)
+            found[key] = self.why_too_large(self.trial, environment) or next(filter(None, excluded), None)
+        return found
 
-    def excluded(self, config: TrialConfig, workload: str, environment: str) -> str | None:
+    def excluded(self, workload: str, environment: str) -> str | None:
         """Return why a rule excludes the workload in an environment; None if it may run there."""
-        there = self.environments[environment]
+        config, there = self.trial.config, self.environments[environment]
         datasheet = datasheet_of(there) if config.takes_gpus else None
         device = capabilities_of(datasheet) if datasheet else UNKNOWN
         device = device._replace(missing=self.missing.get(environment, frozenset()))
@@ -246,7 +247,7 @@ def stored(asked: Question) -> Decision | None:
     status = asked.done[there, asked.measurement(asked.trial.workloads[0])].status
     outcome = "already measured" if status == Status.OK else status
     reason = f"{outcome} on {asked.environments[there].device_name}"
-    # A row that says that no device is there gets the reason of today.
+    # Where no node can hold the trial now, say why; the stored reason may be older.
     planned = asked.planned("stored", asked.able.reason if isinstance(asked.able, Refusal) else reason, there)
     return Decision(tuple(found), (planned,), promise)
 
@@ -263,7 +264,7 @@ def unsupported(asked: Question) -> Decision | None:
     """The workloads that a rule excludes in every environment, those with one reason together."""
     reasons: dict[str, list[str]] = {}
     for name in asked.trial.workloads:
-        found = [asked.excluded(asked.trial.config, name, key) for key in asked.environments]
+        found = [asked.excluded(name, key) for key in asked.environments]
         if found[0] and all(found):
             reasons.setdefault(found[0], []).append(name)
     if not reasons:
@@ -292,22 +293,22 @@ def run(asked: Question) -> Decision | None:
     config, workloads = asked.trial.config, asked.trial.workloads
     assert not isinstance(asked.able, Refusal), "some node can hold it"
     fits = [(node, key) for node, key in zip(asked.able, asked.of_nodes, strict=True) if asked.obstacles[key] is None]
-    if config.processes > 1:  # only processes in one environment can be pooled: that in which most are stored
+    if config.processes > 1:  # only processes in one environment are pooled: take the one in which most are stored
         chosen = max((key for _, key in fits), key=lambda key: sum(asked.processes(key, name) for name in workloads))
         fits = [(node, key) for node, key in fits if key == chosen]
     there = fits[0][1]
-    found = asked.planned("run", None, there, place(config, [node for node, _ in fits], asked.cluster))
-    counts = {name: asked.processes(there, name) for name in workloads}
+    once = asked.planned("run", None, there, place(config, [node for node, _ in fits], asked.cluster))
+    stored_processes = {name: asked.processes(there, name) for name in workloads}
     promise = Promise(by=frozenset(key for _, key in fits))
     planned = []
-    for number in range(min(counts.values()) + 1, config.processes + 1):
-        left = tuple(name for name in workloads if counts[name] < number)
-        planned.append(replace(found, trial=replace(asked.trial, workloads=left), process=number))
+    for number in range(min(stored_processes.values()) + 1, config.processes + 1):
+        unmeasured = tuple(name for name in workloads if stored_processes[name] < number)
+        planned.append(replace(once, trial=replace(asked.trial, workloads=unmeasured), process=number))
     return Decision(workloads, tuple(planned), promise)
 
 
 DECIDERS: tuple[Decider, ...] = (shared, stored, nowhere, unsupported, too_large, run)
-"""In this order, each decides about the workloads that are left."""
+"""In this order, each decides about the workloads that those before it left open."""
 
 
 def decide(asked: Question) -> list[Decision]:
@@ -346,12 +347,12 @@ class _Decisions:
         config = trial.config
         able, plain = self._where(config)
         environments = self._with_code(plain, trial, trial.code) if trial.code else plain
-        with_code = dict(zip(plain, environments, strict=True))  # identifiers of the same environment
+        final_ids = dict(zip(plain, environments, strict=True))  # environment_id without the code -> with it
         nodes = [] if isinstance(able, Refusal) else able
         there = (node.environments[config.device_type] for node in nodes)
-        of_nodes = tuple(with_code[environment_id(one, config.software)] for one in there)
+        of_nodes = tuple(final_ids[environment_id(one, config.software)] for one in there)
         missing: dict[str, frozenset[str]] = {}
-        if not config.software:  # else an environment of its own, with other releases
+        if not config.software:  # with `software`, the trial runs in another virtual environment than the node's
             for node, key in zip(nodes, of_nodes, strict=True):
                 missing[key] = missing.get(key, node.missing) & node.missing
         found = decide(

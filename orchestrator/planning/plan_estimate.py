@@ -17,7 +17,8 @@ from lmsweep.trials.analytic.prices import Price, hourly_dollars
 START_SECONDS = 13.0
 """Planning, starting and stopping Ray, and importing PyTorch, with its bytecode cached, in the first worker."""
 LATE_SHARE, LATE_SECONDS = 0.05, 10.0
-"""Share of the budget for which trials may run after its end, and the most of it: a short estimate loses nothing."""
+"""Trials may run after the budget's end for this share of it, at most these seconds, so that an estimate slightly too
+short does not cost a result."""
 ENDING_SECONDS = 3.0
 """What the command takes, on two cores, after its last trial."""
 FIRST_COMPILED_SECONDS = 2.6
@@ -43,7 +44,7 @@ class DeviceEstimate(NamedTuple):
     """cpu, cuda, ..."""
     trials: int
     seconds: float | None
-    """While they run, side by side where there is room; None if the time of each is unknown."""
+    """How long its trials run, side by side where there is room; None if no trial's time is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class PlanEstimate:
     assumed_cores: int | None
     """How many cores compile, if the host is not known."""
     dollars: float | None
-    """None without a reason if no price was given."""
+    """None if no price was given, or no trial's time is known."""
     unpriced: tuple[str, ...]
     """Devices in use without a price, if others have one."""
     reason: str | None
@@ -98,7 +99,7 @@ def estimate_plan(
     hourly = hourly_dollars(prices, map(_device, to_run)) if to_run else {}
     trials = {planned.index: estimates.of(planned) for planned in to_run}
     unknown = {index for index, estimate in trials.items() if estimate.reason}
-    known = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
+    seconds_of = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
     compiling = _compiling_seconds(to_run, trials, nodes)
     start = START_SECONDS + compiling if to_run else 0.0
     # All devices that trials will take side by side also cost money while the run starts and compiles.
@@ -106,19 +107,21 @@ def estimate_plan(
     for one in to_run:
         taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
     dollars = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
-    dollars += sum(hourly.get(_device(one), 0.0) * known[one.index] * one.trial.config.world_size for one in to_run)
+    for one in to_run:
+        dollars += hourly.get(_device(one), 0.0) * seconds_of[one.index] * one.trial.config.world_size
     unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()
     none_known = bool(trials) and len(unknown) == len(trials)
-    alone = is_one_machine(nodes)
-    seconds = None if none_known else start + _side_by_side(to_run, known, alone=alone)
+    in_turns = is_one_machine(nodes)
+    seconds = None if none_known else start + _side_by_side(to_run, seconds_of, in_turns=in_turns)
     factors = MODELLED_RANGE if any(estimate.rests_on_model for estimate in trials.values()) else MEASURED_RANGE
     by_device: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in to_run:
         by_device[planned.environment.device_name, planned.trial.config.device_type].append(planned)
     devices = []
     for (name, kind), there in by_device.items():
-        longest = None if unknown >= {one.index for one in there} else _side_by_side(there, known, alone=alone)
-        devices.append(DeviceEstimate(name=name, kind=kind, trials=len(there), seconds=longest))
+        all_unknown = unknown >= {one.index for one in there}
+        running = None if all_unknown else _side_by_side(there, seconds_of, in_turns=in_turns)
+        devices.append(DeviceEstimate(name=name, kind=kind, trials=len(there), seconds=running))
     return PlanEstimate(
         trials=trials,
         seconds=seconds,
@@ -134,7 +137,7 @@ def estimate_plan(
 
 
 def _compiling_seconds(to_run: Sequence[PlannedTrial], trials: Mapping[int, Estimate], nodes: Sequence[Node]) -> float:
-    """Graphs are compiled once, side by side on the cores that a trial may use; the longest alone may take longer."""
+    """Each new graph is compiled once, on one core: the cores share the work, but none is faster than its longest."""
     compiled = [planned for planned in to_run if planned.trial.config.compiles]
     new = [one for one in compiled if trials[one.index].is_new]
     graphs = {(one.trial_id, one.trial.config.mode): graph_seconds(one.trial.config) for one in new}
@@ -148,13 +151,14 @@ def is_one_machine(nodes: Sequence[Node]) -> bool:
     return sum(node.count for node in nodes) <= 1
 
 
-def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], *, alone: bool) -> float:
-    """Return how long these trials take, side by side where there is room. seconds: of each, by its index."""
+def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], *, in_turns: bool) -> float:
+    """Return how long these trials take, side by side where there is room. seconds: of each, by its index. in_turns:
+    trials of different placements do not run at the same time."""
     by_placement: dict[Placement, list[float]] = defaultdict(list)
     for one in trials:
         by_placement[one.required_placement].append(seconds[one.index])
     found = [max(*each, sum(each) / placement.slots) for placement, each in by_placement.items()]
-    return sum(found) if alone else max(found, default=0.0)
+    return sum(found) if in_turns else max(found, default=0.0)
 
 
 def _device(planned: PlannedTrial) -> tuple[str, str | None]:

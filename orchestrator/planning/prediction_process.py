@@ -29,10 +29,8 @@ _WHAT: dict[Want, str] = {
 
 
 def start_without_gpu(module: str, request: str) -> "subprocess.Popen[bytes]":
-    """Start a module of lmsweep that reads a request, in a process group of its own, which ends with this process.
-
-    It needs no GPU, and what it forks after CUDA has been initialized could not use one.
-    """
+    """Start a module of lmsweep that reads a request, in a process group of its own, which ends with this process. It
+    needs no GPU, and what it forks after CUDA has been initialized could not use one."""
     with tempfile.TemporaryFile(dir=temporary_folder()) as file:  # the process has its own handle
         file.write(request.encode())
         file.seek(0)
@@ -56,12 +54,12 @@ class Answers:
         on_answer: Callable[[int, Answer], None] = lambda index, answer: None,
         most: int | None = None,
     ) -> None:
-        """code: the user's, if a question is about it. `on_answer` runs in a thread of its own. most: trials of a large
-        plan that are predicted."""
+        """code: the user's, if a question is about it. `on_answer` runs in another thread. most: how many trials of a
+        large plan are predicted."""
         self.count = len(questions)
         self._wants = questions[0].wants[0]
         self._steps = sum(one.wants == ("operators",) for one in questions)
-        """Questions that are answered last."""
+        """Number of questions about operators alone, which are answered last."""
         self._found: dict[int, Answer] = {}
         self._on_answer = on_answer
         self._began = time.monotonic()
@@ -103,7 +101,7 @@ class Answers:
                 for line in lines:
                     if line.endswith(b"\n"):  # else the process was killed while it wrote
                         index, values = json.loads(line)
-                        if index not in self._found:  # bounds come once more with the others of their family
+                        if index not in self._found:  # one comes at once, and again with its batch
                             answer = answer_of(values)
                             self._on_answer(index, answer)
                             self._found[index] = answer

@@ -13,10 +13,8 @@ LONG_SECONDS = 600.0
 def in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool = False
 ) -> list[PlannedTrial]:
-    """Return the trials in the order in which they run: first by process, then by `_in_order`.
-
-    estimates: index of a trial in the plan -> its estimate.
-    """
+    """Return the trials in the order in which they run: first by process, then by `_in_order`. estimates: index of a
+    trial in the plan -> its estimate."""
     rounds = [[one for one in trials if one.process == number] for number in sorted({one.process for one in trials})]
     return [one for each in rounds for one in _in_order(each, estimates, budgeted=budgeted)]
 
@@ -24,6 +22,8 @@ def in_order(
 def _in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool
 ) -> list[PlannedTrial]:
+    """Return the trials of one process in the order that the module describes."""
+
     def seconds(planned: PlannedTrial) -> float:
         return estimates[planned.index].seconds
 
@@ -52,5 +52,4 @@ def _split(
 
 def _kind(planned: PlannedTrial) -> tuple[object, ...]:
     config = planned.trial.config
-    words = (config.device, config.precision, config.compile, config.attention, config.ddp)
-    return planned.trial.workloads, *words
+    return planned.trial.workloads, config.device, config.precision, config.compile, config.attention, config.ddp

@@ -39,17 +39,17 @@ class StepEstimate:
     between: tuple[float, float]
     """The 95 % interval, from the residuals of measured steps."""
     others: Sure
-    """As other trainers run it, or the one named, from the residuals of public stacks."""
+    """The step's time in other trainers, or in the one named, from the residuals of public training stacks."""
     source: str
     """Where the rates come from, in words for a user."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Part of the step -> the seconds that communication adds to it."""
     among: tuple[Operators, OperatorRates] | None = None
-    """Operators of a rank, and their rates; None of a single process."""
+    """With several ranks, the operators of one of them, and their rates; None for a single process."""
     quantiles: tuple[float, float] | None = None
     """Median and 99th percentile of steps whose batches differ; `seconds` is their mean."""
     planning: float = 0.0
-    """Seconds in which the host plans attention for a shape of a batch that it has not met."""
+    """Seconds that the host takes to plan cuDNN's attention for each new shape of a batch; 0 if it plans none."""
     beyond_autocast: Mapping[str, float] = field(default_factory=dict)
     """Part of the model that computes in float32 though the trial asks for 16 bits -> the seconds that 16 bits save."""
 
@@ -87,8 +87,8 @@ class StepEstimates:
         network: Network | None = None,
         trainer: str | None = None,
     ) -> None:
-        """store: what it has measured of a GPU replaces what ships. network: between nodes. trainer: whose steps
-        `StepEstimate.others` are; None: those of all public ones."""
+        """store: its measurements of a GPU replace the rates that ship. network: between nodes. trainer: that of
+        `StepEstimate.others`; None: all public ones."""
         self._own_attentions = OwnAttentions(store)
         self._rates = DeviceRates(store)
         self._predictions = predictions
@@ -166,7 +166,7 @@ class StepEstimates:
             between=(steps.mean.low, steps.mean.high),
             others=steps.mean_of_others,
             quantiles=steps.quantiles,
-            planning=steps.planning if config.batching != "packed" else 0.0,
+            planning=steps.planning if config.batching != "packed" else 0.0,  # packed batches have one shape
         )
 
 

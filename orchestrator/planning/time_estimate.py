@@ -44,11 +44,10 @@ class Estimate:
     rests_on_model: bool
     """Whether nothing similar was measured on its device."""
     steps: float | None = None
-    """`seconds` less `setup`, over the predicted seconds of a step; a fraction, since the iterations of a workload are
-    scaled by how long they took elsewhere. None if no step is predicted, and where stored results or the timeout
-    decide."""
+    """How many predicted steps take as long as the iterations; a fraction, since the time of iterations is corrected
+    by that of earlier ones. None if no step is predicted, and where stored results or the timeout decide."""
     setup: float = 0.0
-    """Seconds that do not grow with the step: overhead, and what `iterating` has of a constant."""
+    """Seconds that do not grow with the step: overhead, and the constant part of `iterating`."""
 
 
 class Took(NamedTuple):
@@ -71,13 +70,12 @@ def is_modelled(config: TrialConfig, workload: Workload) -> bool:
 
 
 def needs_operators(trial: Trial) -> bool:
-    """Return whether the time of a trial is known only with its operators, which are predicted for GPUs: that of the
-    user's own code, and of ranks, which communicate."""
+    """Return whether only the operators of a trial on GPUs tell its time: those of the user's own code, and of ranks,
+    which communicate. No closed form knows these."""
     config = trial.config
-    holding = [one for one in map(workload_named, trial.workloads) if one.holds == "model"]
-    return config.device_type == "cuda" and any(
-        config.world_size > 1 or not is_modelled(config, one) for one in holding
-    )
+    of_model = [one for one in map(workload_named, trial.workloads) if one.holds == "model"]
+    needed = any(config.world_size > 1 or not is_modelled(config, one) for one in of_model)
+    return config.device_type == "cuda" and needed
 
 
 def once_seconds(config: TrialConfig, workload: Workload, rates: OperatorRates) -> float:
@@ -129,23 +127,25 @@ class Estimates:
         durations: Durations = ON_GPU,
     ) -> None:
         """step_of: the predicted seconds of a trial's step, None if its operators are not known. nodes: those whose
-        CPUs may run a trial. durations: what trials on GPUs take around their iterations."""
+        CPUs may run a trial. durations: usual ones on GPUs, for workloads without results on a device."""
         self._step_of = step_of
         self._rates = DeviceRates(store, nodes)
         self._durations = durations
         self._measured: dict[tuple[str, str], Took] = {}
         """Device and measurement_id -> what the newest trial took."""
         self._speeds: dict[tuple[str, str, bool], tuple[float, float]] = {}
-        """Device, workload and whether it compiles -> medians: seconds of overhead, and measured over modelled seconds
-        of all iterations."""
+        """Device, workload and whether it compiles -> medians: seconds of overhead, and slowness, which is measured
+        over modelled seconds of all iterations."""
         if store.exists():
             self._learn(store)
 
     def of(self, planned: PlannedTrial) -> Estimate:
-        """Return the sum over its workloads, each by the first that is known: its earlier time; the model (a predicted
-        step or a closed form), corrected by times of others on this device; the model and usual overheads."""
+        """Return the sum over its workloads. The time of each is the first of these that is known: its earlier time;
+        that of a model (a predicted step or a closed form), corrected by results of other trials on this device; that
+        of the model with usual overheads."""
         config, environment = planned.trial.config, planned.environment
         rates = self._rates.known(environment.device_name, environment.device_memory)
+        # `setup` is overhead, `base` the constant part of the iterations, `iterating` what grows with the step.
         setup, iterating, base, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
         step = self._step_of(planned)
         for name in planned.trial.workloads:
@@ -160,11 +160,10 @@ class Estimates:
                 continue
             workload = workload_named(name)
             once = step if workload.holds else None
-            if once is None and not is_modelled(config, workload):
-                reason = reason or (
-                    f"how long your own code takes on {environment.device_name} is unknown until it has been measured"
-                )
             if once is None:
+                if not is_modelled(config, workload):
+                    where = environment.device_name
+                    reason = reason or f"how long your own code takes on {where} is unknown until it has been measured"
                 once = once_seconds(config, workload, rates or self._rates.usual(config.device_type))
             modelled = iterations_seconds(config, workload, once)
             if speed:
@@ -193,27 +192,29 @@ class Estimates:
         )
 
     def _learn(self, store: Store) -> None:
+        """Sum up what each attempt took, and compare the newest with the model."""
         columns = (*_KEYS, "metric", "samples", *STORED_FIELDS)
         attempts: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
         for row in store.rows(columns, phase=["trial"], unit=["s"], status=["ok"]):
             attempts[tuple(row[name] for name in _KEYS)].append(row)
         seen: dict[tuple[str, str, bool], list[tuple[float, float]]] = defaultdict(list)
-        for age, ((device_name, measurement, _, workload), rows) in enumerate(reversed(attempts.items())):
+        newest_first = reversed(attempts.items())  # the store returns the oldest first
+        for age, ((device_name, measurement, _, name), rows) in enumerate(newest_first):
             parts = {row["metric"]: sum(row["samples"] or ()) for row in rows}
             overhead = sum(parts.get(f"{what}_time", 0.0) for what in ("setup", "checked", "compile"))
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), Took(overhead, iterating))
-            if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
+            if age < NEWEST and is_known(name):  # unless the package that defined the workload is not installed
                 try:
                     config = config_of(rows[-1])
                 except RequestError:  # no configuration of this lmsweep
                     continue
-                known = workload_named(workload)
-                if not is_modelled(config, known):
+                workload = workload_named(name)
+                if not is_modelled(config, workload):
                     continue
                 rates = self._rates.known(device_name) or self._rates.usual(config.device_type)
-                modelled = iterations_seconds(config, known, once_seconds(config, known, rates))
-                seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
-        for kind, found in seen.items():
-            overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))
+                modelled = iterations_seconds(config, workload, once_seconds(config, workload, rates))
+                seen[device_name, name, config.compiles].append((overhead, iterating / modelled if modelled else 1))
+        for kind, pairs in seen.items():
+            overhead, slowness = (statistics.median(values) for values in zip(*pairs, strict=True))
             self._speeds[kind] = overhead, slowness

@@ -22,7 +22,7 @@ CORES = CpuOperators(CpuRates(fp32=1e11, bf16=1e11, bytes_per_second=2e10))  # l
 
 
 class DeviceRates:
-    """What operators cost on each device, as a store has measured it, else as it ships."""
+    """What operators cost on each device: the store's measurements, and for all others the rates that ship."""
 
     def __init__(self, store: Store | None = None, nodes: Sequence[Node] = ()) -> None:
         """nodes: those whose CPUs may run a trial."""

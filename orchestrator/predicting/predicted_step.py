@@ -22,12 +22,13 @@ class PredictedStep:
     ranks: RankTime | None
     """Time of a rank with communication; None for a single process."""
     spread: Spread
+    """Measured seconds of such steps over those of their operators: a factor, and how sure it is."""
     others: Spread
-    """As other trainers run it, or the one named."""
+    """The same of steps in other trainers, or in the one named."""
 
     @property
     def elsewhere(self) -> Sure:
-        """Return its seconds as other trainers run it, and the 95 % interval: at least as wide as this loop's own."""
+        """Return its seconds in other trainers, and the 95 % interval: relatively at least as wide as lmsweep's own."""
         own, others = self.sure, self.others.of(self.ranks.elsewhere if self.ranks else self.time)
         low, high = (others.seconds * end / own.seconds for end in (own.low, own.high))
         return Sure(others.seconds, min(others.low, low), max(others.high, high))

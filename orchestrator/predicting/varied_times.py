@@ -36,13 +36,13 @@ class VariedTimes:
 
     times: Times
     others: Times
-    """As other trainers run them."""
+    """The same steps in other trainers."""
     real_tokens: int
-    """Of all of them."""
+    """Tokens of all steps, without padding."""
     usual: PredictedStep
-    """The one of those known that takes about as long as the mean."""
+    """Of the steps whose operators are known, the one that takes about as long as the mean."""
     planning: float
-    """Seconds in which the host plans attention for a shape that it has not met."""
+    """Seconds that the host takes to plan cuDNN's attention for each new shape of a batch; 0 if it plans none."""
 
     @property
     def mean(self) -> Sure:
@@ -60,34 +60,32 @@ class VariedTimes:
 def varied_times(
     config: TrialConfig, known: ShapeOperators, rates: Rates, count: int, trainer: str | None = None
 ) -> VariedTimes:
-    """Return the first `count` steps of a configuration, each as long as its slowest rank's.
-
-    known: the operators of some shapes of batches; those of all other shapes follow from them.
-    """
+    """Return the first `count` steps of a configuration, each as long as its slowest rank's. known: the operators of
+    some shapes of batches; those of all other shapes follow from them."""
     steps = {
         (rows, width): predicted_step(
             its, replace(config, batch_size=rows, context_length=width), rates, trainer=trainer
         )
         for (rows, width), its in known.items()
     }
-    usual, world = next(iter(steps.values())), config.world_size
+    first, world = next(iter(steps.values())), config.world_size
     of_ranks = [[*islice(batches(config, rank, world), count)] for rank in range(world)]
     timed = {shape: one.ranks or one.time for shape, one in steps.items()}
     planning = planning_of(next(iter(known.values())))
 
     def slowest(spread: Spread) -> Times:
         by_rank = []
-        for taken in of_ranks:
-            shapes = [one.shape for one in taken]
-            # Warm-up steps are not timed, and a shape is planned once.
+        for of_rank in of_ranks:
+            shapes = [one.shape for one in of_rank]
+            # Attention is planned at the first step of each shape; warm-up steps are not timed.
             is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
             waits = np.outer(np.array(is_new, dtype=float), np.array(planning))
             by_rank.append(seconds_by_shape(timed, shapes, spread, waits))
         longest: Times = np.array(by_rank).max(axis=0)
         return longest
 
-    times, others = slowest(usual.spread), slowest(usual.others)
-    # As in `PredictedStep.elsewhere`, steps of others are at least as unsure as this loop's own.
+    times, others = slowest(first.spread), slowest(first.others)  # one spread for all shapes
+    # As in `PredictedStep.elsewhere`, the interval of others is at least as wide as that of `times`, scaled.
     scaled = others[:, :1] * times / times[:, :1]
     low, high = np.minimum(others, scaled)[:, 1], np.maximum(others, scaled)[:, 2]
     others = np.stack([others[:, 0], low, high], axis=1)
@@ -95,7 +93,7 @@ def varied_times(
     return VariedTimes(
         times=times,
         others=others,
-        real_tokens=sum(one.real_tokens for taken in of_ranks for one in taken),
+        real_tokens=sum(one.real_tokens for of_rank in of_ranks for one in of_rank),
         usual=min(steps.values(), key=lambda one: abs(one.sure.seconds - mean)),
         planning=planning[1],
     )
@@ -109,10 +107,8 @@ def padding_of(config: TrialConfig) -> float:
 
 
 def planning_of(operators: Operators) -> tuple[float, float]:
-    """Return how long device and host wait for the plans of cuDNN's attention for one more shape.
-
-    The device waits for the plan of forward only: it has work left from forward while the host plans backward.
-    """
+    """Return how long device and host wait for the plans of cuDNN's attention for one more shape. The device waits for
+    the plan of forward only: it has work left from forward while the host plans backward."""
     kernels = [one.name for one in operators if one.name.startswith("sdpa_cudnn")]
     forward, backward = PLANNING if kernels else (0.0, 0.0)
     return forward, forward + backward * any(name.endswith("_backward") for name in kernels)
@@ -127,16 +123,16 @@ def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spre
     """
     # A linear fit: each step is a weighted sum of the known ones. (steps, known)
     shares = _features(shapes) @ np.linalg.pinv(_features(known))
-    # Estimate, low and high end, each with: factor of operators, end of what the host takes for them, part of planning.
+    # For the estimate, low and high end: factors of operators and of planning, and which end of the host's time.
     ends = (
-        (spread.factor, None, 1.0),
-        (spread.factor / spread.width, 0, PLANNING_HOSTS[0]),
-        (spread.factor * spread.width, 1, PLANNING_HOSTS[1]),
+        (spread.factor, 1.0, None),
+        (spread.factor / spread.width, PLANNING_HOSTS[0], 0),
+        (spread.factor * spread.width, PLANNING_HOSTS[1], 1),
     )
     found = []
-    for factor, end, host in ends:
+    for factor, of_planning, end in ends:
         limits = np.array([one.limits(factor, end) for one in known.values()])  # type: ignore[arg-type]
-        found.append((np.maximum(shares @ limits, limits.min(axis=0)) + host * waits).max(axis=1))
+        found.append((np.maximum(shares @ limits, limits.min(axis=0)) + of_planning * waits).max(axis=1))
     return np.stack(found, axis=1)
 
 

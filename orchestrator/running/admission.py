@@ -13,10 +13,8 @@ from lmsweep.trials.results.record import Record
 
 
 class Chooser(Protocol):
-    """Chooses the next trial of a run in place of the plan's order, and learns what each measured.
-
-    Trials are given by their positions in that order.
-    """
+    """Chooses the next trial of a run in place of the plan's order, and learns what each measured. Trials are given by
+    their positions in that order."""
 
     @property
     def likely(self) -> Sequence[int]:
@@ -33,10 +31,8 @@ class Chooser(Protocol):
 
 
 class Gate:
-    """Admits trials until Ctrl-C closes it; a second Ctrl-C raises KeyboardInterrupt.
-
-    One thread asks for admission while another reports which trials have ended.
-    """
+    """Admits trials until the first Ctrl-C closes it; a second raises KeyboardInterrupt. One thread asks for admission
+    while another reports which trials have ended."""
 
     def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], budget: float = 0.0) -> None:
         """until: time.monotonic() by which all trials must have ended; None for no limit. budget: the whole time given,
@@ -47,32 +43,33 @@ class Gate:
         """Seconds after `until` in which trials may still end before they are cut."""
         self._on_close = on_close
         self._lock = Lock()
-        self._begun: dict[int, PlannedTrial] = {}
-        self._over: set[int] = set()
+        self._running: dict[int, PlannedTrial] = {}
+        """Index in the plan -> a trial that has begun and not ended."""
+        self._ended: set[int] = set()
         self.closed = False
         self.is_cut = False
-        """What ran at the end of the time was ended without a result."""
+        """Whether what ran at the end of the time was ended without a result."""
         self.kept_out: list[PlannedTrial] = []
-        """Trials that did not begin, as they did not fit into the time budget."""
+        """Trials that did not begin, as they did not fit into the time."""
         self.cut: list[PlannedTrial] = []
         """Trials that were ended because the time was over."""
 
     def admits(self, planned: PlannedTrial) -> bool:
-        """Return whether the trial may begin now; it then counts as begun. Later, another may fit, too."""
+        """Return whether the trial may begin now; if so it counts as begun, else it may be asked about again."""
         if self.closed:
             return False
         with self._lock:
             if self.until is not None:
-                # Those that have begun and take the same slots end first, side by side.
-                before = [one for one in self._begun.values() if self._eta.alone or one.placement == planned.placement]
-                until_free = sum(self._eta.still_expected(one) / one.slots for one in before)
+                # It waits for the running trials that take the same slots; on one machine, for all.
+                same = [one for one in self._running.values() if self._eta.alone or one.placement == planned.placement]
+                until_free = sum(self._eta.still_expected(one) / one.slots for one in same)
                 if time.monotonic() + until_free + self._eta.expected(planned) > self.until:
                     return False
-            self._begun[planned.index] = planned
+            self._running[planned.index] = planned
         return True
 
     def shortest_first(self, trials: Sequence[PlannedTrial]) -> list[PlannedTrial]:
-        """Return trials that exclude each other in the order in which most of them fit into the budget."""
+        """Return the trials; the shortest first if they take turns within a time, so that most of them fit."""
         return sorted(trials, key=self._eta.expected) if self.until is not None and self._eta.alone else list(trials)
 
     def keeps_all_out(self, trials: Sequence[PlannedTrial]) -> bool:
@@ -84,8 +81,8 @@ class Gate:
 
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:
-            self._begun.pop(planned.index, None)
-            self._over.add(planned.index)
+            self._running.pop(planned.index, None)
+            self._ended.add(planned.index)
 
     def close_as_time_is_over(self) -> None:
         """Make the next Ctrl-C, which the caller sends, end at once what still runs."""
@@ -95,7 +92,7 @@ class Gate:
     def account_for(self, trials: Sequence[PlannedTrial], running: Sequence[PlannedTrial]) -> None:
         """Note that the running trials were cut, and that those of `trials` which have not ended did not begin."""
         self.cut += running
-        known = self._over | {one.index for one in (*self.cut, *self.kept_out)}
+        known = self._ended | {one.index for one in (*self.cut, *self.kept_out)}
         for planned in trials:
             if planned.index not in known:
                 self.keep_out(planned)

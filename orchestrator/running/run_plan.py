@@ -95,10 +95,10 @@ def prepare(
     to_run = in_order(plan.to_run, estimate.trials, budgeted=until is not None)
     trials = dict(estimate.trials)
     if first := next((one for one in to_run if one.trial.config.compiles), None):
-        estimated = trials[first.index]  # the first compiled trial waits for the precompilation
+        estimated = trials[first.index]  # it waits until the graphs of all compiled trials are compiled ahead
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
-    expected = None if estimate.without or until is not None else estimate.between  # if all run, in a known time
+    expected = None if estimate.without or until is not None else estimate.between  # only if all run, in a known time
     names = descriptions(plan.trials)
     progress = RunProgress(to_run, eta, names=names, phases=phases, is_search=is_search, began=began, expected=expected)
 
@@ -125,10 +125,10 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     store, nodes, address = run.planned.store, run.planned.nodes, run.address
     positions = {planned.index: position for position, planned in enumerate(run.to_run)}
     code = None if address is None else packed_code(run.to_run)
-    after = ExitStack()
-    track = after.enter_context(run.tracker) if run.tracker else None
+    at_end = ExitStack()
+    track = at_end.enter_context(run.tracker) if run.tracker else None
 
-    def kept(planned: PlannedTrial, records: list[Record]) -> None:
+    def on_kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
         if planned.action not in RULED_OUT:
             run.progress.ended(planned, records)
@@ -149,7 +149,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     def say_again(planned: PlannedTrial) -> None:
         run.progress.say(f"{run.progress.name_of(planned.index)}: its worker or node has died; it runs again")
 
-    writer = StoreWriter(store, kept, run.progress.say)
+    writer = StoreWriter(store, on_kept, run.progress.say)
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
         if search:
@@ -208,13 +208,14 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             raise liveness.failure from None
         raise
     finally:
-        with postpone_termination(), after:  # which calls them in reverse: standby.close, then finish
-            after.callback(finish)  # whatever fails before: rows may wait for the disk
+        # In this order, each even if one fails: stop_ray, standby.close, finish (rows may wait for the disk), tracker.
+        with postpone_termination(), at_end:
+            at_end.callback(finish)
             if standby:
-                after.callback(standby.close)
+                at_end.callback(standby.close)
             if run.to_run:
                 stop_ray()
-    if run.gate.closed and not run.gate.is_cut:  # Ctrl-C, after which what ran has ended
+    if run.gate.closed and not run.gate.is_cut:  # after one Ctrl-C, when the running trials have ended
         raise KeyboardInterrupt
 
 
@@ -235,7 +236,7 @@ def compact(store: Store, progress: RunProgress) -> None:
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:
-    """Return how many trials can run at once: on CPUs one per node, on GPUs those that need the fewest GPUs."""
+    """Return how many trials can run at once at most: on CPUs one per node, on GPUs those that need the fewest."""
     started = [node for node in nodes if node.started]
     configs = [planned.trial.config for planned in plan.to_run]
     shapes = {(config.world_size, config.nodes): config for config in configs if config.takes_gpus}

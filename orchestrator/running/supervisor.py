@@ -53,8 +53,8 @@ class Supervisor(tune.Trainable):
         self._trials = trials
         self._code = code
         self._worker = worker_here(trials, code, standby)
-        self._others: dict[int, Any] = {}
-        """Index of a node's bundle -> its actor. Ray's actor handles are untyped."""
+        self._actors: dict[int, Any] = {}
+        """Index of another node's bundle -> its actor. Ray's actor handles are untyped."""
 
     def step(self) -> dict[str, Any]:
         position = self.config["position"]
@@ -68,16 +68,17 @@ class Supervisor(tune.Trainable):
         return True
 
     def cleanup(self) -> None:
-        for node in list(self._others):
+        for node in list(self._actors):
             self._kill_actor(node)
         self._worker.close()
 
     def _run_on_nodes(self, position: int) -> list[Row]:
+        """Run the trial's first part here, and each other part on a node of its own."""
         planned = self._trials[position]
         attempt = Attempt.begin(planned.trial)
         host = ray.util.get_node_ip_address()
         first, *others = parts_of(planned.trial.config, host, free_port(host))
-        (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)
+        (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)  # one
 
         def lost(node: int, error: Exception) -> Row:
             self._kill_actor(node)
@@ -98,11 +99,11 @@ class Supervisor(tune.Trainable):
         answers.collect(FAREWELL_SECONDS if succeeded else BLAME_SECONDS)
         for node in answers.running.values():
             self._kill_actor(node)
-        return _as_one(planned, attempt, answers.rows)
+        return _merged(planned, attempt, answers.rows)
 
     def _actor(self, node: int) -> Any:
         """Return the actor of this bundle, started if need be. Raises RayError."""
-        if node not in self._others:
+        if node not in self._actors:
             group = ray.util.get_current_placement_group()
             assert group, "Tune starts every actor in a placement group"
             bundle = group.bundle_specs[node]
@@ -111,18 +112,18 @@ class Supervisor(tune.Trainable):
                 num_gpus=bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=node),
             )
-            self._others[node] = actor.remote(self._trials, self._code)
-            ray.get(self._others[node].has_started.remote(), timeout=START_SECONDS)
-        return self._others[node]
+            self._actors[node] = actor.remote(self._trials, self._code)
+            ray.get(self._actors[node].has_started.remote(), timeout=START_SECONDS)
+        return self._actors[node]
 
     def _kill_actor(self, node: int) -> None:
-        if actor := self._others.pop(node, None):
+        if actor := self._actors.pop(node, None):
             with suppress(ray.exceptions.RayError):
                 ray.kill(actor)
 
 
 class _Answers:
-    """The rows of a trial's nodes, as far as they have answered. `lost` makes that of a node whose actor died."""
+    """The rows of a trial's nodes, as far as they have answered. lost: returns the row of a node whose actor died."""
 
     def __init__(self, lost: Callable[[int, Exception], Row]) -> None:
         self.rows: dict[int, list[Row]] = {}
@@ -184,19 +185,19 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
-    """Return the first node's rows; if ranks failed, what each node reports, with the cause last."""
+def _merged(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
+    """Return the first node's rows; if ranks failed, a failure with the errors of all nodes, the cause last."""
     failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
     if not failed:
         return answers[0]
     # A rank that loses its peer reports an error, so any other status is the cause.
     failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
     _, cause = failed[-1]
-    of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
-    words = cause.error or "" if of_all else "\n".join(f"node {node}: {row.error}" for node, row in failed)
+    all_agree = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
+    words = (cause.error or "") if all_agree else "\n".join(f"node {node}: {row.error}" for node, row in failed)
     kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workload_named(row.workload).has_ranks]
-    left = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
-    return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in left)]
+    unfinished = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
+    return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in unfinished)]
 
 
 def failure_of(rows: list[Row]) -> Record | None:

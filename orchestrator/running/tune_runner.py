@@ -1,7 +1,7 @@
 """Runs a plan's trials through Ray Tune.
 
 The searcher says which trial comes next, the scheduler which waiting trial a free actor takes, and the collector takes
-each trial's rows as it ends. Tune's own would look through all trials at each start, those that ended included.
+each trial's rows as it ends. Tune's own scheduler and reporter look through all trials at each start, also ended ones.
 """
 
 import logging
@@ -100,6 +100,7 @@ class PlanSearcher(NotPickled, Searcher):
         self._gate = gate
         self._search = search
         self._left: dict[Placement, list[int]] = {}
+        """Positions of the trials that have not been handed out, in the order in which they run."""
         for position, planned in enumerate(trials):
             self._left.setdefault(planned.required_placement, []).append(position)
         if not (search or gate.until is not None):
@@ -136,6 +137,7 @@ class PlanSearcher(NotPickled, Searcher):
         return None
 
     def _choose_by_search(self) -> int | None:
+        """Return the search's choice that may begin, for the placement with the fewest running trials per slot."""
         assert self._search
         busy = Counter(self._running.values())
         for placement in sorted(self._left, key=lambda one: busy[one] / one.slots):

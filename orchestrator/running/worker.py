@@ -45,7 +45,7 @@ class Worker:
         the trial servers that were started ahead for the installed software.
         """
         self._trials = trials
-        self._copy = ExitStack()
+        self._copy = ExitStack()  # removes the copy of the user's code
         self._code_folder: str | None = None
         if code is not None:
             folder = self._copy.enter_context(scratch_folder()) / "code"
@@ -74,9 +74,7 @@ class Worker:
         is_cancelled: Callable[[], bool] | None = None,
     ) -> list[Row]:
         """Return the rows of the trial at this position of the run. part, is_cancelled: as for `IsolatedRunner.run`.
-
-        likely: positions that a search may choose next, whose graphs are compiled ahead; None: those after this one.
-        """
+        likely: positions that a search may choose next, whose graphs are compiled ahead; None: those after this one."""
         planned = self._trials[position]
         trial = planned.trial
         try:
@@ -131,8 +129,8 @@ class Worker:
         kind = this.device_type, this.software
         alike = (one for one in configs if one.compiles and (one.device_type, one.software) == kind)
         cores = len(self._cores)
-        # A search may not run many of these, so it compiles no more than there are cores.
+        # A search may never run many of these, so for it no more are compiled than there are cores.
         most = max(LEAST_AHEAD, cores) * self._workers_on_node if likely is None else cores
-        ahead = tuple(islice(alike, most * TRIALS_PER_GRAPH))
+        ahead = tuple(islice(alike, most * TRIALS_PER_GRAPH))  # of these, `most` different graphs
         environment = self._trials[position].environment
         return runner.precompile(ahead, environment=environment, sharers=self._workers_on_node, most=most).seconds

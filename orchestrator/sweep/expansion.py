@@ -34,6 +34,7 @@ class Expansion:
 
 
 def expand(blocks: list[Block]) -> Expansion:
+    """Return the configurations of all blocks, each once. Their grids are known by their places in the file."""
     wanted: dict[TrialConfig, list[str]] = {}
     first_grid: dict[TrialConfig, int] = {}
     of_grid: dict[int, list[TrialConfig]] = {}
@@ -42,7 +43,7 @@ def expand(blocks: list[Block]) -> Expansion:
     """A workload and the fields that it reads -> the configuration that measures them."""
     idle: list[KeyPath] = []
     for block in blocks:
-        grid = next((step for step in block.path if isinstance(step, int)), 0)  # a trial by itself has no path
+        grid = next((step for step in block.path if isinstance(step, int)), 0)  # `lmsweep trial` has no path
         everything_excluded = True
         matched = [False] * len(block.exclude)
         for arguments in counting(_combinations(block, matched), "read {} combinations"):
@@ -59,7 +60,7 @@ def expand(blocks: list[Block]) -> Expansion:
             for workload in block.workloads:
                 measurement = (workload, _fields_of(workload)(config))
                 before = measured_by.get(measurement)
-                if before is None or config.processes > before.processes:
+                if before is None or config.processes > before.processes:  # it measures for both
                     measured_by[measurement] = config
                     first_grid.setdefault(config, grid)
                     wanted.setdefault(config, []).append(workload)
@@ -78,7 +79,8 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
     """Yield the arguments of each TrialConfig that is not excluded. Mark in `matched` the rows that exclude any."""
     names = list(block.values)
     rows = block.together or [{}]
-    for values, row in ((values, row) for values in product(*block.values.values()) for row in rows):
+    chosen = ((values, row) for values in product(*block.values.values()) for row in rows)
+    for values, row in chosen:
         arguments = spread(dict(zip(names, values, strict=True)) | row)
         excluded = False
         for index, unwanted in enumerate(block.exclude):
@@ -89,7 +91,8 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
         for name in OFFERED:  # an argument of the user's model that lmsweep has a field for
             if f"model_args.{name}" in arguments and not _is_hugging_face(arguments):
                 arguments[name] = arguments[f"model_args.{name}"]
-        if arguments.get("model_code") is None and all(arguments.get(name) is not None for name in PLAIN_DIMENSIONS):
+        is_sized = all(arguments.get(name) is not None for name in PLAIN_DIMENSIONS)
+        if is_sized and arguments.get("model_code") is None:  # lmsweep's own model is named after its dimensions
             arguments["model"] = size_name(size_of(*(arguments.get(name, _DEFAULTS[name]) for name in DIMENSIONS)))
         yield in_json(arguments)
 
@@ -105,6 +108,7 @@ def _is_hugging_face(arguments: dict[str, Any]) -> bool:
 
 
 def _lacking(workloads: list[str], arguments: dict[str, Any]) -> str | None:
+    """Return why these are no trial: a workload lacks its model or width, or a dimension is given twice."""
     stated = ("vocab_size", *PLAIN_DIMENSIONS) if _is_hugging_face(arguments) else ()
     if given := next((name for name in stated if arguments.get(name)), None):
         return (

@@ -73,6 +73,7 @@ def read_grid(
 
 
 def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Problem]:
+    """Replace ranges by lists of their numbers, in the grid itself, and return what is wrong with its axes."""
     problems: list[Problem] = []
     for key in VARYING:
         axes = grid.get(key) if isinstance(grid, dict) else None
@@ -134,8 +135,8 @@ def _contradictions(written: Any, path: KeyPath, document: Document) -> list[Pro
     if len(set(counts.values())) > 1:
         words = ", ".join(f"{name} has {count}" for name, count in counts.items())
         wrong[*path, "zip"] = f"fields that vary together need equally many values: {words}"
-    rows = all(isinstance(written.get(key), list) and written[key] for key in ("exclude", "include"))
-    if rows and axes is None and together is None:
+    has_both = all(isinstance(written.get(key), list) and written[key] for key in ("exclude", "include"))
+    if has_both and axes is None and together is None:
         wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and exclude does not apply to include"
     return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
 

@@ -7,7 +7,7 @@ from lmsweep.orchestrator.sweep.located_yaml import number_in
 from lmsweep.orchestrator.sweep.ranges import is_range, seconds_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
-_VARIABLE = re.compile(r".*(\$\{|\$\(|\{\{|\$[A-Za-z_]|%[A-Za-z_]+%).*")
+_VARIABLE = re.compile(r".*(\$\{|\$\(|\{\{|\$[A-Za-z_]|%[A-Za-z_]+%).*")  # ${x}, $(x), {{x}}, $x, %x%
 _RANGE = re.compile(r"range\((\d{1,9}), *(\d{1,9})(?:, *(\d{1,9}))?\)")
 _CHOICE = re.compile(r"[\w.]*(?:choice|grid_search|categorical)\((.*)\)")
 _TRUTHS = {"yes": "true", "y": "true", "on": "true", "true": "true"}

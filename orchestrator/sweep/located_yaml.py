@@ -87,16 +87,16 @@ def number_in(text: str) -> str | None:
 
 def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
     """Return an error with one line per problem, in the order of the file, without repetitions, and advice below."""
-    places: dict[tuple[object, str], list[Problem]] = {}
+    same: dict[tuple[object, str], list[Problem]] = {}  # the same message about a key of the same name
     for problem in sorted(problems, key=lambda one: one.line or 0):
         named = bool(problem.path) and isinstance(problem.path[-1], str)
-        places.setdefault((problem.path[-1] if named else problem.path, problem.message), []).append(problem)
+        same.setdefault((problem.path[-1] if named else problem.path, problem.message), []).append(problem)
     lines, listed = [], set[str]()
-    for first, *others in places.values():
+    for first, *others in same.values():
         line = first.text(source)
         if also := dict.fromkeys(str(one.line) for one in others if one.line not in (None, first.line)):
             line += f" (and on line{'s' * (len(also) > 1)} {', '.join(also)})"
-        if words := _LONG_LIST.search(line):  # printed once
+        if words := _LONG_LIST.search(line):  # each long list of choices is printed once
             line = line.replace(words[0], "") if words[0] in listed else line
             listed.add(words[0])
         lines.append(line)
@@ -174,7 +174,7 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, OverflowError) as error:
             # PyYAML passes escapes (\U with eight digits) and the version in %YAML to chr() and int() unchecked.
             raise _Refused(f"not valid YAML: {error}", self.get_mark()) from error
-        self._nodes = 0
+        self._nodes = 0  # counted again by `_value`, which follows aliases
         if root is not None:
             self._document.lines[()] = root.start_mark.line + 1
             self._document.data = self._value(root, ())

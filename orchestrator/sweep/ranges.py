@@ -65,10 +65,8 @@ def seconds_until(text: str, option: str, *, now: datetime) -> float:
 
 
 def shard(text: str) -> slice:
-    """Return which trials of a sweep `3/16` selects: every 16th, as neighbours take about the same time.
-
-    The shards of a sweep are disjoint, and together they are the sweep. Raises RequestError for other text.
-    """
+    """Return which trials of a sweep `3/16` selects: every 16th, as neighbours take about the same time. The shards of
+    a sweep are disjoint, and together they are the sweep. Raises RequestError for other text."""
     found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise RequestError(

@@ -132,9 +132,9 @@ def _within_limits(name: str) -> AfterValidator:
         if isinstance(value, int) and value >= 2**63:  # the store's columns are int64
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
         width = 2 * max(1, value or 1) if name == "num_heads" else 2  # heads divide the width, into even parts
-        whole = {DIVIDES[name]: max(1, value)} if name in DIVIDES else {}
+        divided = {DIVIDES[name]: max(1, value)} if name in DIVIDES else {}
         experts = value if name == "active_experts" else None
-        TrialConfig(**{"d_model": width, "num_layers": 1, "num_experts": experts, **whole, name: value})
+        TrialConfig(**{"d_model": width, "num_layers": 1, "num_experts": experts, **divided, name: value})
         return value
 
     return AfterValidator(check)
@@ -204,7 +204,7 @@ Axes = create_model("Axes", __base__=_Fields, **_axis_types)
 
 
 class GridFile(BaseModel):
-    """One grid as written in the file. A key that is left out is None, which its type does not let a file say."""
+    """One grid as written in the file. A key that is left out is None; its type refuses a `null` in the file."""
 
     model_config = _STRICT
     name: Annotated[str, AfterValidator(_one_line)] = None  # type: ignore[assignment]

@@ -58,10 +58,8 @@ def read_software(value: object) -> str | None:
 
 
 def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
-    """Return the trials with the requirements of files, in the code folder, in place of their names.
-
-    Raises RequestError if a file cannot be read, and for a package that is neither installed nor trusted.
-    """
+    """Return the trials with the requirements of files, in the code folder, in place of their names. Raises
+    RequestError if a file cannot be read, and for a package that is neither installed nor trusted."""
     texts: dict[str | None, str] = {}
     for name in dict.fromkeys(trial.config.software for trial in trials):
         if name and name.endswith(FILE_SUFFIX):

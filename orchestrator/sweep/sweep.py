@@ -5,6 +5,7 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ LARGE_SWEEP = 10_000
 MAX_BYTES = 1_000_000
 """Size of the largest file that is read as a sweep."""
 
-AS_IN = f"a sweep is a YAML file, for example\n{SKELETON}"
+EXAMPLE = f"a sweep is a YAML file, for example\n{SKELETON}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class WrittenSweep:
     """The folder with the user's code that is asked for, or else the file's."""
     trusted: Sequence[str]
     must_name_code: bool
-    """Whether it is wrong that no trial uses the user's code: the file names it, without --code, --set or --grid."""
+    """Whether a trial has to use the code folder: the file names one, and no --code, --set or --grid changes that."""
 
     @property
     def count(self) -> int:
@@ -83,16 +84,18 @@ class WrittenSweep:
         expansion = expand(self.blocks)
         if problems := [*self.problems, *expansion.problems]:
             written = self.document.data.get("grids") if isinstance(self.document.data, dict) else None
-            raise refusal(self.source, problems, advice="" if isinstance(written, list) and written else AS_IN)
+            # Whoever has written grids knows what a sweep looks like.
+            raise refusal(self.source, problems, advice="" if isinstance(written, list) and written else EXAMPLE)
         for remark in (*_quoted_numbers(self.document), *_idle_rows(expansion.idle, self.forced, self.document)):
             warnings.warn(remark.text(self.source), stacklevel=2)
         assert self.file is not None, "without problems, it is valid"
         name, question = self.file.name, self.file.question.stored() if self.file.question else None
         trials = _trials(expansion, name, self.code, self.trusted, question)
+        # Expanded again by name: in `trials`, a measurement that several grids want belongs to one of them alone.
         grids = {}
-        for one in dict.fromkeys(block.name for block in self.blocks if block.name):  # a trial may be in several grids
-            of_grid = expand([block for block in self.blocks if block.name == one])
-            grids[one] = _trials(of_grid, name, self.code, self.trusted, question)
+        for grid in dict.fromkeys(block.name for block in self.blocks if block.name):
+            of_grid = expand([block for block in self.blocks if block.name == grid])
+            grids[grid] = _trials(of_grid, name, self.code, self.trusted, question)
         if self.must_name_code and not any(one.code or one.config.software for one in trials):
             raise RequestError(
                 f"{self.source}: code: names a folder with your code, but no trial uses anything in it; write "
@@ -175,7 +178,7 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     blocks, problems = read_grid({"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}})
     expansion = expand(blocks)
     if problems := problems + expansion.problems:
-        # The user did not write `fixed`.
+        # The user wrote no `fixed`, so it is dropped from the paths.
         said = [replace(one, line=None, path=one.path[1 if one.path[:1] == ("fixed",) else 0 :]) for one in problems]
         raise refusal("trial", said)
     trials = _trials(expansion, "trial", code, trusted)
@@ -223,11 +226,11 @@ def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> Non
 def _document(text: str, source: str) -> Document:
     """Parse the sweep's YAML, and drop keys such as x-defaults, which only hold anchors."""
     if _is_toml(text):
-        raise RequestError(f"{source}:1: this is TOML\n{AS_IN}")
+        raise RequestError(f"{source}:1: this is TOML\n{EXAMPLE}")
     document = parse(text, source)
     if document.data is None:
         raise RequestError(
-            f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{AS_IN}"
+            f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{EXAMPLE}"
         )
     if isinstance(document.data, dict):
         document.data = {key: value for key, value in document.data.items() if not key.startswith("x-")}
@@ -272,19 +275,17 @@ def _trials(
 ) -> tuple[Trial, ...]:
     """Return the trials, with code, software and lengths. Raises RequestError if one of these is wrong.
 
-    A user's workload is a trial by itself, so that its code is part of no other trial's environment.
+    question: what the sweep asks, as JSON that each of its rows stores. A user's workload is a trial by itself, so that
+    its code is part of no other trial's environment.
     """
-    trials: Iterable[Trial] = (
-        Trial(config=config, workloads=names, sweep=sweep, question=question, varying=found.varying[config])
-        for config, asked in found.wanted.items()
-        for names in (
-            tuple(name for name in workloads() if name in asked),
-            *((name,) for name in dict.fromkeys(asked) if is_reference(name)),
-        )
-        if names
-    )
-    trials = with_software(with_code(trials, code, trusted), code, trusted)
-    return tuple(replace(one, config=with_lengths(one.config)) if one.config.varies else one for one in trials)
+    trials: list[Trial] = []
+    for config, asked in found.wanted.items():
+        of_lmsweep = tuple(name for name in workloads() if name in asked)
+        of_user = ((name,) for name in dict.fromkeys(asked) if is_reference(name))
+        made = partial(Trial, config=config, sweep=sweep, question=question, varying=found.varying[config])
+        trials += [made(workloads=names) for names in (of_lmsweep, *of_user) if names]
+    placed = with_software(with_code(trials, code, trusted), code, trusted)
+    return tuple(replace(one, config=with_lengths(one.config)) if one.config.varies else one for one in placed)
 
 
 def _text(name_or_path: str) -> tuple[str, str]:
@@ -318,6 +319,7 @@ def _not_found(path: Path, packaged: Sequence[str]) -> str:
 
 
 def _forced(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
+    """Return the validated values of overrides, with ranges written out. Raises RequestError."""
     values: dict[str, object] = {name: list(listed) for name, listed in overrides.items()}
     problems: list[Problem] = []
     for name, listed in values.items():

@@ -98,7 +98,7 @@ def in_json(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
-    """Return the trials, those with references with the code folder. Raises RequestError about all wrong ones."""
+    """Return the trials; those with references know the code folder. Raises RequestError about all wrong references."""
     listed = tuple(trials)
     if not any(trial.references or trial.config.is_hugging_face for trial in listed):
         return listed
@@ -123,6 +123,7 @@ def _with_code(trial: Trial, code: Code) -> Trial:
 
 
 def _fields(field: str, text: str, *, name: str | None = None) -> dict[str, Any]:
+    """Return the fields that a reference decides: its own, or those of a model."""
     if field != "model":
         return {field: text}
     # Dimensions are unknown until the model is made; d_model has to be a number, and 0 is none.
@@ -139,23 +140,12 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
     for key in ("name", "blocks"):
         if key in written and not isinstance(written[key], str):
             raise ValueError(f"{key} is {shown(written[key])}; write text")
-    call = written.get("call")
-    named = written.get("hf", call) if field == "model" else None
-    is_hugging_face = "hf" in written or (isinstance(call, str) and call.startswith(HUGGING_FACE))
-    if field == "model" and is_hugging_face:
-        if not isinstance(named, str) or ("hf" in written and call is not None):
-            raise ValueError("hf takes the name or path of a Hugging Face configuration, without call")
-        text = HUGGING_FACE + named.removeprefix(HUGGING_FACE)
-        arguments = written.get("override") or written.get("args") or {}
-    elif isinstance(call, str) and is_reference(call):
-        text, arguments = canonical(call), written.get("args") or {}
-    else:
-        raise ValueError(f"call is {shown(call)}; write package.module:name or ./file.py:name")
+    text, arguments = _called(field, written)
     if not isinstance(arguments, dict):
         raise ValueError(f"args is {shown(arguments)}; write a mapping of names to values")
-    if open_ := [name for name, value in arguments.items() if value == TO_WRITE]:
-        them = "the value that it needs" if len(open_) == 1 else "the values that it needs"
-        words = f"{', '.join(open_)} {'is' if len(open_) == 1 else 'are'} {TO_WRITE}; write {them}"
+    if unset := [name for name, value in arguments.items() if value == TO_WRITE]:
+        them, are = ("the value", "is") if len(unset) == 1 else ("the values", "are")
+        words = f"{', '.join(unset)} {are} {TO_WRITE}; write {them} that it needs"
         raise ValueError(f"{written.get('name') or short_name(text)}: {words}")
     values = _fields(field, text, name=written.get("name"))
     if "blocks" in written:
@@ -172,6 +162,19 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
                 raise ValueError(f"{dimension} is {shown(written[dimension])}; it must be a whole number from 1")
             values[dimension] = written[dimension]
     return Fields(values=values | {f"{ARGUMENTS[field]}.{name}": value for name, value in arguments.items()})
+
+
+def _called(field: str, written: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the reference of a mapping, and its arguments as they are written. Raises ValueError for others."""
+    call = written.get("call")
+    if field == "model" and ("hf" in written or (isinstance(call, str) and call.startswith(HUGGING_FACE))):
+        name = written.get("hf", call)
+        if not isinstance(name, str) or ("hf" in written and call is not None):
+            raise ValueError("hf takes the name or path of a Hugging Face configuration, without call")
+        return HUGGING_FACE + name.removeprefix(HUGGING_FACE), written.get("override") or written.get("args") or {}
+    if isinstance(call, str) and is_reference(call):
+        return canonical(call), written.get("args") or {}
+    raise ValueError(f"call is {shown(call)}; write package.module:name or ./file.py:name")
 
 
 def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:

@@ -81,6 +81,7 @@ def correct_keys(document: Document) -> list[Problem]:
 
 
 def _where(kind: str, path: KeyPath) -> KeyPath:
+    """Return the part of the path that a message of this kind names."""
     if kind == "missing":
         return path[:-1]
     # The message quotes a value in a list of values, so its index is left out.
@@ -102,7 +103,7 @@ def _field_of(key: object) -> str | None:
 
 
 def _of_unknown_key(path: KeyPath, value: object) -> str:
-    *above, key = path  # of a field in a grid: grids, 0, axes, NAME
+    *above, key = path  # such as grids, 0, axes, NAME
     if not above and (key in GridFile.model_fields or key in CONFIG_FIELDS or known_elsewhere(key, CONFIG_FIELDS)):
         return "belongs in a grid"
     if len(path) == 3 and path[0] == "grids" and (field := _field_of(key)):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lmsweep.orchestrator.feature import packaged_sweeps
-from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep
+from lmsweep.orchestrator.sweep.sweep import EXAMPLE, load_sweep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.model_sizes import SIZES
@@ -123,7 +123,7 @@ def test_any_text_is_a_sweep_or_a_wrong_request(tmp_path, texts, examples):
         except RequestError as error:
             message = str(error)
             assert message
-            said = message.removesuffix(f"\n{AS_IN}")
+            said = message.removesuffix(f"\n{EXAMPLE}")
             assert all(line.startswith(str(path)) for line in said.split("\n"))
             message.encode()
         else:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.feature import packaged_sweeps
-from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep
+from lmsweep.orchestrator.sweep.sweep import EXAMPLE, load_sweep
 from tests.support.sweeps import FIELDS, OR_OTHER, PRECISIONS, WORKLOADS, cases, error_of
 
 LISTS = {"$FIELDS": FIELDS, "$OR_OTHER": OR_OTHER, "$PRECISIONS": PRECISIONS, "$WORKLOADS": WORKLOADS}
@@ -26,7 +26,7 @@ AS_ELSEWHERE = ("empty", "nothing of what it needs", "a grid at the top", "the f
 def test_a_wrong_file_is_refused_with_file_line_key_and_what_to_write(sweep_of, wrong):
     text, answers = CASES[wrong]
     message = error_of(sweep_of, text)
-    assert message.endswith(AS_IN) == (wrong in AS_ELSEWHERE)
+    assert message.endswith(EXAMPLE) == (wrong in AS_ELSEWHERE)
     lines = re.findall(r"^s\.yaml:(.*)", message, re.MULTILINE)
     assert len(lines) == len(answers), message
     for line, answer in zip(lines, answers, strict=True):

@@ -108,7 +108,7 @@ def clocks() -> Iterator[Found]:
     found = ", ".join(governors) or "unknown (hidden, as in most virtual machines)"
     advice = "The clock frequency follows the load. Fix it with: sudo cpupower frequency-set -g performance"
     yield unless(governors in ([], ["performance"]), "frequency governor", found, advice)  # []: hidden
-    no_turbo, boost = _read(SYSTEM / "intel_pstate/no_turbo"), _read(SYSTEM / "cpufreq/boost")
+    no_turbo, boost = _read(SYSTEM / "intel_pstate/no_turbo"), _read(SYSTEM / "cpufreq/boost")  # Intel, others
     turbo = {"0": "on", "1": "off"}.get(no_turbo or "") or {"1": "on", "0": "off"}.get(boost or "")
     if turbo:
         advice = "The clock frequency depends on temperature and load: CPU results vary by a few percent."
@@ -170,7 +170,7 @@ def _counted_by_ray() -> int | None:
 
 
 def missing_gpus(counted: int, driver: int, usable: int, reason: str | None) -> Found:
-    """Ray sends trials on GPUs to a node that says it has `counted` of them, and PyTorch can use only `usable`."""
+    """Return what is wrong with a node to which Ray sends trials for `counted` GPUs, while torch can use fewer."""
     found = f"Ray counts {counted}, NVIDIA's driver {driver}{f' ({reason})' if reason else ''}, torch can use {usable}"
     if driver < counted:
         advice = (

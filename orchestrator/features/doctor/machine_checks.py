@@ -15,12 +15,11 @@ from lmsweep.trials.spec.quantities import gib
 FEW_CORES = 4
 """Cores per GPU below which kernel launches, compilation and clock sampling disturb each other."""
 IDLE_CORES, IDLE_SHARE = 0.5, 0.1
-"""Busy cores up to which a machine counts as idle; on a large one, the share of its cores."""
+"""A machine counts as idle up to so many busy cores, or up to this share of its usable ones if that is more."""
 LOOK_SECONDS = 0.5
 """Seconds over which busy cores are averaged."""
 NEAR_SLOWDOWN = 15
-"""Degrees below its throttling temperature within which a GPU that does nothing yet is too hot."""
-
+"""A GPU that does nothing yet should be at least this many degrees below the temperature at which it throttles."""
 
 State = Literal["ok", "warning", "fails"]
 
@@ -76,9 +75,10 @@ def cores() -> Iterator[Found]:
 
 def cpu_quotas() -> list[float]:
     """Return the CPU quotas of the control groups of this process, in cores."""
-    both = (limits_of_groups("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
-    texts = [*limits_of_groups("cpu", "cpu.max", version=2), *(" ".join(each) for each in zip(*both, strict=True))]
-    return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]
+    quotas, periods = (limits_of_groups("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
+    pairs = [[quota, period] for quota, period in zip(quotas, periods, strict=True)]
+    pairs += [text.split() for text in limits_of_groups("cpu", "cpu.max", version=2)]
+    return [int(quota) / int(period) for quota, period in pairs if quota.isdecimal()]  # `max` and -1: no quota
 
 
 def gpu_findings(gpu: GpuState) -> Iterator[Found]:

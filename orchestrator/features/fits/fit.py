@@ -34,7 +34,7 @@ class Fit:
     peak_bytes: int | None
     """At that batch, or at one sequence."""
     peak_bytes_of_others: tuple[int, int, int] | None = None
-    """Middle, least and most that other trainers need for it."""
+    """What other trainers need for the same step: middle, least and most."""
     budget_bytes: int
     """What a step may use of a GPU."""
     lasting_bytes: int | None = None
@@ -47,15 +47,16 @@ class Fit:
     tokens_per_second_between: tuple[float, float] | None = None
     """95 % interval, as lmsweep's own loop trains."""
     tokens_per_second_of_others: float | None = None
+    """As other trainers train, or the one that was named."""
     tokens_per_second_of_others_between: tuple[float, float] | None = None
-    """95 % interval, as other trainers do, or the one named."""
+    """95 % interval of that."""
     hours: Annotated[float | None, Field(description=f"Of the tokens asked for, {TRAINS}.")] = None
     hours_between: Annotated[tuple[float, float] | None, Field(description=f"95 % interval, {TRAINS}.")] = None
     dollars: Annotated[float | None, Field(description=f"Of these hours, {TRAINS}.")] = None
     """None without a price or tokens."""
     dollars_between: Annotated[tuple[float, float] | None, Field(description=f"95 % interval, {TRAINS}.")] = None
     padding: float | None = None
-    """Share of tokens, where batches differ by their lengths."""
+    """Share of tokens that are padding, where batches differ by their lengths."""
     beyond: NextSizeUp | None = None
     """What happens beyond this batch, where batches differ."""
     reason: str | None = None
@@ -63,7 +64,7 @@ class Fit:
     plan: Annotated[str | None, Field(description="The command that predicts its time and bounds of its memory.")] = (
         None
     )
-    """Of compiled ranks, whose largest batch is not predicted."""
+    """Only for compiled steps of several GPUs, whose largest batch is not predicted."""
     source: str | None = None
     """Where the rates come from."""
     remedy: str | None = None

@@ -41,13 +41,12 @@ _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _RANKS = {"ddp", "world_size", "nodes", "tp"}
 """Fields that follow from --gpus."""
 _RANKS_SWEEP = "fsdp"
-"""The packaged sweep in which a plan of ranks replaces what differs."""
+"""The packaged sweep of several ranks from which the command of `plan` starts."""
 _SETTINGS = ("attention=sdpa", "loss=cross_entropy", "mode=train_step")
 """Settings that apply unless `set` overrides them: those of fine-tuning tools, on one GPU without torch.compile."""
 FULL_PRECISION: Precision = "bf16_pure"
 ADAPTERS_PRECISION: Precision = "bf16"
 """Precision with adapters: float32 adapters, frozen weights in bfloat16, and autocast, as PEFT and Trainer use them."""
-
 
 SHORT_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -85,9 +84,25 @@ class FitRequest:
     code: str | None = None
     trusted: Sequence[str] = ()
 
+    def checked(self) -> "FitRequest":
+        """Return the request. Raises RequestError if a number, a method or a price is wrong."""
+        for count in self.gpus:
+            if count < 1:
+                raise RequestError(f"--gpus {count}: it must be at least 1")
+        if not self.devices:
+            raise RequestError("--for names no GPU; write --for H100,H200")
+        if self.trainer:
+            check_trainer(self.trainer)
+        if self.lengths and max(self.gpus) > 1:
+            raise RequestError(
+                f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
+            )
+        self.methods_meant(), self.tokens_meant(), self.prices_meant()  # raise for a wrong one
+        return replace(self, gpus=tuple(dict.fromkeys(self.gpus)), context=self.context_meant())
+
     def trial(self) -> Trial:
-        """Return the step of the first method with adapters, else of FULL, on one GPU: `by` makes the others of it.
-        Raises RequestError if the model or a setting is not known."""
+        """Return the trial of the first method with adapters, or else of FULL, on one GPU. `by` derives those of other
+        methods. Raises RequestError if the model or a setting is not known."""
         chosen = self.chosen()
         usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
         # A trial checks adapter_args only if it has an adapter.
@@ -108,7 +123,7 @@ class FitRequest:
 
     def _trial_of(self, settings: Sequence[str]) -> Trial:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error of `trial` says it
+            warnings.simplefilter("ignore")  # of a missing config.json; `trial` raises an error instead
             return single_trial(settings, code=self.code, trusted=self.trusted)
 
     def positions(self) -> int | None:
@@ -133,7 +148,7 @@ class FitRequest:
         ]
 
     def _given(self, field: str) -> str:
-        """Return the setting of a field that has a usual value: that of `settings`, else the usual one."""
+        """Return the setting of a field in _SETTINGS, as `field=value`; `settings` override the usual value."""
         return [text for text in (*_SETTINGS, *self.settings) if text.startswith(f"{field}=")][-1]
 
     def chosen(self) -> set[str]:
@@ -141,7 +156,7 @@ class FitRequest:
         return {parse_override(text)[0] for text in self.settings}
 
     def by(self, method: str, config: TrialConfig) -> TrialConfig:
-        """Return the configuration of a method."""
+        """Return the configuration with this method in place of its own."""
         usual = FULL_PRECISION if method == FULL else ADAPTERS_PRECISION
         config = replace(config, precision=config.precision if "precision" in self.chosen() else usual)
         if method == FULL:  # the arguments are those of adapters
@@ -150,11 +165,12 @@ class FitRequest:
 
     def plan(self, config: TrialConfig, gpu: AskedGpu) -> str:
         """Return the command that plans the ranks of a configuration, at one sequence each, for this GPU."""
-        asked, apart = self._model(), {*MODEL, "checkpointing", "adapter", "adapter_args", *self.chosen()}
+        asked, set_otherwise = self._model(), {*MODEL, "checkpointing", "adapter", "adapter_args", *self.chosen()}
         packaged = [one.config for one in load_sweep(_RANKS_SWEEP).trials]
         for name in (*COMBINATION_FIELDS, "mode"):
             value = getattr(config, name)
-            if name not in apart and {getattr(one, name) for one in packaged} != {value}:  # else the sweep has it
+            in_all = {getattr(one, name) for one in packaged} == {value}  # so no option is needed
+            if name not in set_otherwise and not in_all:
                 asked.append(f"{name}={value}")
         if "checkpointing" not in self.chosen():
             asked.append(f"checkpointing={','.join(TRIED_CHECKPOINTINGS)}")
@@ -183,8 +199,8 @@ class FitRequest:
                     f"--for {text}: the number of GPUs is an option of its own: --for {name} --gpus {count}"
                 )
             matching = devices_meant(text)
-            form = _without_memory(matching[0])
-            taken = [one for one in matching if _without_memory(one) == form]
+            product = _without_memory(matching[0])
+            taken = [one for one in matching if _without_memory(one) == product]
             found |= {one.name: AskedGpu(one.name, one.memory, one) for one in taken}
             if others := [one.name for one in matching if one not in taken]:
                 names = " and ".join(one.name for one in taken)
@@ -262,22 +278,6 @@ class FitRequest:
                 f"SiLU from its parts, so in other memory and time than that of transformers, hf:{other}"
             )
         return said
-
-    def checked(self) -> "FitRequest":
-        """Return the request. Raises RequestError if a number, a method or a price is wrong."""
-        for count in self.gpus:
-            if count < 1:
-                raise RequestError(f"--gpus {count}: it must be at least 1")
-        if not self.devices:
-            raise RequestError("--for names no GPU; write --for H100,H200")
-        if self.trainer:
-            check_trainer(self.trainer)
-        if self.lengths and max(self.gpus) > 1:
-            raise RequestError(
-                f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
-            )
-        self.methods_meant(), self.tokens_meant(), self.prices_meant()  # raise for a wrong one
-        return replace(self, gpus=tuple(dict.fromkeys(self.gpus)), context=self.context_meant())
 
 
 def _without_memory(device: Device) -> str:

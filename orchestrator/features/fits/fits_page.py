@@ -14,7 +14,7 @@ from lmsweep.trials.spec.quantities import gib
 
 RATE, OTHERS = "tokens/s", "others' tokens/s"
 """Columns: as lmsweep's own loop trains, and as other trainers do, or the one named."""
-COLUMNS = "In brackets: 95 % intervals. tokens/s{}: of lmsweep's own training loop; {}{}: of {}."
+COLUMNS = "In brackets: 95 % intervals. tokens/s{own}: of lmsweep's own training loop; {others}{also}: of {whose}."
 SPENT = ", hours and dollars"
 ALL_OTHERS = "PyTorch's public trainers, whose interval is at least as wide, as they differ"
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
@@ -37,14 +37,13 @@ def fits_listing(answer: FitsOutput) -> Listing:
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
     columns.append("checkpointing")
     columns += ["what would fit"] * any(one.remedy or one.reason for one in lines)
-    known = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []  # in percent
-    others = _others(answer)
+    of_others = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []  # in percent
     sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
     return Listing(
         title=f"{answer.model} with {answer.context:,} tokens of context, as predicted{_precisions(lines)}",
         frame=pd.DataFrame(
             [[_cells(one)[name] for name in columns] for one in lines],
-            columns=[others if name == OTHERS else name for name in columns],
+            columns=[_others_heading(answer) if name == OTHERS else name for name in columns],
             dtype=object,
         ),
         keys=columns[: columns.index("fits")],
@@ -58,20 +57,21 @@ def fits_listing(answer: FitsOutput) -> Listing:
             *unknown,
             *plans(answer.fits),
             *answer.assumed,
-            *known,
+            *of_others,
             *sources,
         ],
     )
 
 
 def _columns(answer: FitsOutput) -> str:
-    """Return what the columns are of."""
+    """Return whose training each column is about."""
+    others = _others_heading(answer)
     if answer.trainer:
-        return COLUMNS.format("", _others(answer), SPENT, f"{answer.trainer}'s public steps")
-    return COLUMNS.format(SPENT, _others(answer), "", ALL_OTHERS)
+        return COLUMNS.format(own="", others=others, also=SPENT, whose=f"{answer.trainer}'s public steps")
+    return COLUMNS.format(own=SPENT, others=others, also="", whose=ALL_OTHERS)
 
 
-def _others(answer: FitsOutput) -> str:
+def _others_heading(answer: FitsOutput) -> str:
     """Return the heading of OTHERS."""
     return f"{answer.trainer}'s tokens/s" if answer.trainer else OTHERS
 
@@ -103,7 +103,7 @@ def unpriced(answer: FitsOutput) -> list[str]:
 
 
 def _lasting(lines: Sequence[Fit]) -> list[str]:
-    """Return what each largest batch means for many batches that differ."""
+    """Return how often each largest batch, and the next larger one, fit many batches that differ."""
     found = []
     for one in lines:
         if words := lasting_words("batch", one.batch or 0, one.beyond):
@@ -160,7 +160,7 @@ def fits_page(answer: FitsOutput) -> str:
         lines=list(zip(map(_cells, lines), bars, strict=True)),
         spent=[name for name in ("hours", "dollars") if name in listing.frame],
         notes=listing.notes,
-        others=_others(answer),
+        others=_others_heading(answer),
         width=WIDTH,
     )
 
@@ -173,7 +173,7 @@ def _headlines(answer: FitsOutput, lines: Sequence[Fit]) -> list[str]:
 
 
 def _headline(method: str, lines: Sequence[Fit], trainer: str | None) -> str:
-    """Return the cheapest and the fastest line of a method, and whose intervals reach theirs."""
+    """Return the cheapest and the fastest line of a method, and which others may be so: their intervals overlap."""
     fitting = [one for one in lines if one.fits]
     if not fitting:
         refused = [one for one in lines if one.fits is False]

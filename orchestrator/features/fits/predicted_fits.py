@@ -209,7 +209,7 @@ def _with_varied_times(
 
 
 def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -> dict[str, Any]:
-    """Return hours and dollars of so many tokens by the middle, highest and lowest tokens a second."""
+    """Return hours and dollars of so many tokens. rates: tokens a second: the middle, the highest, the lowest."""
     if not tokens:
         return {}
     middle, least, most = (tokens / rate / 3600 for rate in rates)
@@ -220,7 +220,8 @@ def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -
 
 
 def _remedy(one: Fit, found: Sequence[Fit]) -> str | None:
-    """Return which of the answers that fit differ from this one in one thing, and whether a shorter context would."""
+    """Return what one change would make it fit: another method, more GPUs, other GPUs, or a shorter context. found:
+    all answers, the best first."""
     if one.fits is None:
         return None
     here = [other for other in found if other.fits and other.device_name == one.device_name]

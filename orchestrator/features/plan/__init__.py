@@ -2,7 +2,7 @@
 
 plan_text.py     a plan as text
 plan_output.py   a plan for programs
-fleet.py         what the ranks of a trial do together, and how many GPUs are worth their price
+fleet.py         the throughput and price of a trial with several ranks, and how many GPUs are worth their price
 """
 
 import shlex
@@ -111,7 +111,7 @@ def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":
     from lmsweep.orchestrator.planning.memory_budget import Budget, budget
     from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 
-    # Trials that differ in this dimension alone have one answer: each counts with its smallest value.
+    # Trials that differ in this dimension alone share an answer, so each is asked about with the value 1.
     places: dict[TrialConfig, tuple[str, Budget]] = {}
     for planned in plan.trials:
         config, available = planned.trial.config, budget(planned.trial.config, planned.environment)

@@ -1,4 +1,4 @@
-"""What the ranks of a trial do together, and how many GPUs are worth their price."""
+"""The throughput and price of a trial with several ranks, each with a GPU, and how many GPUs are worth their price."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 MOST_RANKS = 8192
 """Largest number of ranks on several nodes for which the gain of doubling is computed."""
 WORTH = 0.8
-"""Share of the first ranks' rate that added ranks must bring, each: what they add costs at most a quarter more."""
+"""Each added rank must bring at least this share of what each of the first brings: a token costs a quarter more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Fleet:
 
 
 def fleet_of(planned: PlannedTrial, step: StepEstimate, prices: Sequence[Price]) -> Fleet | None:
-    """Return what the ranks of a trial do together; None of a single process."""
+    """Return these estimates of a trial; None for a single process."""
     if step.among is None:
         return None
     config, (operators, rates) = planned.trial.config, step.among
@@ -41,17 +41,17 @@ def fleet_of(planned: PlannedTrial, step: StepEstimate, prices: Sequence[Price])
         among = operators if ranks == config.world_size else resized(operators, config, ranks)
         return ranks // config.tp * tokens / rank_time(among, rates, config).at(step.factor)
 
-    ranks = least = config.world_size
-    # On one node, the network to others is not given.
-    limit = MOST_RANKS if config.nodes > 1 else max(USUAL_GPUS, least)
-    # Double the ranks as long as those added bring enough of what as many bring at first.
-    while 2 * ranks <= limit and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
+    first = ranks = config.world_size
+    planned_rate = rate(first)
+    # A trial on one node says nothing of the network to others.
+    limit = MOST_RANKS if config.nodes > 1 else max(USUAL_GPUS, first)
+    # Doubling adds as many ranks again. At the first ranks' rate they would bring `planned_rate * ranks / first`.
+    while 2 * ranks <= limit and rate(2 * ranks) - rate(ranks) >= WORTH * planned_rate * ranks / first:
         ranks *= 2
     hourly = [one.dollars for one in prices if one.is_of(planned.environment.device_name, None)]
-    known = rate(least)
     return Fleet(
-        tokens_per_second=known,
-        dollars=hourly[0] * least / 3600 / known * 1e9 if hourly else None,
+        tokens_per_second=planned_rate,
+        dollars=hourly[0] * first / 3600 / planned_rate * 1e9 if hourly else None,
         worth=ranks if 2 * ranks <= limit else None,
         most=ranks,
     )

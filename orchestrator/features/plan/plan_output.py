@@ -108,7 +108,8 @@ def plan_output(
 ) -> PlanOutput:
     """Return the trials, and time and dollars in total; beside each null is its reason."""
     no_dollars = f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
-    no_dollars = "--price was not given" if estimate.dollars is None else no_dollars
+    if estimate.dollars is None:
+        no_dollars = "--price was not given"
     trials = []
     for planned in plan.trials:
         peak, step = peak_of(planned, predictions), steps.of(planned) if steps else None
@@ -123,11 +124,11 @@ def plan_output(
                 predicted_peak_reason=no_peak,
                 expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
                 expected_seconds_reason=no_seconds,
-                **_of_lengths(planned, predictions),
-                **_of_others(planned, peak),
-                **_of_steps(None if no_seconds else estimate.trials[planned.index]),
-                **_of_step(step),
-                **_of_fleet(planned, step, prices),
+                **_length_fields(planned, predictions),
+                **_other_trainers_fields(planned, peak),
+                **_time_fields(None if no_seconds else estimate.trials[planned.index]),
+                **_step_fields(step),
+                **_fleet_fields(planned, step, prices),
             )
         )  # fmt: skip
     return PlanOutput(
@@ -147,31 +148,31 @@ def peak_of(planned: planning.PlannedTrial, predictions: Predictions | None) -> 
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else Refusal("--no-predict")
 
 
-def _of_others(planned: planning.PlannedTrial, peak: Prediction | Bounds | Refusal) -> dict[str, Any]:
-    """Return what other trainers need; empty of a CPU, or if no peak is known."""
+def _length_fields(planned: planning.PlannedTrial, predictions: Predictions | None) -> dict[str, Any]:
+    """Return what follows from the lengths of documents; empty where all batches are alike."""
+    if not planned.trial.config.varies:
+        return {}
+    many_steps = predictions.many_steps(planned.trial, planned.environment) if predictions else None
+    config = planned.trial.config
+    return {"padding": padding_of(config), "expected_recompiles": recompiles(config), "many_steps": many_steps}
+
+
+def _other_trainers_fields(planned: planning.PlannedTrial, peak: Prediction | Bounds | Refusal) -> dict[str, Any]:
+    """Return the memory that other trainers need; empty for a CPU, or if no peak is known."""
     if not isinstance(peak, Prediction) or planned.trial.config.device_type != "cuda":
         return {}
     return {"predicted_peak_bytes_of_others": peak_of_others(peak.peak)}
 
 
-def _of_lengths(planned: planning.PlannedTrial, predictions: Predictions | None) -> dict[str, Any]:
-    """Return what follows from the lengths of documents; empty where all batches are alike."""
-    if not planned.trial.config.varies:
-        return {}
-    lasting = predictions.many_steps(planned.trial, planned.environment) if predictions else None
-    config = planned.trial.config
-    return {"padding": padding_of(config), "expected_recompiles": recompiles(config), "many_steps": lasting}
-
-
-def _of_steps(estimate: Estimate | None) -> dict[str, Any]:
-    """Return the predicted steps that a trial's time is made of; empty if results or a time limit give the time."""
+def _time_fields(estimate: Estimate | None) -> dict[str, Any]:
+    """Return the parts of a trial's time: predicted steps, and the rest. Empty if results or a time limit give it."""
     if estimate is None or estimate.steps is None:
         return {}
     return {"expected_setup_seconds": estimate.setup, "expected_steps": estimate.steps}
 
 
-def _of_step(step: Estimated | None) -> dict[str, Any]:
-    """Return what is known of a step, or why nothing is; nothing if no step is measured, or no GPU is there."""
+def _step_fields(step: Estimated | None) -> dict[str, Any]:
+    """Return what is known of a step, or why nothing is; empty if no step is measured, or no GPU is there."""
     if step is None:
         return {}
     known = step if isinstance(step, StepEstimate) else None
@@ -188,8 +189,8 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
     return fields
 
 
-def _of_fleet(planned: planning.PlannedTrial, step: Estimated | None, prices: Sequence[Price]) -> dict[str, Any]:
-    """Return what the ranks of a trial do together; nothing of a single process."""
+def _fleet_fields(planned: planning.PlannedTrial, step: Estimated | None, prices: Sequence[Price]) -> dict[str, Any]:
+    """Return communication, throughput and price of a trial with several ranks; empty for a single process."""
     fleet = fleet_of(planned, step, prices) if isinstance(step, StepEstimate) else None
     if not fleet or not isinstance(step, StepEstimate):
         return {}

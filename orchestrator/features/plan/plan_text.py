@@ -32,18 +32,18 @@ from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import FIELDS, Role, fields_with, varying_fields
-from lmsweep.trials.spec.quantities import count_of, gib, ms
+from lmsweep.trials.spec.quantities import gib, ms
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
 BY_OTHERS = "by {}"
-"""Title of the column of the step's time in public trainers, or in the trainer that was named."""
+"""Column: the step's time in public training stacks (`by other trainers`), or in the trainer that was named."""
 LENGTHS = ("padding", "recompiles", "out of memory")
 """The columns of trials whose batches differ by their lengths."""
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
 MOST_FLEETS = 3
-"""Most trials of ranks whose rates and dollars are printed, the cheapest; --format json has all."""
+"""Most trials with several ranks whose rates and dollars are printed, the cheapest; --format json has all."""
 LEAST_EXPOSED = 1e-6
 """Seconds of communication below which a part of a step counts as hidden."""
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
@@ -58,6 +58,7 @@ class PlanText:
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
     command: Callable[[str], str] = SET_DEVICE
+    """From devices to the command for the trials on these alone."""
     prices: Sequence[Price] = ()
     trainer: str | None = None
 
@@ -87,7 +88,8 @@ class PlanText:
     def _conditions(self, trials: Sequence[PlannedTrial]) -> dict[str, str]:
         """Return the fields that decide time and memory and are not columns, because all trials have the same value."""
         configs = [one.trial.config for one in trials]
-        unread = {*READ_BY_SOME}.difference(*(keys_read(name) for one in trials for name in one.trial.workloads))
+        read = {key for one in trials for name in one.trial.workloads for key in keys_read(name)}
+        unread = {*READ_BY_SOME} - read  # fields that none of these workloads reads
         left_out = {*fields_with(Role.PROTOCOL), *unread, *varying_fields(configs)}
         names = [name for name in CONDITIONS if name in FIELDS and name not in left_out]
         found = {name: label(getattr(configs[0], name)) for name in names}
@@ -109,7 +111,7 @@ class PlanText:
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in memory if isinstance(one, Refusal))
         on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
         known = on_gpu and any(isinstance(one, Prediction) for one in memory)
-        others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []  # in percent
+        of_others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []  # in percent
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
@@ -119,7 +121,7 @@ class PlanText:
         compiling = f"{format_seconds(self.estimate.compiling)} on {cores} cores for each GPU"
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
-            "\n".join([*others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
+            "\n".join([*of_others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS), *self._fleets(most_fleets)]),
             "\n".join(islice(filter(None, advice), MOST_REASONS)),
             self._software(),
@@ -138,8 +140,8 @@ class PlanText:
         cheapest = sorted(found.values(), key=lambda one: _dearness(one[0], one[2]))[:most]
         left = len(found) - len(cheapest)
         dearer = "dearer" if any(fleet.dollars for _, _, fleet in cheapest) else "slower for each GPU"
-        others = [f"the other {count_of(left, 'trial')} of ranks: {dearer}, or will not fit; --format json has all"]
-        return [_of_ranks(*one) for one in cheapest] + (others if left else [])
+        more = [f"{left} more with several ranks: {dearer}, or will not fit; --format json has all"]
+        return [_of_ranks(*one) for one in cheapest] + (more if left else [])
 
     def _software(self) -> str:
         wanted = self.plan.software
@@ -181,8 +183,8 @@ class PlanText:
         config = planned.trial.config
         if not config.varies:
             return "-", "-", "-"
-        lasting = self.predictions.many_steps(planned.trial, planned.environment) if self.predictions else None
-        return f"{padding_of(config):.0%}", label(recompiles(config)), _lasting(lasting)
+        many_steps = self.predictions.many_steps(planned.trial, planned.environment) if self.predictions else None
+        return f"{padding_of(config):.0%}", label(recompiles(config)), _out_of_memory_text(many_steps)
 
     def _step_text(self, planned: PlannedTrial, column: str) -> str:
         step = self.steps.of(planned) if self.steps else None
@@ -207,35 +209,37 @@ def _library(trials: Sequence[PlannedTrial]) -> str:
 
 
 def _of_ranks(planned: PlannedTrial, step: StepEstimate, fleet: Fleet) -> str:
-    """Return what communication adds to a step of ranks, what they do together, and how many are worth their price."""
+    """Return what communication adds to a step of several ranks, their throughput, and how many are worth their price:
+    GPUs beyond `fleet.worth` are not; where no limit was found, all up to `fleet.most` are."""
     exposed = ", ".join(f"{name} {ms(part)} ms" for name, part in step.parts.items() if part >= LEAST_EXPOSED)
     dollars = f", ${fleet.dollars:,.0f} per 10⁹ tokens" if fleet.dollars else ""
-    config, worth = planned.trial.config, ""
+    config, gain = planned.trial.config, ""
     if fleet.worth:
-        worth = f"; GPUs beyond {fleet.worth} bring less than {WORTH:.0%} of the rate of the first"
+        gain = f"; GPUs beyond {fleet.worth} bring less than {WORTH:.0%} of the rate of the first"
     elif fleet.most > config.world_size:
         node = ", one node," if config.nodes == 1 else ""
-        worth = f"; GPUs up to {fleet.most}{node} bring at least {WORTH:.0%} of the rate of the first"
+        gain = f"; GPUs up to {fleet.most}{node} bring at least {WORTH:.0%} of the rate of the first"
     return (
         f"{planned.trial_id[:SHORT_ID]}: exposed {exposed or 'nothing'}; {fleet.tokens_per_second:,.0f} "
-        f"tokens/s{dollars}{worth}"
+        f"tokens/s{dollars}{gain}"
     )
 
 
 def _dearness(planned: PlannedTrial, fleet: Fleet) -> tuple[bool, bool, float]:
-    """Return what sorts trials: those that run, then those with a price; then by dollars or GPU time of a token."""
+    """Return the key that sorts the cheapest first: trials that run, then those with a price; among these by dollars,
+    or else by the GPU time of a token."""
     will_run = planned.action in ("run", "stored")
     return not will_run, not fleet.dollars, fleet.dollars or planned.trial.config.world_size / fleet.tokens_per_second
 
 
-def _lasting(lasting: ManySteps | None) -> str:
-    """Return how often memory runs out."""
-    if lasting is None:
+def _out_of_memory_text(many: ManySteps | None) -> str:
+    """Return how often memory runs out in simulated runs of many steps."""
+    if many is None:
         return "?"
-    if not lasting.failed:
-        return f"0 of {lasting.runs} runs of {lasting.steps:,} steps"
-    often = f"{lasting.failed / lasting.runs:.0%} of runs, {lasting.failed_steps:.3g} of {lasting.steps:,} steps"
-    return f"{often}, first in step {lasting.first_failed}"
+    if not many.failed:
+        return f"0 of {many.runs} runs of {many.steps:,} steps"
+    often = f"{many.failed / many.runs:.0%} of runs, {many.failed_steps:.3g} of {many.steps:,} steps"
+    return f"{often}, first in step {many.first_failed}"
 
 
 def _process_text(planned: PlannedTrial) -> str:

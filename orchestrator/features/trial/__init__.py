@@ -45,7 +45,7 @@ def trial(
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
 
-    memory_asked_for()
+    memory_asked_for()  # raises if the variable is wrong
     settings = [*settings, "profiler=nsys"] if what.nsys else settings
     if id is None:
         asked = single_trial(settings, code=what.code, trusted=what.trusted)

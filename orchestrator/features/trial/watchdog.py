@@ -20,7 +20,7 @@ from lmsweep.trials.spec.config import Trial
 WATCH_SECONDS = 0.25
 """Seconds between two checks of the memory that is held."""
 PATIENCE = 10.0
-"""Seconds after which faulthandler, which needs no interpreter lock, ends the process in the thread's place."""
+"""If the thread cannot run, faulthandler, which needs no interpreter lock, ends the process so long after its time."""
 STDERR = 2
 """File descriptor for the stack: the terminal or the log, even if sys.stderr is redirected."""
 DEBUGGERS = frozenset({"bdb", "pdb", "debugpy", "pydevd", "_pydevd_bundle"})
@@ -43,11 +43,11 @@ def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -
             stack = traceback.format_stack(sys._current_frames().get(threading.main_thread().ident or 0))
             place = hung_line("".join(reversed(stack)), trial.code) if trial.code else None  # the innermost call first
             reason = f"{place}: {reason}" if place else reason
-        ended = list(rows)
-        records = [row for row in ended if isinstance(row, Record)]
-        waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
-        met = records[-1].fingerprint if records else expected
-        report(ended + [attempt.failure(name, status, reason, met) for name in waiting])
+        so_far = list(rows)  # the trial may still add some
+        records = [row for row in so_far if isinstance(row, Record)]
+        unfinished = [name for name in trial.workloads if name not in {record.workload for record in records}]
+        environment = records[-1].fingerprint if records else expected
+        report(so_far + [attempt.failure(name, status, reason, environment) for name in unfinished])
 
     with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
         run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
@@ -55,8 +55,8 @@ def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -
 
 
 class Watchdog:
-    """Ends the process if the trial in the context takes too long or too much memory; exits with 0 for
-    `oom`, which is a result."""
+    """Ends the process if the trial in the context takes too long or too much memory. The exit code is 0 for `oom`,
+    which is a result, and 1 for a timeout."""
 
     def __init__(self, *, seconds: float, end: End, show: Show = lambda _seconds, _bytes: None) -> None:
         self._left = seconds
@@ -94,6 +94,7 @@ class Watchdog:
                         self._exit(reason)
 
     def _put_off(self) -> None:
+        """Let faulthandler end the process PATIENCE seconds after the trial's time; a later call replaces this one."""
         faulthandler.dump_traceback_later(max(0.0, self._left) + PATIENCE, exit=True, file=STDERR)
 
     def _exit(self, reason: str | None) -> None:

@@ -59,15 +59,15 @@ class DeviceEta:
         return float(parts @ factors)
 
     def forget(self, parts: Parts) -> None:
-        """Take a trial from those that have not started. parts: times its slots."""
+        """Take a trial from those that have not started. parts: its estimate, times its slots."""
         self.left -= 1
         self.parts_left = self.parts_left - parts
 
     def seconds_left(self, now: float) -> float:
         rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in self.running.values()]
-        taken = sum(one.slots * left for one, left in zip(self.running.values(), rest, strict=True))
-        # Rounding may leave the sums of what has not started a little below 0.
-        return max([0.0, (self.corrected(self.parts_left, self.left) + taken) / self.slots, *rest])
+        slot_seconds = sum(one.slots * seconds for one, seconds in zip(self.running.values(), rest, strict=True))
+        # No less than any running trial needs; 0, as rounding may leave `parts_left` a little below.
+        return max([0.0, (self.corrected(self.parts_left, self.left) + slot_seconds) / self.slots, *rest])
 
 
 class Eta:
@@ -111,7 +111,7 @@ class Eta:
         """`took` is what its rows say; None if it failed, which says nothing about other trials."""
         with self._lock:
             device = self.devices[planned.environment.device_name]
-            if planned.index not in device.running:  # its node died before it could begin
+            if planned.index not in device.running:  # every node that could hold it died before it began
                 self.started(planned)
             parts = device.running.pop(planned.index).parts
             if took is None:

@@ -51,15 +51,15 @@ class Liveness:
         self._progress = progress
         self._writer = writer
         self.failure: RayFailedError | None = None
-        self._left = threading.Event()
+        self._has_exited = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
         self._stopped: dict[psutil.Process, float] = {}
         """Process -> the seconds for which it has been stopped."""
         self._without_worker = 0.0
         """Seconds in which no worker of this machine has begun a trial."""
-        self._is_over = False
+        self._has_said_over = False
         self._ran: dict[tuple[int, float], float] = {}
-        """Seconds, by a trial's index and start."""
+        """Index and start of a running trial -> the seconds since then in which this process ran."""
 
     def __enter__(self) -> Self:
         self._ray = {NAMES[name]: process for name, process in ray_private.started_here().items()}
@@ -68,12 +68,12 @@ class Liveness:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._left.set()
+        self._has_exited.set()
         self._thread.join()
 
     def _watch(self) -> None:
         looks = 0
-        while not self._left.wait(LOOK_SECONDS):
+        while not self._has_exited.wait(LOOK_SECONDS):
             looks += 1
             for name, process in self._ray.items():
                 if has_ended(process):
@@ -122,7 +122,7 @@ class Liveness:
             config = self._trials[index].trial.config
             # Before the trial itself, its graph may be compiled, or its environment made.
             longest = config.timeout_seconds * (2 if config.compiles or config.software else 1) + LATE_SECONDS
-            if longest <= seconds < longest + LOOK_SECONDS:
+            if longest <= seconds < longest + LOOK_SECONDS:  # once, as each look adds LOOK_SECONDS
                 self._progress.say(
                     f"{self._progress.name_of(index)}: {seconds:.0f} s after its start, with a timeout of "
                     f"{config.timeout_seconds:g} s, its worker does not answer; it, its node or the network may hang"
@@ -136,8 +136,8 @@ class Liveness:
             signal.pthread_kill(self._main, signal.SIGINT)
             return True
         running = self._progress.eta.running_since()
-        if late >= 0 and running and not self._is_over:
-            self._is_over = True
+        if late >= 0 and running and not self._has_said_over:
+            self._has_said_over = True
             names = "; ".join(self._progress.name_of(index) for index in list(running)[:MOST_NAMED])
             more = len(running) - MOST_NAMED
             names += f" and {more} more" if more > 0 else ""

@@ -112,7 +112,7 @@ class LiveView:
 
 
 MOST_LINES = 200
-"""Lines for trials: a run of twice as many, or more, prints one for every few of them, with counts."""
+"""Lines for trials: a run of at least twice as many trials prints a line only for every second, third, ..."""
 
 MOST_FAILED = 50
 """Failed trials that have a line each, however long the run."""

@@ -27,6 +27,10 @@ DOMINANT = 0.5
 
 SET_DEVICE = "--set device={}".format
 
+_LIMITS = fields_with(Role.LIMIT)
+_PROTOCOL = (*fields_with(Role.PROTOCOL), *_LIMITS)
+"""Fields that say how a trial is measured, and not what it is."""
+
 _AMOUNT = r"\d[\d.]* ?\w+"
 _ON_GPU = re.compile(
     rf"Tried to allocate (?P<asked>{_AMOUNT})\..* total capac\w+ of (?P<whole>{_AMOUNT}) of which (?P<free>{_AMOUNT}) "
@@ -34,15 +38,15 @@ _ON_GPU = re.compile(
     re.DOTALL,
 )
 _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\d+) bytes")
+"""PyTorch's messages when memory runs out, on a GPU and on the host."""
 
 
 def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE) -> str:
-    """Return how many trials will run, how long they will take, and why the others will not run.
-
-    command: from devices to the command for trials on these alone.
-    """
+    """Return how many trials will run, how long they will take, and why the others will not run. command: from devices
+    to the command for trials on these alone."""
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
-    # A trial whose first k processes are stored runs from process k + 1 on: the k before it count as stored.
+    # A trial whose first k processes are stored runs from process k + 1 on: the k before it count as stored. Reversed,
+    # so that of several processes of a trial the first one stays.
     next_process = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
     stored_processes = sum(number - 1 for number in next_process.values())
     counts = {action: _count(one for one in plan.trials if one.action == action) for action in words}
@@ -54,12 +58,12 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
         grouped = _grouped((one for one in plan.trials if one.action == ruled_out), lambda one: one.reason)
-        found = sorted(grouped, key=len, reverse=True)
-        for trials in found[:most]:
-            others = f", and {len(trials) - 1} more" if len(trials) > 1 else ""
-            which = f"; trial {names[trials[0].index]}{others}" if ruled_out == "predicted_oom" else ""
+        by_reason = sorted(grouped, key=len, reverse=True)
+        for trials in by_reason[:most]:
+            more = f", and {len(trials) - 1} more" if len(trials) > 1 else ""
+            which = f"; trial {names[trials[0].index]}{more}" if ruled_out == "predicted_oom" else ""
             lines.append(f"  {_count(trials)} {ruled_out}: {trials[0].reason}{which}")
-        if rest := sum(map(_count, found[most:])):
+        if rest := sum(map(_count, by_reason[most:])):
             lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
     return "\n".join(lines)
 
@@ -70,12 +74,14 @@ def _count(trials: Iterable[PlannedTrial]) -> int:
 
 
 def _of_these(plan: Plan) -> str:
+    """Return ` (4 different, each in up to 3 processes)`; empty if each runs in one."""
     counts = sorted(Counter(planned.trial_id for planned in plan.to_run).values())
     each = f"each in {'up to ' * (counts[0] < counts[-1])}{counts[-1]} processes" if counts else ""
     return f" ({len(counts)} different, {each})" if counts and counts[-1] > 1 else ""
 
 
 def _in_all(estimate: PlanEstimate) -> str:
+    """Return `, in about 5 min (4 min to 7 min), 1.20 dollars: ...`; in place of the range, what limits a run."""
     if not estimate.trials:
         return ""
     most = f"at most {format_seconds(estimate.at_most).replace('.0 s', ' s')}" if estimate.at_most else ""
@@ -103,9 +109,9 @@ def _to_leave_out(plan: Plan, estimate: PlanEstimate, command: Callable[[str], s
     for one in estimate.devices:
         seconds[one.kind] += one.seconds or 0.0  # type: ignore[assignment] # seconds
     unknown = {one.kind for one in estimate.devices if one.seconds is None}
-    most = unknown or {kind for kind, one in seconds.items() if one > DOMINANT * seconds.total()}
-    kept = dict.fromkeys(one.trial.config.device for one in plan.to_run if one.trial.config.device_type not in most)
-    return f"; to leave out {' and '.join(sorted(most))}: {command(','.join(kept))}" if most and kept else ""
+    slow = unknown or {kind for kind, one in seconds.items() if one > DOMINANT * seconds.total()}
+    kept = dict.fromkeys(one.trial.config.device for one in plan.to_run if one.trial.config.device_type not in slow)
+    return f"; to leave out {' and '.join(sorted(slow))}: {command(','.join(kept))}" if slow and kept else ""
 
 
 def _dollars_text(estimate: PlanEstimate) -> str:
@@ -151,10 +157,6 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     return {index: f"{workloads[index]}: " * several + text for index, text in texts.items()}
 
 
-_LIMITS = fields_with(Role.LIMIT)
-_PROTOCOL = (*fields_with(Role.PROTOCOL), *_LIMITS)
-
-
 def _grouped(trials: Iterable[PlannedTrial], key: Callable[[PlannedTrial], Hashable]) -> Collection[list[PlannedTrial]]:
     groups: dict[Hashable, list[PlannedTrial]] = {}
     for planned in trials:
@@ -169,8 +171,9 @@ def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]
     }
     for name in ARGUMENTS.values():
         given = {text: json.loads(text) for config in configs if (text := getattr(config, name))}
-        every = list(given.values())
-        same = {key for key in every[0] if all(one.get(key) == every[0][key] for one in every)} if every[1:] else set()
+        first, *others = list(given.values()) or [{}]
+        # Of a single value, all arguments are shown.
+        same = {key for key in first if others and all(one.get(key) == first[key] for one in others)}
         found[name] = {
             text: ", ".join(f"{key} {label}" for key, label in one.items() if key not in same)
             for text, one in given.items()

@@ -38,7 +38,7 @@ def test_the_trials_of_ranks_whose_dollars_are_printed_are_the_cheapest(ranks: P
     shown = lmsweep_here(*words)
     assert fleets(shown) == [one["trial_id"][:8] for one in by_price[:3]]
     dearer = "dearer" if price else "slower for each GPU"
-    assert f"the other 1 trial of ranks: {dearer}, or will not fit; --format json has all" in shown
+    assert f"1 more with several ranks: {dearer}, or will not fit; --format json has all" in shown
     assert len(fleets(lmsweep_here(*words, "--all"))) == len(trials) == 4
 
 
