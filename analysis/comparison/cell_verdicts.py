@@ -43,7 +43,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     """Return the columns of `Comparison.frame` other than the keys, and `p_same`: a row per cell.
 
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; unit: of the medians. The p-values are those of
-    one cell: `p` that the sides are equal, `p_same` that they differ by what counts. `decide` corrects both.
+    one cell: `p` that the sides are equal, `p_same` that they differ by `thresholds.same`. `decide` corrects both.
     """
     order, axes, thresholds, known, options = table
     count = len(order)

@@ -35,7 +35,7 @@ from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.significance import Thresholds, holm
-from lmsweep.trials.statistics.variation import PRIORS, Kind
+from lmsweep.trials.statistics.variation import PRIORS, Floats, Kind
 
 DIFFERENT_BY_DEVICE, DIFFERENT_ON_GPU, DIFFERENT_ELSEWHERE = 0.01, 0.02, 0.05
 """Smallest differences that count by default, as fractions: of device time, of other values on a GPU, elsewhere."""
@@ -380,10 +380,8 @@ def _digest_of(rows: pd.DataFrame) -> str:
     return f" ({digests[0][:SHOWN_DIGITS]})" if len(digests) == 1 else ""
 
 
-def _errors_beside(
-    whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64]
-) -> dict[str, NDArray[np.float64]]:
-    """The largest error of the attention in each cell, for each of ERRORS; nothing if no row has any."""
+def _errors_beside(whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64]) -> dict[str, Floats]:
+    """Return the largest error of the attention in each cell, for each of ERRORS; nothing if no row has any."""
     result = ["side", "measurement_id", "environment_id"]
     errors = whole[(whole["phase"] == "error") & whole["metric"].isin(["output", "gradient"])]
     if errors.empty:

@@ -22,8 +22,8 @@ MOST = 300
 """Maximum number of cells of a side that are compared to find the nearest two."""
 
 UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
-"""Fields that are null where the user's own code decides them. Pairing takes null for the default, but not
-of the vocabulary, of which no size is usual."""
+"""Fields that are null where the user's own code decides them. Pairing takes null for the default, except of
+the vocabulary: no size is usual."""
 
 
 class Obstacle(NamedTuple):
@@ -150,8 +150,8 @@ def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> st
 
 
 def _keys_apart(cells: pd.DataFrame, identity: list[str]) -> list[str]:
-    """Return the keys of which the sides have no value in common, without those that other keys determine. If no two
-    cells agree in all other keys, return the keys in which the two most similar cells differ."""
+    """Return the keys in which the sides share no value, without those that other keys determine. If no two cells agree
+    in all other keys, return the keys in which the two most similar cells differ."""
     keys = [name for name in identity if name != "value"]
     apart = [name for name in keys if _is_apart(cells, name)]
     rest = [name for name in identity if name not in apart]

@@ -248,9 +248,10 @@ def _of_trials(frame: pd.DataFrame, metric: str) -> NDArray[np.float64]:
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Return the peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
     evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype", "precision"]
-    rows = frame[evidence].astype(object)
-    rows = rows.where(rows.notna(), None)
-    return np.array(for_each_kind(_peak, *(rows[name] for name in evidence)), dtype=np.float64)
+    kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
+    kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)
+    peaks = [_peak(*kind) for kind in kinds.where(kinds.notna(), None).to_numpy()]
+    return np.array(peaks, dtype=np.float64)[kind_of_row]
 
 
 def _peak(

@@ -102,8 +102,7 @@ def parameters(results: Results) -> Listing:
     count = pd.Series(parameter_count(**terms)).astype("int64")
     of_scores = 4 * terms["num_layers"] * terms["query_width"]  # of a context of one token
     per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
-    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
-    lines = lines.assign(
+    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]}).assign(
         parameters=count,
         without_embedding=count - sizes["vocab_size"] * sizes["d_model"],
         weights=4 * count,

@@ -112,8 +112,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     frame, escape = listing.frame, markup.escape
     intervals = [f"{name}{end}" for name in listing.units for end in (LOW, HIGH)]
     sources = ("flags", "reason", *chain.from_iterable(listing.footnotes.values()))
-    apart = {*listing.keys, "status", *intervals, *sources}
-    shown = [name for name in frame.columns if name not in apart]
+    without_column = {*listing.keys, "status", *intervals, *sources}  # they are in other cells, or in notes
+    shown = [name for name in frame.columns if name not in without_column]
     footnotes = listing.footnotes or {shown[0]: tuple(name for name in ("flags", "reason") if name in frame)}
     noted = {name: _footnotes(frame, columns) for name, columns in footnotes.items() if columns}
     letters = _letters(word for of_lines in noted.values() for words in of_lines for word in words)
@@ -121,23 +121,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     for name, unit in listing.units.items():
         columns = listing.together if name in listing.together else (name,)
         units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
-    texts: list[list[str]] = []
-    for name in shown:
-        if name in listing.decimals:
-            texts.append([f"{number:.{listing.decimals[name]}f}" for number in frame[name] / units[name].size])
-        elif name in listing.p_values:
-            texts.append([NO_VALUE if np.isnan(p) else escape(p_text(p)) for p in frame[name].to_numpy(float)])
-        elif name in units:
-            ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
-            texts.append(
-                [
-                    NO_VALUE if np.isnan(number) else escape(_number(number, low, high, units[name]))
-                    for number, low, high in zip(frame[name].to_numpy(float), *ends, strict=True)
-                ]
-            )
-        else:
-            short = short_names(frame[name]) if name in SHORTENED else {}
-            texts.append([escape(short.get(value, label(value))) for value in frame[name]])
+    texts = [_column_texts(listing, name, units.get(name), escape) for name in shown]
     for line, status in enumerate(frame.get("status", ())):
         if not is_null(status) and status != Status.OK:
             texts[0][line] = escape(status)
@@ -160,8 +144,25 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     )
 
 
+def _column_texts(listing: Listing, name: str, unit: Unit | None, escape: Callable[[str], str]) -> list[str]:
+    """Return the texts of a column of a listing: of numbers if it has a unit, else of words."""
+    column = listing.frame[name]
+    if unit is None:
+        short = short_names(column) if name in SHORTENED else {}
+        return [escape(short.get(value, label(value))) for value in column]
+    if name in listing.decimals:
+        return [f"{number:.{listing.decimals[name]}f}" for number in column / unit.size]
+    if name in listing.p_values:
+        return [NO_VALUE if np.isnan(p) else escape(p_text(p)) for p in column.to_numpy(float)]
+    ends = [listing.frame.get(f"{name}{end}", column * np.nan).to_numpy(float) for end in (LOW, HIGH)]
+    return [
+        NO_VALUE if np.isnan(number) else escape(_number(number, low, high, unit))
+        for number, low, high in zip(column.to_numpy(float), *ends, strict=True)
+    ]
+
+
 def _letters(marks: Iterable[str]) -> dict[str, str]:
-    """A letter for each flag and each reason, the most frequent first, then by name."""
+    """Return a letter for each flag and each reason, the most frequent first, then by name; a number from the 27th."""
     counts = Counter(filter(None, marks))
     noted = sorted(counts, key=lambda what: (-counts[what], what))
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}

@@ -432,9 +432,8 @@ class StepFlops:
         """FLOPs of forward, backward or the whole step; None for others. The optimizer has no matrix products."""
         if self.forward is None:
             return None
-        return {"forward": self.forward, "backward": self.backward, "step": self.forward + (self.backward or 0)}.get(
-            phase
-        )
+        step = self.forward + (self.backward or 0)
+        return {"forward": self.forward, "backward": self.backward, "step": step}.get(phase)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ class Recomputed(NamedTuple):
 
     blocks: int
     ended_early: int
-    """How many leave out the block's last matrix product, whose input is the last saved tensor. Compiled: none."""
+    """How many stop before the block's last matrix product, whose input is the last tensor that backward needs. Only
+    without torch.compile (`recomputed_flops`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
