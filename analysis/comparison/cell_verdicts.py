@@ -84,10 +84,8 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
 
 
 def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
-    """Return the cells with the column `verdict`, all p-values corrected together by Holm's method.
-
-    least: the smallest difference that has a direction, for each cell.
-    """
+    """Return the cells with the column `verdict`, all p-values corrected together by Holm's method. least: the
+    smallest difference that has a direction, for each cell."""
     p, p_same = (holm(judged[name].to_numpy(float)) for name in ("p", "p_same"))
     sign = direction(judged["ratio"].to_numpy(float), p, p_same, least)  # NaN: the processes do not decide
     have = judged[["baseline", "contrast"]].notna().to_numpy()

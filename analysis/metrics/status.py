@@ -76,11 +76,8 @@ def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits)
     chosen = select(frame, where)
     results = chosen.drop_duplicates(_RESULT)
 
-    def said(parts_of_grids: Sequence[list[MeasuredGrid]]) -> list[str]:
-        return [
-            count_words(chosen),
-            "\n".join(_lines(part, store, where) for parts in parts_of_grids for part in parts),
-        ]
+    def said(grids: Sequence[list[MeasuredGrid]]) -> list[str]:
+        return [count_words(chosen), "\n".join(_lines(part, store, where) for parts in grids for part in parts)]
 
     cut = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
     if len(cut) == len(cut[0]) == 1:

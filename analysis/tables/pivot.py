@@ -37,8 +37,7 @@ CONDITIONS = (
     ),
 )
 """Keys that become a row, or are named under the title, even if other keys determine them. A model's name stands for
-its dimensions, the device and the version of torch for the rest of the environment.
-"""
+its dimensions, the device and the version of torch for the rest of the environment."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     name: leaders

@@ -64,11 +64,6 @@ class Sheet:
     """Labels of the columns of a listing that hold words."""
     has_flags: bool = False
 
-    @property
-    def is_listing(self) -> bool:
-        """Whether the names of the columns stand beside those of the row keys."""
-        return axis_names(self.cells.columns) == [""]
-
 
 def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
     return _of_pivot(table, markup) if isinstance(table, Table) else _of_listing(table, markup)
@@ -169,11 +164,10 @@ def _letters(marks: Iterable[str]) -> dict[str, str]:
 
 
 def _footnotes(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the footnotes of each line, from columns of sentences ("" is none) or of tuples of words."""
     lines: Iterable[tuple[Any, ...]] = zip(*(frame[name].to_list() for name in columns), strict=True)
-    return [
-        tuple(word for one in line for word in ((one,) if isinstance(one, str) else one or ()) if word)
-        for line in lines
-    ]
+    words_of_lines = [[(cell,) if isinstance(cell, str) else cell or () for cell in line] for line in lines]
+    return [tuple(filter(None, chain.from_iterable(words))) for words in words_of_lines]
 
 
 def _explained(letters: dict[str, str], markup: Markup) -> list[str]:

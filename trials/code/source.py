@@ -278,9 +278,7 @@ def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements at the top of a module, those in `if`, `try` and `with` too."""
     for node in body:
         yield node
-        for name in ("body", "orelse", "finalbody"):
-            if isinstance(node, ast.If | ast.Try | ast.With):
-                yield from statements(getattr(node, name, ()))
-        if isinstance(node, ast.Try):
-            for handler in node.handlers:
-                yield from statements(handler.body)
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for part in (node, *getattr(node, "handlers", ())):
+                for name in ("body", "orelse", "finalbody"):
+                    yield from statements(getattr(part, name, ()))

@@ -69,6 +69,4 @@ def _arrow_type(hint: Any) -> pa.DataType:
     if get_origin(hint) is tuple:
         return pa.list_(_arrow_type(get_args(hint)[0]))
     scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    if hint is datetime:
-        return pa.timestamp("us", tz="UTC")
-    return scalars[hint]
+    return (scalars | {datetime: pa.timestamp("us", tz="UTC")})[hint]

@@ -234,8 +234,7 @@ def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
     config = trial.config
     if workload_named(workload).needs != "model" or not (config.model_code or config.step):
         return ()
-    # What the user's step takes, and the attention of a Hugging Face model, follow the field also at its default, if
-    # that is not 0 or None.
+    # What the user's step takes, and attention in Hugging Face models, is known even at its default, unless 0 or None.
     known: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
     return tuple(
         name

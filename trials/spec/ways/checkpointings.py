@@ -14,8 +14,7 @@ class Recomputed(NamedTuple):
 
     blocks: int
     ended_early: int
-    """How many stop before the block's last matrix product, whose input is the last tensor that backward needs. Only
-    without torch.compile (`recomputed_flops`)."""
+    """How many stop before the block's last matrix product, as its input is the last tensor saved. Compiled: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
