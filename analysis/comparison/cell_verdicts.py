@@ -4,6 +4,7 @@ On a busy host device time repeats within 0.6 %, while the wall time of the same
 (docs/performance.md). So a slow host must not make a device look slower. The ratio by the other clock is shown too.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -45,12 +46,11 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; unit: of the medians. The p-values are those of
     one cell: `p` that the sides are equal, `p_same` that they differ by `thresholds.same`. `decide` corrects both.
     """
-    order, axes, thresholds, known, options = table
-    count = len(order)
-    places = pd.Series(np.arange(count), index=order)  # cell -> its row in the result
+    count = len(table.order)
+    places = pd.Series(np.arange(count), index=table.order)  # cell -> its row in the result
     used = ["cell", "side", "attempt_id", "device_name", "flags", KIND, *STATISTICS]
     rows = cells[used].assign(place=places.loc[cells["cell"]].to_numpy())
-    scale, prior = variation_of(rows, known)
+    scale, prior = variation_of(rows, table.known)
     of_side = (2 * rows["place"] + rows["side"]).to_numpy()  # baseline and contrast alternate
     pooled = pool_statistics(statistics_of(rows), of_side, 2 * count, scale, prior)
     columns: dict[str, Any] = {
@@ -61,7 +61,22 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
     # Written from the smallest scale to the largest: of a cell's processes, those that vary most count.
     widest[:, rows["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])
-    before, after = (np.log(np.where(columns[name] > 0, columns[name], np.nan)) for name in SIDES)
+    if pooled["processes"].max(initial=0) > 1:
+        of_sides = (pooled[name][side::2] for name in ("processes", "spread") for side in (0, 1))
+        columns["processes"] = [_processes_text(*each) for each in zip(*of_sides, strict=True)]
+    flags = rows.groupby("place")["flags"].agg(_together)
+    columns["kind"] = rows.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
+    numbers = _test(rows, columns, widest, table)
+    judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
+    return decide(judged, unit, table.thresholds.different)
+
+
+def _test(rows: pd.DataFrame, medians: Mapping[str, Floats], widest: Floats, table: Table) -> dict[str, Floats]:
+    """Return the ratio of each cell with its interval and p-values. rows: of processes, with `place`, the cell's row in
+    the result; medians: of each side, pooled; widest: scale and prior of each cell's variation."""
+    _, axes, thresholds, _, options = table
+    before, after = (np.log(np.where(medians[name] > 0, medians[name], np.nan)) for name in SIDES)
+    count = len(before)
     repeats = _repeats(rows[rows["median"].gt(0)], count)
     tested = differences(after - before, repeats, widest[0], widest[1], thresholds.same, axes, options)
     numbers = {name: getattr(tested, name) for name in ("ratio", "p", "p_same", "half")}
@@ -72,15 +87,8 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     exact = {"p": 1.0, "p_same": 0.0, "half": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
     numbers |= {name: np.where(itself, number, numbers[name]) for name, number in exact.items()}
     numbers |= {"itself": itself, "widened": tested.widened}
-    zeros = (columns["baseline"] == 0) & (columns["contrast"] == 0)  # the same, although they have no ratio
-    numbers["p_same"] = np.where(zeros, 0.0, numbers["p_same"])
-    if pooled["processes"].max(initial=0) > 1:
-        of_sides = (pooled[name][side::2] for name in ("processes", "spread") for side in (0, 1))
-        columns["processes"] = [_processes_text(*each) for each in zip(*of_sides, strict=True)]
-    flags = rows.groupby("place")["flags"].agg(_together)
-    columns["kind"] = rows.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
-    judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
-    return decide(judged, unit, thresholds.different)
+    zeros = (medians["baseline"] == 0) & (medians["contrast"] == 0)  # the same, although they have no ratio
+    return numbers | {"p_same": np.where(zeros, 0.0, numbers["p_same"])}
 
 
 def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:

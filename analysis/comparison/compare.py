@@ -213,7 +213,7 @@ def compare(
             raise RequestError(f"{option} {100 * share:g}%: give more than 0% and less than 100%")
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     rows, unit, free, unpaired, warnings = _pair(whole, values, (*between, *across))
-    cells = rows.drop_duplicates("cell")
+    cells = rows.drop_duplicates("cell")  # a row of each cell has its keys
     keys = _keys_of(cells, free)
     cells = _in_order(cells, keys)
     order = cells["cell"].to_numpy()
@@ -225,7 +225,7 @@ def compare(
     judged, different = judge(rows, unit, table), counted.different  # the smallest difference, by the deciding clock
     machines = places_of(rows, order, stored_together=stores is None)
     names = cells[keys].reset_index(drop=True)
-    judges_times = values is None and unit == "s"
+    judges_times = values is None and unit == "s"  # selected values are judged as they are, by no other clock
     if judges_times:
         one_host = not device_decides and machines.map(len).max() < 2
         judged = judge_clocks(judged, whole, rows, table, one_host=one_host)
@@ -365,10 +365,9 @@ def select_sides(frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[s
     """Select both sides of a comparison by their keys. Raises RequestError if both selections are the same."""
     if baseline == contrast:
         raise RequestError("--baseline and --contrast are the same: give keys in which they differ, as key=value")
-    names = dict.fromkeys((*baseline, *contrast))
     baseline_rows = select(frame, baseline, option="--baseline")
     contrast_rows = select(frame, contrast, option="--contrast")
-    between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in names}
+    between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in {**baseline, **contrast}}
     if "code" in between:
         before, after = between["code"]
         between["code"] = (f"{before}{_digest_of(baseline_rows)}", f"{after}{_digest_of(contrast_rows)}")

@@ -147,7 +147,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     is_attention = frame["workload"] == "attention"  # attention by itself, not a whole model
     counted = (frame["metric"] == "time") & (is_attention | (frame["workload"] == "timing"))
     phase = frame["phase"].where(counted)
-    # How many forward and backward passes the time of each row covers.
+    # How many forward and backward passes the time of each row covers: NaN in rows that are not counted.
     forwards = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
     step_backwards = (frame["mode"].map(PASSES) > 1).astype(np.float64)
     backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", step_backwards).to_numpy(np.float64)
@@ -166,8 +166,8 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     varies = frame["lengths"].notna().to_numpy() & ~(_packed_alike(frame) > 0)  # no two batches have the same work
     flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), closed_form))
     # A timed phase has tokens, also where its FLOPs are unknown.
-    known = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
-    tokens = np.where(known, tokens_per_step(**batch), np.nan)
+    has_tokens = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
+    tokens = np.where(has_tokens, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()  # joules in rows of the metric `energy`, whose FLOPs are NaN
     flops_per_second = flops / seconds_or_joules
     peaks = _peaks(frame)

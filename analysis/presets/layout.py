@@ -112,8 +112,8 @@ class Pivot:
                 f"all such results in the store have the same {key}, {', '.join(found)}: there is no ratio"
             )
         if not (known := [word for word in self.against if word in found]):
-            words = " or ".join(self.against)
-            raise RequestError(f"the store has no result with {key} {words} to compare the others with")
+            wanted = f"{key} {' or '.join(self.against)}"
+            raise RequestError(f"the store has no result with {wanted} to compare the others with")
         return known[0]
 
 

@@ -234,7 +234,7 @@ def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object])
     if level == 0 and (is_reserved(names[0]) or not is_users_module(names[0], code)):
         return names[0]
     for place in roots(code) if level == 0 else file.parents[level - 1 : level]:  # the folder that the dots lead to
-        for end in range(len(names), 0, -1):
+        for end in range(len(names), 0, -1):  # the longest part of the names that is a module
             path = place.joinpath(*names[:end])
             for module in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                 if module.is_file() and is_users_file(module, code):
