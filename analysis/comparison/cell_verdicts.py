@@ -118,7 +118,7 @@ def _repeats(rows: pd.DataFrame, count: int) -> Repeats:
 
 
 def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
-    """The number of processes on each side, and the spread of their medians in per cent."""
+    """Return the number of processes on each side, and the spread of their medians in per cent."""
     sides = ((baseline, of_baseline), (contrast, of_contrast))
     return ", ".join(f"{k:.0f}" + (f" ({percent(spread)})" if k > 1 else "") for k, spread in sides)
 
@@ -146,8 +146,8 @@ DIRECTED = frozenset({"faster", "slower", "better", "worse", "mixed"})
 def deciding(wall: str, device: str) -> Literal["wall", "device"]:
     """Return the clock that decides between two ways to do a job on one host, by the verdicts of both.
 
-    A user waits for wall time, so it decides wherever it can tell. Where it cannot, because the host limits the step or
-    because wall times vary more, device time does.
+    A user waits for wall time, so it decides wherever it can tell: it differs, or it is the same and device time does
+    not differ. Elsewhere the host limits the step or wall times vary more, and device time decides.
     """
     return "wall" if wall in DIRECTED or (wall == "same" and device not in DIRECTED) else "device"
 
@@ -189,7 +189,7 @@ def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Threshold
     hidden = by_device & _differs(device) & (contradict | wall["kind"].eq("host"))
     names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
     of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": device[name] for name in names}
-    chosen = _chosen(wall, device, by_device)
+    chosen = _by_deciding_clock(wall, device, by_device)
     return chosen.assign(verdict=chosen["verdict"].mask(hidden | (busy & differed), HOST_LIMITED), **of_both)
 
 
@@ -198,7 +198,7 @@ def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thre
     difference of wall times if device times agree, or if they are unknown and a host was slow or busy."""
     by_device = device["ratio"].notna().to_numpy()
     least = np.where(by_device, thresholds.of_device_times, thresholds.different)
-    found = decide(_chosen(wall, device, by_device), "s", least)
+    found = decide(_by_deciding_clock(wall, device, by_device), "s", least)
     close = np.abs(np.log(found["ratio"])) < np.log1p(thresholds.same)
     agree = close & found["verdict"].isin(["same", "ambiguous"])
     by_host = np.where(by_device, agree, _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST))
@@ -206,7 +206,7 @@ def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thre
     return found.assign(verdict=found["verdict"].mask(by_host & _differs(wall), HOST_LIMITED), **walls)
 
 
-def _chosen(wall: pd.DataFrame, device: pd.DataFrame, by_device: NDArray[np.bool_]) -> pd.DataFrame:
+def _by_deciding_clock(wall: pd.DataFrame, device: pd.DataFrame, by_device: NDArray[np.bool_]) -> pd.DataFrame:
     names = [name for name in (*_OF_CLOCK, "verdict") if name in device]
     of_device = {name: device[name].where(by_device, wall[name]) for name in names}
     return wall.assign(**of_device, clock=np.where(by_device, "device", "wall"))

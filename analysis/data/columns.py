@@ -63,6 +63,7 @@ _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     "workload": tuple(our_workloads()),
     "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES)),
 }
+"""Key with a fixed vocabulary -> its values in the order in which tables show them."""
 
 
 def check_key(name: str, option: str) -> None:

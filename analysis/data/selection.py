@@ -154,7 +154,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         raise RequestError("the store holds no results yet")
     metric = metric_of(value)
     cells = _rows_with(frame, chosen, value)
-    numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
+    numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}  # of the stored metric
     reason = np.where(cells["reason"].notna(), cells["reason"], "no samples were stored")
     units = cells["unit"].to_numpy(object)
     if len({unit for unit in units if isinstance(unit, str)}) > 1:  # workloads of users may store it in different units
@@ -173,8 +173,8 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         no_peak = f"{metric}: the peak of this device in this arithmetic is unknown"
         reason = np.where(cells["median"].isna(), reason, no_peak)
     elif metric in DERIVED:
-        share = cells[metric].to_numpy() / numbers["median"]
-        numbers = {name: share * number for name, number in numbers.items()}
+        factor = cells[metric].to_numpy() / numbers["median"]
+        numbers = {name: factor * number for name, number in numbers.items()}
     unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK).to_numpy(bool)
     marks = flag_tuples(cells["flags"])
     if counts_flops(value):

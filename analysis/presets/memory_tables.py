@@ -83,7 +83,7 @@ def residuals(results: Results) -> Listing:
 
 
 def _largest(found: pd.DataFrame, most: int, columns: list[str], **others: Any) -> Listing:
-    """Return these columns of the first `most` rows of each trial, by their rank."""
+    """Return these columns of the first `most` rows of each trial. found: a detail table with the column `rank`."""
     trials = found.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
     frame = in_order(found[found["rank"] <= most], [*keys, "rank"])[[*keys, "rank", *columns]]

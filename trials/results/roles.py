@@ -212,7 +212,7 @@ def graph_of(config: TrialConfig) -> TrialConfig:
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
+    listed = list(configs)  # mapped with attrgetter, which is fast: a million trials have sixty million values
     named = [config for config in listed if config.model is not None]
     unnamed = [config for config in listed if config.model is None]
 
