@@ -80,20 +80,20 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
     keys: list[Any] = wide.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(wide.columns)
-    shows = "median [95 % interval]" + " (notes below)" * bool(letters)
+    caption = "median [95 % interval]" + " (notes below)" * bool(letters)
     # The mode says how much of a training step the value `step` covers.
     with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
-    said = [f"mode {table.conditions['mode']}"] if with_mode else []
+    in_caption = [f"mode {table.conditions['mode']}"] if with_mode else []
     if len(names) == 1 and len(levels) > 1:  # a single value goes into the caption
-        said.insert(0, names[keys[0][-1]])
+        in_caption.insert(0, names[keys[0][-1]])
         columns, levels = [key[:-1] for key in columns], levels[:-1]
-    shows = f"{', '.join(said)}: {shows}" if said else shows
-    shows = f"{shows}; {table.counted}" if table.counted else shows
-    models = cells["model"].unique() if "model" in table.rows else ()  # each names its code
-    conditions = _conditions(table.conditions, [*said, *(f"model_code {model}" for model in models)])
+    caption = f"{', '.join(in_caption)}: {caption}" if in_caption else caption
+    caption = f"{caption}; {table.counted}" if table.counted else caption
+    models = cells["model"].unique() if "model" in table.rows else ()  # a user's model is named by its model_code
+    conditions = _conditions(table.conditions, [*in_caption, *(f"model_code {model}" for model in models)])
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     return Sheet(
-        caption=escape(f"{table.title}; {shows}" if table.title else shows),
+        caption=escape(f"{table.title}; {caption}" if table.title else caption),
         conditions=escape("; ".join(filter(None, [conditions, differing and f"cells differ in {differing}"]))),
         cells=wide.set_axis(_labels(wide.index, table.rows, escape)).set_axis(
             _labels(columns, levels, escape), axis="columns"
@@ -121,9 +121,9 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         if not is_null(status) and status != Status.OK:
             texts[0][line] = escape(status)
     for name, of_lines in noted.items():
-        for line, noted_words in enumerate(of_lines):
-            if noted_words:
-                marks = ", ".join(sorted({letters[word] for word in noted_words}))
+        for line, words in enumerate(of_lines):
+            if words:
+                marks = ", ".join(sorted({letters[word] for word in words}))
                 texts[shown.index(name)][line] += markup.mark.format(marks)
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
