@@ -61,15 +61,15 @@ def table(
         )
     frame = _loaded(store, conditions, [*conditions, *rows, *cols], flops or "model")
     found = pivot(frame, rows=[*rows] or None, cols=[*cols] or None, values=[*values] or None, where=conditions)
-    for words in [] if values else _others(frame, conditions, found):
+    for words in [] if values else _left_out(frame, conditions, found):
         warnings.warn(words, stacklevel=2)
     return found
 
 
 def tables(store: str, *, where: Mapping[str, str], fits: Fits) -> Sequence[str | Table | Listing]:
-    """Return its results by status, and everything that varies: one table for each workload whose times are shown.
+    """Return the store's results by status, and all that varies: one table for each workload whose times are shown.
 
-    If they do not fit a screen, those of `overview` instead.
+    fits: whether all of this fits a screen. If it does not, return what `overview` returns.
     """
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
@@ -79,13 +79,13 @@ def tables(store: str, *, where: Mapping[str, str], fits: Fits) -> Sequence[str 
         replace(pivot(frame, where={**conditions, "workload": name}), title=short_name(name))
         for name in in_usual_order(names)
     ]
-    found, others = of_each or [whole], _others(frame, conditions, whole)
+    shown, left_out = of_each or [whole], _left_out(frame, conditions, whole)
     counted = count_words(select(frame, conditions))
-    if not fits([counted, *found, *others]) and (listed := overview(frame, store, conditions, fits)):
+    if not fits([counted, *shown, *left_out]) and (listed := overview(frame, store, conditions, fits)):
         return listed
-    for words in others:
+    for words in left_out:
         warnings.warn(words, stacklevel=2)
-    return [counted, *found]
+    return [counted, *shown]
 
 
 def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: FlopConvention) -> pd.DataFrame:
@@ -96,7 +96,7 @@ def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: Flo
     return with_arguments(latest_code(frame, named), named)
 
 
-def _others(frame: pd.DataFrame, conditions: dict[str, str], shown: Table) -> list[str]:
+def _left_out(frame: pd.DataFrame, conditions: dict[str, str], shown: Table) -> list[str]:
     """A sentence that names the workloads that are not in the table, if there are any."""
     others = workloads_beside(select(frame, conditions), [*shown.units])
     return [f"not in this table: {', '.join(others)}; --list-presets lists tables that show them"] if others else []
@@ -120,9 +120,9 @@ def compare(
     store, other: their locations, or names of stores that ship with lmsweep. baseline, contrast: field -> value, which
     select the two sides; both are needed without `other`. where: conditions of both sides. across: other fields that
     may differ between the sides. values: `PHASE.METRIC`; without, those that both sides have. min_effect: the smallest
-    difference that counts, as a fraction; same_within: sides that surely differ by less are the same. `.frame` of the
-    result has a row for each cell. Two stores of one device each may differ in hardware and software. Raises
-    RequestError, a ValueError, if a side has no results, and if the sides differ in anything else.
+    difference that counts, as a fraction; same_within: sides are the same if their difference is surely smaller.
+    `.frame` of the result has a row for each cell. Two stores of one device each may differ in hardware and software.
+    Raises RequestError, a ValueError, if a side has no results, and if the sides differ in anything else.
     """
     chosen = choose_sides(store, other, baseline=baseline, contrast=contrast, where=where, across=across)
     return compare_sides(
@@ -140,11 +140,11 @@ def compare(
 
 class ChosenSides(NamedTuple):
     sides: Sides
-    """The rows of both, with the keys that distinguish them."""
+    """The rows of both, one for each process (pooled=False), with the keys that distinguish the sides."""
     across: tuple[str, ...]
     """The other keys that may differ."""
     known: Known
-    """The variation in whole stores."""
+    """How processes vary, from whole stores: their repetitions count even if no side has them."""
 
 
 def choose_sides(

@@ -20,7 +20,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     lengths       documents of different lengths, and the batches that a trainer makes of them
     spec          what is asked for: configurations, workloads, identifiers, model sizes
 
-The last seven import neither torch nor anything that inspects a machine, so planning and analysis can use them too.
+From `store` on they import neither torch nor anything that inspects a machine, so planning and analysis use them too.
 """
 
 __version__ = "0.1.0"

@@ -23,7 +23,7 @@ Verdict = Literal["better", "worse", "same", "mixed", "unknown"]
 BETTER, WORSE, UNDECIDED = ("faster", "less"), ("slower", "more"), ("ambiguous", HOST_LIMITED)
 
 MOST_UNSURE = 4.0
-"""The mean is printed only if the ends of its interval differ by this factor at most: each by two from the mean."""
+"""The mean is printed only if the ends of its interval differ by at most this factor: each end by two from the mean."""
 UNSURE = "not known to within a factor of two"
 
 Form = Literal["sentence", "gain", "badge", "clocks", "table"]
@@ -38,13 +38,13 @@ class Gain(NamedTuple):
 
     def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
         """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
-        known = self.high - self.low > 1e-9  # more than rounding; NaN is not
-        # `2 times as long` says more than `50 % slower`: from what is printed as 50 % slower, or 100 % faster, on. Less
-        # than half as much has no such words and stays in per cent.
+        known = self.high - self.low > 1e-9  # more than rounding; with NaN it is False
+        # `2 times as long` says more than `50 % slower`. The limits, rounded, are 50 % slower and 100 % faster; amounts
+        # stay in per cent below 1, because there are no such words for less than half as much.
         if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:
-            flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
+            factor = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
             word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
-            return f"{flipped.mean:.3g} {word}", f"[{flipped.low:.3g}, {flipped.high:.3g}]" if known else ""
+            return f"{factor.mean:.3g} {word}", f"[{factor.low:.3g}, {factor.high:.3g}]" if known else ""
         word = (("slower", "faster") if timed else ("less", "more"))[int(self.mean >= 1)]
         sign = 1 if self.mean >= 1 else -1
         ends = sorted(sign * 100 * (end - 1) for end in (self.low, self.high))
@@ -64,12 +64,12 @@ class Scope:
 
     verdicts: Mapping[str, int]
     """Number of cells by verdict."""
-    least: float
-    """Sides that surely differ by less are the same, as a fraction."""
+    same: float
+    """Sides whose difference is surely smaller than this fraction are the same."""
     itself: int
     """Cells that have the same attempts on both sides, and so no difference to judge."""
     limited: int
-    """Cells in which only one clock differs, because the host limits the step."""
+    """Cells that are HOST_LIMITED: a difference by one clock does not count there, because of the host."""
     busy: int
     """Cells that were measured on a busy host."""
     one_host: bool
@@ -99,7 +99,7 @@ class Claim:
 
     @property
     def amount(self) -> tuple[str, str]:
-        """The gain and its interval in words. The gain is UNSURE if the ends are far apart; no interval is empty."""
+        """The gain and its interval in words: UNSURE if the ends are far apart; "" for an unknown interval."""
         low, high = self.interval
         if high > MOST_UNSURE * low:
             return UNSURE, ""
@@ -143,27 +143,27 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     clock: Literal["device", "wall"] | None = "wall" if timed else None
     beside = Gain(np.nan)
     if timed and one_host and "device_verdict" in cells:
-        by_clock = ({name: cells[f"{one}_{name}"] for name in CLAIMED} for one in CLOCKS)
+        by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
         wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
         clock = deciding(wall.verdict, device.verdict)
-        can_tell = wall.gain.low > 1 or wall.gain.high < 1
-        # Few cells can tell by wall time, but their mean can. If the GPU's times are the same, a slow host may be why.
-        if can_tell and wall.verdict == "unknown" and device.verdict != "same":
+        mean_differs = wall.gain.low > 1 or wall.gain.high < 1
+        # Too few cells differ by wall time, but their mean does. If device times are the same, a slow host may be why.
+        if mean_differs and wall.verdict == "unknown" and device.verdict != "same":
             wall, clock = wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall"
-        found, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
+        mean, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
     elif of_device.any():  # between machines the cells without device times do not count
-        found, clock = _mean_of(cells, cells[of_device], one_host=one_host, timed=True), "device"
+        mean, clock = _mean_of(cells, cells[of_device], one_host=one_host, timed=True), "device"
         beside = _mean_by_wall(cells[of_device])
     else:
-        found = _mean_of(cells, one_host=one_host, timed=timed)
+        mean = _mean_of(cells, one_host=one_host, timed=timed)
     return Claim(
-        subject=subject, against=against, gain=found.gain.mean, interval=(found.gain.low, found.gain.high),
-        verdict=found.verdict, clock=clock, beside=beside,
+        subject=subject, against=against, gain=mean.gain.mean, interval=(mean.gain.low, mean.gain.high),
+        verdict=mean.verdict, clock=clock, beside=beside,
         scope=Scope(
-            verdicts=dict(found.counts), least=float(cells["same"].max()), itself=int(cells["itself"].sum()),
+            verdicts=dict(mean.counts), same=float(cells["same"].max()), itself=int(cells["itself"].sum()),
             limited=int(cells["verdict"].eq(HOST_LIMITED).sum()),
             busy=sum(Flag.BUSY_HOST in flags for flags in cells["flags"]),
-            one_host=one_host, cells_differ=found.ends,
+            one_host=one_host, cells_differ=mean.ends,
         ),
     )  # fmt: skip
 
@@ -176,7 +176,7 @@ CLAIM_COLUMNS = (
 
 
 class _Mean(NamedTuple):
-    """What cells say together by one clock."""
+    """The mean over the cells by one clock, and the verdict that all of them give."""
 
     gain: Gain
     ends: tuple[float, float] | None
@@ -192,25 +192,25 @@ def _mean_by_wall(cells: pd.DataFrame) -> Gain:
     return Gain(ratio_of(-np.log(walls).mean()) if len(walls) else np.nan)
 
 
-def _mean_of(cells: pd.DataFrame, counted: pd.DataFrame | None = None, *, one_host: bool, timed: bool) -> _Mean:
-    """counted: the cells that the mean is of; None: all."""
-    counted = cells if counted is None else counted
-    counted = counted[counted["ratio"].gt(0) & ~counted["itself"].astype(bool)]
+def _mean_of(cells: pd.DataFrame, averaged: pd.DataFrame | None = None, *, one_host: bool, timed: bool) -> _Mean:
+    """Count the verdicts of `cells`, and average the gains of `averaged`; None: of the same cells."""
+    averaged = cells if averaged is None else averaged
+    averaged = averaged[averaged["ratio"].gt(0) & ~averaged["itself"].astype(bool)]
     counts, gain, ends = Counter(cells["verdict"]), Gain(np.nan), None
-    if len(counted):
-        logs, halves = np.log(counted["ratio"].to_numpy(float)), counted["half"].to_numpy(float)
+    if len(averaged):
+        logs, halves = np.log(averaged["ratio"].to_numpy(float)), averaged["half"].to_numpy(float)
         logs = -logs if timed else logs
-        # Two machines of one kind differ, too: by this standard deviation each, so by sqrt(2) of it together.
-        machines = 0.0 if one_host else 2**0.5 * float(counted["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
-        found = mean_ratio(logs, halves, machines)
-        gain = Gain(found.mean, found.low, found.high)
-        ends = (ratio_of(logs.min()), ratio_of(logs.max())) if found.differ else None
+        # Two machines of one kind differ, too: by this standard deviation each, so their ratio by sqrt(2) times it.
+        machines = 0.0 if one_host else 2**0.5 * float(averaged["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
+        mean = mean_ratio(logs, halves, machines)
+        gain = Gain(mean.mean, mean.low, mean.high)
+        ends = (ratio_of(logs.min()), ratio_of(logs.max())) if mean.differ else None
     return _Mean(gain, ends, counts, _verdict(counts, (gain.low, gain.high), timed=timed))
 
 
 def _verdict(counts: Counter[str], interval: tuple[float, float], *, timed: bool) -> Verdict:
     """Return the verdict of all cells. better: some are better, none is worse, and the mean surely is better; likewise
-    worse. mixed: cells disagree, or most differ and the mean may not; where it has no interval, most decide."""
+    worse. mixed: cells disagree, or most differ but the mean may not. Where it has no interval, most cells decide."""
     better, worse = (sum(counts[word] for word in words) for words in (BETTER, WORSE))
     low, high = interval
     gains, loses = (low > 1, high < 1) if timed else (high < 1, low > 1)
@@ -254,9 +254,9 @@ def words(claim: Claim, form: Form = "sentence") -> str:
 
 
 def _undecided(claim: Claim) -> str:
-    """Return a verdict that names no better side in words; empty of others."""
+    """Return the words of a verdict that names no better side; empty if one side is better."""
     if claim.verdict == "same":
-        return f"no difference above {100 * claim.scope.least:.2g} %"
+        return f"no difference above {100 * claim.scope.same:.2g} %"
     return count_words(claim) if claim.verdict == "mixed" else "cannot tell" if claim.verdict == "unknown" else ""
 
 
@@ -288,12 +288,12 @@ def _by_clock(claim: Claim) -> str:
     clock = "device time" if claim.clock == "device" else "time"
     said = [f"{clock} {amount} {ends}".rstrip(), _range(claim)]
     if not np.isnan(claim.beside.mean):
-        host, _ = Gain(claim.beside.mean / claim.gain).words(timed=True)
-        said.append(beside(claim) + ("" if claim.scope.one_host else f" (through the host {host})"))
+        of_host, _ = Gain(claim.beside.mean / claim.gain).words(timed=True)  # what hosts add to the devices' gain
+        said.append(by_other_clock(claim) + ("" if claim.scope.one_host else f" (through the host {of_host})"))
     return (f"{undecided}; " if undecided and amount != UNSURE else "") + ", ".join(filter(None, said))
 
 
-def beside(claim: Claim) -> str:
+def by_other_clock(claim: Claim) -> str:
     """Return the gain by the other clock, `wall time 43 % faster`."""
     return f"{'device' if claim.clock == 'wall' else 'wall'} time {Gain(claim.beside.mean).words(timed=True)[0]}"
 
@@ -311,6 +311,7 @@ def _of_both_clocks(claim: Claim, form: Form) -> str:
 
 
 def _longer(gain: Gain) -> str:
+    """Return `24 % longer`, or `10 % less time` if steps take less."""
     return _time(gain)[0].replace("more time", "longer")
 
 

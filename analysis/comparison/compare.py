@@ -35,23 +35,23 @@ from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.significance import Thresholds, holm
-from lmsweep.trials.statistics.variation import PRIORS, Kind
+from lmsweep.trials.statistics.variation import PRIORS, Floats, Kind
 
 DIFFERENT_BY_DEVICE, DIFFERENT_ON_GPU, DIFFERENT_ELSEWHERE = 0.01, 0.02, 0.05
 """Smallest differences that count by default, as fractions: of device time, of other values on a GPU, elsewhere."""
 SAME_ON_GPU, SAME_ELSEWHERE = 0.02, 0.05
-"""Two sides are called the same if they surely differ by less."""
+"""Two sides are called the same if their difference is surely smaller, as a fraction."""
 
 VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous", "failed", "fixed", "no result")
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
 counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed, fixed: only
-the baseline, only the contrast has a result. host-limited: wall times differ, but device times agree or are unknown
-with a slow or busy host."""
+the baseline, only the contrast has a result. host-limited: a difference that a slow or busy host may have caused, or
+hidden (`judge_clocks`)."""
 WITHOUT_ANSWER = (HOST_LIMITED, "ambiguous", "no result")
 
 TWO_CLOCKS = "Device time is the GPU's alone; wall time, for which you wait and pay, has the host's in it."
-NOTE = 79  # characters of a line of the summary
-MOST_FLAGS = 5  # that have a line under the summary; the table of all numbers has each
+WIDTH = 79  # characters of a line of the summary
+MOST_FLAGS = 5  # that have a line under `Comparison.brief`; under `Comparison.listing` each flag has one
 MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
@@ -86,13 +86,14 @@ class Comparison:
     """The claim of all cells, if they are times and no values were selected."""
     cells: pd.DataFrame
     """The frame, with what claims rest on: `half`, half the interval's width on a logarithmic scale; the `kind` of
-    variation; `itself`; `places`, the machines that measured the cell; `same`, below which sides are the same."""
+    variation; `itself`, whether both sides are the same attempts; `places`, the machines that measured the cell;
+    `same`, the fraction below which sides are the same; the columns of CLAIMED by each clock, as `wall_ratio`."""
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
     """Smallest differences that count, as fractions."""
     same: tuple[float, ...]
-    """Sides that surely differ by less are the same, as fractions."""
+    """Sides whose difference is surely smaller are the same, as fractions."""
     differences: str
     """What differs between the sides beside what was compared, with the values of both; empty if nothing does."""
     warnings: tuple[str, ...]
@@ -109,12 +110,12 @@ class Comparison:
         units = dict.fromkeys(("baseline", "contrast"), self.unit)
         units |= dict.fromkeys(("ratio", "wall_ratio", "device_ratio", "p", *ERRORS), "1")
         counts = Counter(self.frame["verdict"])
-        found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
+        verdicts = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         ends = self.least if len(self.least) < 3 else (self.least[0], self.least[-1])
-        counted = (" or " if len(self.least) < 3 else " to ").join(map(percent, ends))
+        least = (" or " if len(self.least) < 3 else " to ").join(map(percent, ends))
         cells = f"{len(self.frame)} combination{'s' if len(self.frame) > 1 else ''}"
         same = " or ".join(map(percent, self.same))
-        notes = [f"{cells}: {found}. Differences count from {counted}; `same` is within {same}."]
+        notes = [f"{cells}: {verdicts}. Differences count from {least}; `same` is within {same}."]
         if self.differences:
             notes.append(f"The sides differ in {self.differences}.")
         if self.claim and self.claim.clock == "device" and not self.claim.scope.one_host:
@@ -124,9 +125,9 @@ class Comparison:
         if any(self.unpaired):
             notes.append("Unpaired combinations: {} in the baseline, {} in the contrast.".format(*self.unpaired))
         if without := int((self.frame[f"ratio{LOW}"].isna() & self.frame["ratio"].notna()).sum()):
-            many = f"No interval of {without} ratio{'s'[: without > 1]}"
-            notes.append(f"{many}: samples or processes differ too much, or medians are not positive.")
-        notes += self.warnings
+            ratios = f"{without} ratio{'s'[: without > 1]}"
+            notes.append(f"No interval of {ratios}: samples or processes differ too much, or medians are not positive.")
+        notes += self.warnings  # last: `brief` leaves them out
         return Listing(
             title=f"{self.title}\n{self.summary}" if self.summary else self.title,
             frame=self.frame,
@@ -146,10 +147,10 @@ class Comparison:
     def brief(self) -> Listing:
         """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""
         is_time, frame = self.unit == "s", self.frame
-        # A speed-up is 1 / ratio, and so its low end is that of the ratio's high one.
+        # A speed-up is 1 / ratio, so its low end comes from the high end of the ratio.
         ratios = [frame[f"ratio{end}"].to_numpy(float) for end in ((HIGH, "", LOW) if is_time else (LOW, "", HIGH))]
-        factors = [1 / one if is_time else one for one in ratios]
-        low, middle, high = (100 * (one - 1) for one in factors)
+        factors = [1 / ratio if is_time else ratio for ratio in ratios]
+        low, middle, high = (100 * (factor - 1) for factor in factors)
         word, sides = "speed-up" if is_time else "change", self.title.rpartition(": ")[0]
         values = frame["value"].unique()
         keys, of_value = (self.keys[:-1], f" of {values[0]}") if len(values) == 1 < len(self.keys) else (self.keys, "")
@@ -158,10 +159,10 @@ class Comparison:
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
-        flags = Counter(flag for words in frame["flags"] for flag in {*words})
-        notes = [one for one in self.listing().notes if one != TWO_CLOCKS]  # the title says what the host adds
+        flags = Counter(flag for of_cell in frame["flags"] for flag in {*of_cell})
+        notes = [note for note in self.listing().notes if note != TWO_CLOCKS]  # the title says what the host adds
         return Listing(
-            title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),
+            title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, WIDTH)])),
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
@@ -199,8 +200,8 @@ def compare(
     keys that they determine, and `across` may differ. stores: names for the title. values: `phase.metric`, all in one
     unit; smaller is better. least, same: as `min_effect` and `same_within` of `lmsweep.compare`; by default those of
     `thresholds`. variation: between processes, from `known_variation` of whole stores; by default of these rows.
-    device_decides: device times decide even where one host measured both sides, where wall times do otherwise. options:
-    the keys that tell several comparisons apart, if these are made at once.
+    device_decides: whether device times decide also where one host measured both sides; else wall times do there.
+    options: keys each of whose combinations is a comparison, if several are made at once.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -212,7 +213,7 @@ def compare(
             raise RequestError(f"{option} {100 * share:g}%: give more than 0% and less than 100%")
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     rows, unit, free, unpaired, warnings = _pair(whole, values, (*between, *across))
-    cells = rows.drop_duplicates("cell")
+    cells = rows.drop_duplicates("cell")  # a row of each cell has its keys
     keys = _keys_of(cells, free)
     cells = _in_order(cells, keys)
     order = cells["cell"].to_numpy()
@@ -221,10 +222,10 @@ def compare(
     known = known_variation(baseline, contrast) if variation is None else variation
     of_option = cells.groupby(list(options), dropna=False).ngroup() if options else pd.Series(0, cells.index)
     table = Table(order, axes_of(cells, keys[:-1]), counted, known, np.asarray(of_option, dtype=np.int64))
-    judged, different = judge(rows, unit, table), counted.different
+    judged, different = judge(rows, unit, table), counted.different  # the smallest difference, by the deciding clock
     machines = places_of(rows, order, stored_together=stores is None)
     names = cells[keys].reset_index(drop=True)
-    judges_times = values is None and unit == "s"
+    judges_times = values is None and unit == "s"  # selected values are judged as they are, by no other clock
     if judges_times:
         one_host = not device_decides and machines.map(len).max() < 2
         judged = judge_clocks(judged, whole, rows, table, one_host=one_host)
@@ -239,14 +240,15 @@ def compare(
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
 
     unknown = [name for name in UNKNOWN if whole[name].isna().any()]
-    of_sides = [*([stores] if stores else ()), *between.values()]
-    before, after = (", ".join(words[side] for words in of_sides) for side in (0, 1))
+    chosen = [*([stores] if stores else ()), *between.values()]  # (of the baseline, of the contrast)
+    against, subject = (", ".join(values_of_sides[side] for values_of_sides in chosen) for side in (0, 1))
     sides = [f"{stores[1]} against {stores[0]}"] if stores else []
     sides += [f"{name} {of_contrast} against {of_baseline}" for name, (of_baseline, of_contrast) in between.items()]
     return Comparison(
         frame=frame, keys=keys, unit=unit, conditions=common_conditions(rows, [*keys, *free, *unknown]),
         title=f"{'; '.join(sides) or 'contrast against baseline'}: ratio of medians and 95 % interval",
-        claim=claim_of(claimed, after, before, timed=True) if judges_times else None, cells=claimed, unpaired=unpaired,
+        claim=claim_of(claimed, subject, against, timed=True) if judges_times else None,
+        cells=claimed, unpaired=unpaired,
         least=tuple(sorted({*different.tolist()})), same=tuple(sorted({*counted.same.tolist()})),
         differences=differences(rows, across), warnings=(*warnings, *_variation_words(judged), *_warnings(rows)),
         results=(_results(rows, 0, order), _results(rows, 1, order)),
@@ -255,7 +257,7 @@ def compare(
 
 class _Paired(NamedTuple):
     rows: pd.DataFrame
-    """Those of `cells_of_sides` in cells that both sides have; the column `cell` numbers these."""
+    """The rows of `cells_of_sides` whose cell both sides have. The column `cell` holds the cell's number."""
     unit: str
     free: set[str]
     """Keys in which the sides may differ."""
@@ -299,7 +301,10 @@ def _in_order(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: float | None = None) -> Thresholds:
-    """on_cpu: whether each cell is; least, same: what the user asks for. `same` is never below `different`."""
+    """Return the thresholds of each cell. `same` is never below `different`.
+
+    on_cpu: whether each cell was measured on a CPU. least, same: fractions that the user asks for; None: the defaults.
+    """
 
     def of_cells(asked: float | None, on_gpu: float, elsewhere: float) -> NDArray[np.float64]:
         return np.where(on_cpu, elsewhere, on_gpu) if asked is None else np.full(len(on_cpu), asked)
@@ -310,10 +315,10 @@ def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: floa
 
 
 def _shown_and_claimed(names: pd.DataFrame, judged: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the columns that readers see, by the clock that decides; and those with what claims need of each clock."""
+    """Return the columns that readers see, by the clock that decides, and these with what claims need."""
     of_each_clock = judged.filter(regex="^(wall|device)_")
     decisive = judged.drop(columns=of_each_clock.columns).assign(p=holm(judged["p"].to_numpy(float)))
-    unseen = ["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION]
+    unseen = ["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION]  # of `judge`
     shown = names.join(decisive.drop(columns=unseen, errors="ignore"))
     return shown, shown.join(decisive[["half", "kind", "itself"]]).join(of_each_clock)
 
@@ -340,8 +345,8 @@ def axes_of(cells: pd.DataFrame, keys: list[str]) -> NDArray[np.int64]:
 
 
 def places_of(cells: pd.DataFrame, order: NDArray[np.int64], *, stored_together: bool) -> pd.Series:
-    """Return the machines that measured each cell. Without a host name, in one store each environment
-    is a machine, and of two stores each side."""
+    """Return the machines that measured each cell. Of rows without a host name, each environment counts as a machine if
+    both sides are of one store, else each side."""
     ok = cells[cells["status"] == Status.OK]
     nameless = ok["environment_id"] if stored_together else "side " + ok["side"].astype(str)
     named = ok.assign(place=ok["host_name"].astype(object).fillna(nameless)).groupby("cell")["place"].agg(frozenset)
@@ -360,10 +365,9 @@ def select_sides(frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[s
     """Select both sides of a comparison by their keys. Raises RequestError if both selections are the same."""
     if baseline == contrast:
         raise RequestError("--baseline and --contrast are the same: give keys in which they differ, as key=value")
-    names = dict.fromkeys((*baseline, *contrast))
     baseline_rows = select(frame, baseline, option="--baseline")
     contrast_rows = select(frame, contrast, option="--contrast")
-    between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in names}
+    between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in {**baseline, **contrast}}
     if "code" in between:
         before, after = between["code"]
         between["code"] = (f"{before}{_digest_of(baseline_rows)}", f"{after}{_digest_of(contrast_rows)}")
@@ -375,10 +379,8 @@ def _digest_of(rows: pd.DataFrame) -> str:
     return f" ({digests[0][:SHOWN_DIGITS]})" if len(digests) == 1 else ""
 
 
-def _errors_beside(
-    whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64]
-) -> dict[str, NDArray[np.float64]]:
-    """The largest error of the attention in each cell, for each of ERRORS; nothing if no row has any."""
+def _errors_beside(whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64]) -> dict[str, Floats]:
+    """Return the largest error of the attention in each cell, for each of ERRORS; nothing if no row has any."""
     result = ["side", "measurement_id", "environment_id"]
     errors = whole[(whole["phase"] == "error") & whole["metric"].isin(["output", "gradient"])]
     if errors.empty:
@@ -411,48 +413,48 @@ KIND_WORDS: dict[Kind, str] = {
 
 
 def _variation_words(judged: pd.DataFrame) -> list[str]:
-    """How far processes are taken to differ, and how that is known."""
+    """Return sentences that say how far processes are taken to differ, and how that is known."""
     tested = judged[judged["ratio"].notna() & (judged["kind"] != "exact")]
-    found: dict[bool, list[str]] = {}  # whether it was measured -> words of each kind
+    found: dict[bool, list[str]] = {}  # whether the variation was measured -> words of each kind
     for kind, of_kind in tested.groupby("kind", sort=False):
         ends = " to ".join(dict.fromkeys(map(percent, (of_kind["variation"].min(), of_kind["variation"].max()))))
         name = cast(Kind, kind)
         measured = bool((of_kind["variation"] != PRIORS[name].scale).any())
         found.setdefault(measured, []).append(f"{ends} {KIND_WORDS[name]}")
-    words = []
+    said = []
     if True in found:
-        words.append(f"Standard deviation between processes, from repeated combinations: {', '.join(found[True])}.")
+        said.append(f"Standard deviation between processes, from repeated combinations: {', '.join(found[True])}.")
     if False in found:
         sweep = "noise-cpu" if tested["kind"].str.startswith("cpu").all() else "noise"
-        words.append(
+        said.append(
             f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep run {sweep}`, or a "
             "sweep with `processes: 3`, measures it."
         )
     if (widened := float(judged["widened"].max())) >= NAMED_WIDENING:
-        words.append(
+        said.append(
             f"The combinations scatter more than that, beyond what each axis does, and each side has one process: "
             f"intervals are {widened:.1f} times as wide. --set processes=2 shows whether processes differ."
         )
-    return words
+    return said
 
 
 def _steps_words(cells: pd.DataFrame) -> list[str]:
-    """In which numbers of steps the sides differ: medians of more steps are known more exactly."""
-    values = {name: [label(one) for one in cells.groupby("side")[name].first()] for name in STEPS}
+    """Return a sentence on the numbers of steps in which the sides differ, if they do."""
+    values = {name: [label(number) for number in cells.groupby("side")[name].first()] for name in STEPS}
     differing = [f"{name} {' and '.join(texts)}" for name, texts in values.items() if len(set(texts)) > 1]
     return [f"The sides ran other numbers of steps: {', '.join(differing)}."] if differing else []
 
 
 NAMED_WIDENING = 1.25
-"""Factor of intervals from which a sentence says so."""
+"""Intervals that are this many times as wide are mentioned (`_variation_words`)."""
 
 
 def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:
     measured = cells[cells["min"] < cells["max"]]  # constant samples need no statistics
-    of_side = measured.groupby(["cell", "side"])["n"].agg(["size", "sum"])
+    processes = measured.groupby(["cell", "side"]).size()
     found = []
     if cells["device"].eq("cpu").any() and (cells["unit"] == "s").any():
         found.append("On a CPU, device time is wall time.")
-    if len(of_side) and of_side["size"].min() == 1:
+    if len(processes) and processes.min() == 1:
         found.append("Cells with one process on a side: what other processes would measure is estimated.")
     return tuple(found)

@@ -22,8 +22,8 @@ MOST = 300
 """Maximum number of cells of a side that are compared to find the nearest two."""
 
 UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
-"""Fields that are null where the user's own code decides them. Pairing takes null for the default, except of the
-vocabulary: no size is usual."""
+"""Fields that are null where the user's own code decides them. Pairing takes null for the default, except of
+the vocabulary: no size is usual."""
 
 
 class Obstacle(NamedTuple):
@@ -37,7 +37,8 @@ class Obstacle(NamedTuple):
 class ApartError(RequestError):
     """The sides have no cell in common; `apart` lists the fields whose values prevent pairing.
 
-    `why` returns the message and the fields: a page asks about many pairs of devices and reads few of the reasons.
+    `why` returns the message and the fields. It is called when they are read: a page tries many pairs of devices and
+    reads few of the reasons.
     """
 
     def __init__(self, why: Callable[[], tuple[str, list[Obstacle]]]) -> None:
@@ -60,7 +61,7 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     for value in values or ():
         if metric_of(value) in DERIVED:
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
-    if not values:  # TOKEN_TIME of one side is compared even if the other also has steps of full sequences, without it
+    if not values:  # if one side has only TOKEN_TIME, it is compared, also where the other has steps without it
         of_sides = [usual_values(rows) for _, rows in whole[[*NAMING, "side"]].groupby("side")]
         values = [TOKEN_TIME] if [TOKEN_TIME] in of_sides else usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in values], ignore_index=True)
@@ -71,7 +72,7 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
 
 STEPS = ("warmup_steps", "measure_steps")
 FEWEST_WARMUP = 2
-"""Warm-up steps from which the median of a step no longer depends on their number: the third is within 0.5 % of it."""
+"""From so many warm-up steps on, their number does not change the median: the third step is within 0.5 % of it."""
 
 
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
@@ -80,11 +81,9 @@ def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
     if "device_name" in names and cells["device"].nunique() > 1:  # a CPU against a GPU
         names = (*names, "device")
     for name in STEPS:
-        if (
-            varying(cells, [name])
-            and (cells.groupby("side")[name].nunique(dropna=False) == 1).all()
-            and (name == "measure_steps" or (pd.to_numeric(cells[name], "coerce") >= FEWEST_WARMUP).all())
-        ):
+        one_per_side = (cells.groupby("side")[name].nunique(dropna=False) == 1).all()
+        enough = name == "measure_steps" or (pd.to_numeric(cells[name], "coerce") >= FEWEST_WARMUP).all()
+        if varying(cells, [name]) and one_per_side and enough:
             names = (*names, name)
     return {*names, *determines(*names)}
 
@@ -120,43 +119,41 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
         raise ApartError(lambda: _why(cells, strangers, identity, said))
     if paired:
         return
-    values = [set(cells["value"][cells["side"] == side]) for side in (0, 1)]
-    if all(values) and not values[0] & values[1]:
-        has = [", ".join(sorted(of_side)) for of_side in values]
-        raise RequestError(
-            f"the two sides cannot be compared: the baseline has {has[0]}, the contrast {has[1]}; choose with --value "
-            "a value that both have"
-        )
+    values = [sorted(set(cells["value"][cells["side"] == side])) for side in (0, 1)]
+    lack = ""
     if not all(values):
-        without, has = values.index(set()), sorted(*filter(None, values))
+        without = values.index([])
+        has = values[1 - without]
         some = f"{', '.join(has[:MOST_NAMED])}{' or another that is shown' if len(has) > MOST_NAMED else ''}"
-        raise RequestError(
-            f"the two sides cannot be compared: the {SIDES[without]} has no {some}; choose with --value a value that "
-            "both have"
-        )
+        lack = f"the {SIDES[without]} has no {some}"
+    elif not {*values[0]} & {*values[1]}:
+        lack = f"the baseline has {', '.join(values[0])}, the contrast {', '.join(values[1])}"
+    if lack:
+        raise RequestError(f"the two sides cannot be compared: {lack}; choose with --value a value that both have")
     said = "the two sides cannot be compared: they differ in {}. Measure one side again with the other's values"
     raise ApartError(lambda: _why(cells, cells, identity, said))
 
 
 def _why(cells: pd.DataFrame, rows: pd.DataFrame, identity: list[str], text: str) -> tuple[str, list[Obstacle]]:
-    names = _obstacles(rows, identity)
-    apart = _apart(rows, names)
-    return text.format(_words_of(apart)) + _or_across(cells, identity, names), apart
+    """Return the message of an ApartError, and the obstacles to pairing among `rows`, some of `cells`."""
+    names = _keys_apart(rows, identity)
+    obstacles = _obstacles(rows, names)
+    return text.format(_words_of(obstacles)) + _or_across(cells, identity, names), obstacles
 
 
 def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:
-    """The end of an error message: the option that allows these differences. Empty if the option would not make pairs,
-    because a side has several results that differ in nothing else."""
+    """Return the end of an error message: the option that allows these differences. Empty if pairs would still not be
+    unique, because a side has several results that differ in nothing else."""
     rest = [name for name in identity if name not in may_differ(cells, tuple(names))]
     results = cells.groupby([*rest, "side"], dropna=False)[["measurement_id", "environment_id"]].nunique()
     return f", or allow the difference with --across {','.join(names)}" if results.to_numpy().max() == 1 else ""
 
 
-def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
-    """The keys that have no value in common, without those that other keys determine. If no two cells agree in all
-    other keys, return the keys in which the two most similar cells differ."""
+def _keys_apart(cells: pd.DataFrame, identity: list[str]) -> list[str]:
+    """Return the keys in which the sides share no value, without those that other keys determine. If no two cells agree
+    in all other keys, return the keys in which the two most similar cells differ."""
     keys = [name for name in identity if name != "value"]
-    apart = [name for name in keys if _differ(cells, name)]
+    apart = [name for name in keys if _is_apart(cells, name)]
     rest = [name for name in identity if name not in apart]
     sides_of_rest = cells.groupby(rest, dropna=False)["side"].nunique()
     if not apart or sides_of_rest.max() < 2:
@@ -168,28 +165,29 @@ def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
     codes = np.column_stack([pd.factorize(cells[name], use_na_sentinel=False)[0] for name in keys])
     of_side = cells["side"].to_numpy()
     baseline, contrast = (np.unique(codes[of_side == side], axis=0)[:MOST] for side in (0, 1))
-    differs = baseline[:, None] != contrast[None]
+    differs = baseline[:, None] != contrast[None]  # of shape (cells of the baseline, cells of the contrast, keys)
     counts = differs.sum(axis=2)
     closest = differs[np.unravel_index(counts.argmin(), counts.shape)]
-    return [name for name, apart in zip(keys, closest, strict=True) if apart]
+    return [name for name, differ in zip(keys, closest, strict=True) if differ]
 
 
-def _differ(cells: pd.DataFrame, name: str) -> bool:
+def _is_apart(cells: pd.DataFrame, name: str) -> bool:
+    """Return whether the sides have no value of this key in common."""
     one, other = (set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1))
     return not one & other
 
 
 def differences(cells: pd.DataFrame, names: Iterable[str]) -> str:
     """Return those of these keys that have no value in common, with the values of both sides."""
-    apart = [name for name in dict.fromkeys(names) if _differ(cells, name)]
-    return _words_of(_apart(cells, [name for name in apart if name not in determines(*apart)]))
+    apart = [name for name in dict.fromkeys(names) if _is_apart(cells, name)]
+    return _words_of(_obstacles(cells, [name for name in apart if name not in determines(*apart)]))
 
 
-def _words_of(apart: list[Obstacle]) -> str:
-    return ", ".join(f"{name} ({one} against {other})" for name, one, other in apart)
+def _words_of(obstacles: list[Obstacle]) -> str:
+    return ", ".join(f"{name} ({one} against {other})" for name, one, other in obstacles)
 
 
-def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
+def _obstacles(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
     def words(side: int, name: str) -> str:
         values = readings(cells[cells["side"] == side], name)
         return ", ".join(values[:MOST_NAMED]) + (", ..." if len(values) > MOST_NAMED else "")

@@ -1,7 +1,8 @@
 """The states of the user's code in a store: `latest`, `previous` and older ones, by their `code_digest`.
 
 Results that name the same code of the user, as `package.module:name`, belong together; their states are ordered by when
-each was last measured. `code` is null in rows without such code, and the digest's first digits in an older state's.
+each was last measured. The column `code` holds latest, previous, or the first digits of an older state's digest; it is
+null in rows without code of the user.
 """
 
 import warnings
@@ -28,6 +29,7 @@ LEAST_DIGITS = 4
 
 
 def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the column `code`."""
     digests = frame["code_digest"]
     states = pd.Series(None, frame.index, dtype=object)
     own = digests.notna()

@@ -63,6 +63,7 @@ _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     "workload": tuple(our_workloads()),
     "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES)),
 }
+"""Key with a fixed vocabulary -> its values in the order in which tables show them."""
 
 
 def check_key(name: str, option: str) -> None:
@@ -113,7 +114,6 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     codes, values = pd.factorize(frame[name], use_na_sentinel=False)
     order = _VALUE_ORDER.get(name, ())
     parameters = _parameters_of_models(frame) if name == "model" and len(values) > 1 else {}
-
     if name == "code":  # older states come first
         newest = frame.groupby("code")["started_at"].max()
         older = newest.drop(["previous", "latest"], errors="ignore").sort_values()
@@ -141,18 +141,19 @@ def readings(frame: pd.DataFrame, name: str) -> list[str]:
 
 def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
     """Return those of these columns that have at least two different values; null is one."""
-    kinds = dict(zip(frame.columns, frame.dtypes, strict=True))
+    types = dict(zip(frame.columns, frame.dtypes, strict=True))
     listed = list(dict.fromkeys(names))
-    texts = [name for name in listed if kinds[name].kind == "O"]
-    numbers = [name for name in listed if kinds[name].kind in "iufb"]
-    # All columns at once, ten times as fast as column by column.
-    sets = map(set, frame[texts].to_numpy().T.tolist())
-    several = (len(found) > 1 and len({None if is_null(one) else one for one in found}) > 1 for found in sets)
+    # Columns of objects are compared all at once, and so are those of numbers: ten times as fast as one by one.
+    objects = [name for name in listed if types[name].kind == "O"]
+    numbers = [name for name in listed if types[name].kind in "iufb"]
+    others = [name for name in listed if types[name].kind not in "Oiufb"]
+    sets = map(set, frame[objects].to_numpy().T.tolist())
+    objects_vary = (len(held) > 1 and len({None if is_null(one) else one for one in held}) > 1 for held in sets)
     table = frame[numbers].to_numpy(np.float64, na_value=np.nan)
-    same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
-    others = [name for name in listed if kinds[name].kind not in "Oiufb"]
-    differs = [*several, *~same, *(frame[name].nunique(dropna=False) > 1 for name in others)]
-    return {name for name, is_so in zip([*texts, *numbers, *others], differs, strict=True) if is_so}
+    numbers_are_same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
+    others_vary = (frame[name].nunique(dropna=False) > 1 for name in others)
+    vary = [*objects_vary, *~numbers_are_same, *others_vary]
+    return {name for name, varies in zip([*objects, *numbers, *others], vary, strict=True) if varies}
 
 
 def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -162,10 +163,10 @@ def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def for_each_kind(of: Callable[..., T], *columns: Iterable[Hashable]) -> list[T]:
-    """Return the result for each row of these columns, computed once for equal rows."""
-    kinds = list(zip(*columns, strict=True))
-    found = {kind: of(*kind) for kind in set(kinds)}
-    return [found[kind] for kind in kinds]
+    """Return `of` each row of these columns, computed once for equal rows."""
+    rows = list(zip(*columns, strict=True))
+    results = {row: of(*row) for row in set(rows)}
+    return [results[row] for row in rows]
 
 
 def is_null(value: object) -> bool:
@@ -173,6 +174,7 @@ def is_null(value: object) -> bool:
 
 
 def _text_key(text: str) -> list[tuple[int, Any]]:
+    """Return a sort key that compares the numbers inside a text as numbers."""
     pieces = re.findall(r"\d+|\D+", text)
     # Numbers by length first: Python makes no integer of thousands of digits.
     return [(0, (len(digits := piece.lstrip("0")), digits)) if piece.isdecimal() else (1, piece) for piece in pieces]
@@ -186,7 +188,7 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model."""
 
     def numbers(name: str, null: float = np.nan) -> NDArray[np.float64]:
-        return numbers_of(frame[name], null)
+        return numbers_of(frame[name], null)  # null: the number in place of nulls
 
     heads, experts = numbers("num_heads", 1), numbers("num_experts")
     width = np.where(np.isnan(given := numbers("d_head")), numbers("d_model") / heads, given)
@@ -222,17 +224,14 @@ def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
         if not whole or name in frame:
             continue
         codes, texts = pd.factorize(frame[whole], use_na_sentinel=False)
-        given = [mapping_in(text) for text in texts]
-        if not any(argument in one for one in given):
-            known = sorted({f"{whole}.{key}" for one in given for key in one})
+        mappings = [mapping_in(text) for text in texts]
+        if not any(argument in mapping for mapping in mappings):
+            known = sorted({f"{whole}.{key}" for mapping in mappings for key in mapping})
             raise RequestError(f"{name}: no result has this argument{choices(name, known)}")
-        found = [one.get(argument) for one in given]
-        values = [json.dumps(one) if isinstance(one, dict | list) else one for one in found]
-        others = [{key: value for key, value in one.items() if key != argument} for one in given]
-        left = [json.dumps(one, sort_keys=True, separators=(",", ":")) if one else None for one in others]
-        frame = frame.assign(
-            **{name: pd.array(values, dtype=object)[codes], whole: pd.array(left, dtype=object)[codes]}
-        )
+        values = [mapping.pop(argument, None) for mapping in mappings]  # what remains are the other arguments
+        shown = [json.dumps(value) if isinstance(value, dict | list) else value for value in values]
+        rest = [json.dumps(one, sort_keys=True, separators=(",", ":")) if one else None for one in mappings]
+        frame = frame.assign(**{name: pd.array(shown, dtype=object)[codes], whole: pd.array(rest, dtype=object)[codes]})
     return frame
 
 

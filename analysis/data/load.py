@@ -147,7 +147,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     is_attention = frame["workload"] == "attention"  # attention by itself, not a whole model
     counted = (frame["metric"] == "time") & (is_attention | (frame["workload"] == "timing"))
     phase = frame["phase"].where(counted)
-    # How many forward and backward passes the time of each row covers.
+    # How many forward and backward passes the time of each row covers: NaN in rows that are not counted.
     forwards = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
     step_backwards = (frame["mode"].map(PASSES) > 1).astype(np.float64)
     backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", step_backwards).to_numpy(np.float64)
@@ -166,9 +166,9 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     varies = frame["lengths"].notna().to_numpy() & ~(_packed_alike(frame) > 0)  # no two batches have the same work
     flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), closed_form))
     # A timed phase has tokens, also where its FLOPs are unknown.
-    known = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
-    tokens = np.where(known, tokens_per_step(**batch), np.nan)
-    seconds_or_joules = frame["median"].to_numpy()
+    has_tokens = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
+    tokens = np.where(has_tokens, tokens_per_step(**batch), np.nan)
+    seconds_or_joules = frame["median"].to_numpy()  # joules in rows of the metric `energy`, whose FLOPs are NaN
     flops_per_second = flops / seconds_or_joules
     peaks = _peaks(frame)
     # Checkpointing computes blocks again, and never the output head.
@@ -189,19 +189,20 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
 
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
     context = numbers_of(frame["context_length"])
-    window = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)  # its share
+    # As a share of the context.
+    window = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)
     causal = frame["causal"].to_numpy(dtype=np.float64)
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
     documents = _packed_alike(frame)
     packed = documents > 0
 
-    def of_mask(length: float, document: float, is_causal: float, seen: float) -> float:
+    def of_mask(length: float, document: float, is_causal: float, window_share: float) -> float:
         return share_of_packed_scores(
             convention,
             context_length=int(length),
             document_length=int(document),
             causal=bool(is_causal),
-            window=round(seen * length),  # positions again
+            window=round(window_share * length),
         )
 
     columns = (context, documents, causal, window)
@@ -212,11 +213,11 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray
 def _recomputed(
     frame: pd.DataFrame, block: NDArray[np.float64], terms: dict[str, NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
+    """Return the FLOPs that the backward pass of each row computes again. block: those of one block's forward pass."""
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
     words = frame["checkpointing"].fillna("none")
-    found = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), words, layers)
-    again = Recomputed(*np.array(found, dtype=np.float64).reshape(-1, 2).T)
+    of_rows = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), words, layers)
+    again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # of arrays in place of numbers
     flops: NDArray[np.float64] = recomputed_flops(
         again,
         block=block,
@@ -230,22 +231,22 @@ def _recomputed(
 
 
 def _packed_alike(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Mean tokens of packed documents that are the same in every row; NaN if there are no such."""
+    """Return the mean tokens of packed documents that are the same in every batch; NaN in rows without such."""
     return np.asarray(pd.to_numeric(frame["lengths"], errors="coerce"), dtype=np.float64)
 
 
 def _of_trials(frame: pd.DataFrame, metric: str) -> NDArray[np.float64]:
-    """What the trial of each row of times has stored of the same phase under another metric."""
+    """Return for each row of times what its trial has stored of the same phase under another metric; NaN elsewhere."""
     keys = ["measurement_id", "environment_id", "phase"]
-    counted = frame[frame["metric"] == metric].drop_duplicates(keys, keep="last").set_index(keys)["median"]
-    if counted.empty:
+    stored = frame[frame["metric"] == metric].drop_duplicates(keys, keep="last").set_index(keys)["median"]
+    if stored.empty:
         return np.full(len(frame), np.nan)
-    found = counted.reindex(pd.MultiIndex.from_frame(frame[keys])).to_numpy(dtype=np.float64)
-    return np.where(frame["metric"] == "time", found, np.nan)
+    of_rows = stored.reindex(pd.MultiIndex.from_frame(frame[keys])).to_numpy(dtype=np.float64)
+    return np.where(frame["metric"] == "time", of_rows, np.nan)
 
 
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
+    """Return the peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
     evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype", "precision"]
     kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
     kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)
@@ -263,7 +264,7 @@ def _peak(
 ) -> float:
     device = find_device(device_name, memory)
     precision = _PRECISION_OF_TYPE.get(autocast or parameters) or _PRECISION_OF_FLOAT32.get(float32_matmul)
-    if asked_for in FLOAT8_PRECISIONS:  # else the trial would have been unsupported
+    if asked_for in FLOAT8_PRECISIONS:  # a trial whose device lacks float8 has no times
         precision = asked_for
     peak = peak_flops(device, precision) if device and precision else None
     return np.nan if peak is None else peak

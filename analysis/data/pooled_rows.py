@@ -80,11 +80,11 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     variation = variation_of(rows, known)
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
     order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))  # by pooled row, the newest process last
-    newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
+    newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]  # the last of each pooled row
     statistics = pool_statistics(statistics_of(rows), codes, int(codes.max(initial=-1)) + 1, *variation)
-    if len(codes) == len(set(codes)):  # one process each: pooling only widens its interval
+    if len(codes) == len(set(codes)):  # if all rows are of one process, only their intervals change
         return rows.assign(low=statistics["low"][codes], high=statistics["high"][codes])
-    begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))  # where a pooled row begins in `order`
+    begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))  # where in `order` each pooled row begins
     pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})
     for name in ("samples", "process_lengths", "flags"):
         pooled[name] = _together(rows[name].iloc[order], begins, distinct=name == "flags").array

@@ -41,21 +41,23 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
     phase; the columns PHASE, metric, unit, median, device, world_size and flags.
     """
     metric = rows["metric"].astype(object).to_numpy()
-    place = rows.groupby(PHASE, sort=False, dropna=False).ngroup().to_numpy()
-    count = int(place.max(initial=-1)) + 1
+    phase = rows.groupby(PHASE, sort=False, dropna=False).ngroup().to_numpy()
+    count = int(phase.max(initial=-1)) + 1
     flags = flag_tuples(rows["flags"])
 
     def is_flagged(*wanted: Flag) -> NDArray[np.bool_]:
+        """Return for each row whether any row of its phase has one of these flags."""
         rows_with = [not set(wanted).isdisjoint(words) for words in flags]
-        return (np.bincount(place, weights=rows_with, minlength=count) > 0)[place]
+        return (np.bincount(phase, weights=rows_with, minlength=count) > 0)[phase]
 
     def median_of(name: str) -> Floats:
-        found, chosen = np.full(count, np.nan), metric == name
-        found[place[chosen]] = rows["median"].to_numpy(float)[chosen]
-        return found[place]
+        """Return for each row the median of this metric in its phase."""
+        medians, chosen = np.full(count, np.nan), metric == name
+        medians[phase[chosen]] = rows["median"].to_numpy(float)[chosen]
+        return medians[phase]
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        busy = median_of("device_time") / median_of("time")
+        busy = median_of("device_time") / median_of("time")  # share of the time for which the device was busy
     waits = np.where(np.isnan(busy), is_flagged(Flag.HOST_BOUND, Flag.BUSY_HOST), busy < WAITS)
     of_step, device = rows["phase"].isin(WHOLE_STEPS).to_numpy(), np.isin(metric, DEVICE_METRICS)
     cpu, limited = (rows["device"] == "cpu").to_numpy(bool), is_flagged(Flag.POWER_CAPPED, Flag.THROTTLED)
@@ -78,7 +80,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
 
 def known_variation(*frames: pd.DataFrame) -> Known:
     """Return the variation of each device and kind by repeated cells, from rows of `load(..., pooled=False)`."""
-    found: dict[tuple[str, Kind], list[float]] = {}  # squared distances and degrees of freedom, summed
+    sums: dict[tuple[str, Kind], list[float]] = {}  # of squared distances, and of degrees of freedom
     for frame in frames:
         is_repeatable = frame["median"].gt(0) & frame[KIND].ne("exact")
         rows = frame.loc[is_repeatable, list(dict.fromkeys([*VALUE, "device_name", KIND, "median"]))]
@@ -88,10 +90,10 @@ def known_variation(*frames: pd.DataFrame) -> Known:
         groups = groups[groups["size"] > 1].reset_index()
         for key, cells in groups.groupby(["device_name", KIND]):
             freedom = cells["size"] - 1
-            total = found.setdefault(cast(tuple[str, Kind], key), [0.0, 0.0])
+            total = sums.setdefault(cast(tuple[str, Kind], key), [0.0, 0.0])
             total[0] += float((cells["var"] * freedom).sum())
             total[1] += float(freedom.sum())
-    return {key: PRIORS[key[1]].updated(*total) for key, total in found.items()}
+    return {key: PRIORS[key[1]].updated(*total) for key, total in sums.items()}
 
 
 def variation_of(rows: pd.DataFrame, known: Known) -> tuple[Floats, Floats]:

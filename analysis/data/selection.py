@@ -41,13 +41,13 @@ def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where
         codes, stored = pd.factorize(frame[name], use_na_sentinel=False)
         labels = [label(value) for value in stored]
         wanted = [text] if text in labels else text.split(",")
-        meant = [found for word in wanted for found in _meant(word, labels, option, name)]
+        meant = [stored_label for word in wanted for stored_label in _meant(word, labels, option, name)]
         chosen &= np.isin(codes, [labels.index(one) for one in meant])
     return frame[chosen] if where else frame
 
 
 def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
-    """The stored values that a word selects: the equal one, or all device names that contain it as whole words."""
+    """Return the stored values that a word selects: the equal one, or all device names that have it as whole words."""
     if word in labels:
         return [word]
     named = [one for one in labels if names_device(word, one)] if name == "device_name" else []
@@ -152,25 +152,12 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
-    phase, _, metric = value.rpartition(".")
-    source = DERIVED.get(metric, metric)  # the stored metric that it is derived from
-    holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
-    known = [value] if metric not in DERIVED and holding.any() else values_in(frame)  # the full list takes time
-    all_failed = not known
-    if not all_failed and value not in known:
-        raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
-    wanted = holding
-    if chosen is not frame:
-        wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
-    failed = (chosen["status"] != Status.OK).to_numpy(bool)
-    if failed.any():  # a failed trial has one row, without phase and metric; it belongs to each value of its workload
-        workloads = set(frame["workload"] if all_failed else frame["workload"][holding])
-        wanted = wanted | (failed & (chosen["workload"].isin(workloads) & chosen["phase"].isna()).to_numpy(bool))
-    cells = chosen[wanted]
-    numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
+    metric = metric_of(value)
+    cells = _rows_with(frame, chosen, value)
+    numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}  # of the stored metric
     reason = np.where(cells["reason"].notna(), cells["reason"], "no samples were stored")
     units = cells["unit"].to_numpy(object)
-    if len({unit for unit in units if isinstance(unit, str)}) > 1:  # workloads of several people store it differently
+    if len({unit for unit in units if isinstance(unit, str)}) > 1:  # workloads of users may store it in different units
         usual = cells["unit"].mode().iloc[0]
         other = np.array([isinstance(unit, str) and unit != usual for unit in units])
         numbers = {name: np.where(other, np.nan, number) for name, number in numbers.items()}
@@ -186,14 +173,33 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         no_peak = f"{metric}: the peak of this device in this arithmetic is unknown"
         reason = np.where(cells["median"].isna(), reason, no_peak)
     elif metric in DERIVED:
-        share = cells[metric].to_numpy() / numbers["median"]
-        numbers = {name: share * number for name, number in numbers.items()}
+        factor = cells[metric].to_numpy() / numbers["median"]
+        numbers = {name: factor * number for name, number in numbers.items()}
     unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK).to_numpy(bool)
     marks = flag_tuples(cells["flags"])
     if counts_flops(value):
         marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"], cells["device_name"])
     reasons = pd.Series(np.where(unknown, reason, ""), cells.index, dtype=object)
     return cells.assign(value=value, flags=marks, reason=reasons, **({} if numbers is stored else numbers))
+
+
+def _rows_with(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Return the chosen rows that hold the value, and failed trials whose workload measures it in the frame."""
+    phase, _, metric = value.rpartition(".")
+    source = DERIVED.get(metric, metric)  # the stored metric that it is derived from
+    holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
+    known = [value] if metric not in DERIVED and holding.any() else values_in(frame)  # the full list takes time
+    all_failed = not known
+    if not all_failed and value not in known:
+        raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
+    wanted = holding
+    if chosen is not frame:
+        wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
+    failed = (chosen["status"] != Status.OK).to_numpy(bool)
+    if failed.any():  # a failed trial has one row, without phase and metric; it belongs to each value of its workload
+        workloads = set(frame["workload"] if all_failed else frame["workload"][holding])
+        wanted = wanted | (failed & (chosen["workload"].isin(workloads) & chosen["phase"].isna()).to_numpy(bool))
+    return chosen[wanted]
 
 
 def unit_of(cells: pd.DataFrame, value: str) -> str | None:

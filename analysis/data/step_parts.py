@@ -35,7 +35,7 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True).copy()  # joins columns: faster
     parts = [(part, rank, *source) for part, sources in _SOURCES.items() for rank, source in enumerate(sources)]
     rows = pd.DataFrame(parts, columns=["part", "rank", "mode", "source"], dtype=object).merge(timed, on="mode")
-    rows = rows[rows["phase"].isna() | (rows["phase"] == rows["source"])]
+    rows = rows[rows["phase"].isna() | (rows["phase"] == rows["source"])]  # a failed trial, without phase, is any part
     rows = rows.assign(phase=rows["part"], metric="time", failed=rows["status"] != Status.OK)
     best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_EXCEPT_MODE, "phase"])
     return best.assign(mode=None)[timed.columns].reset_index(drop=True)

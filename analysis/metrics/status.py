@@ -31,7 +31,7 @@ _RESULT = ["measurement_id", "environment_id", "workload"]
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the number of results by status: columns sweep, device_name and one per status that occurs.
 
-    Of rows loaded with pooled=False the newest attempt with a final status counts, as for `lmsweep plan`.
+    If the frame was loaded with pooled=False, the newest attempt with a final status counts, as for `lmsweep plan`.
     """
     results = newest_rows(frame, prefer=[status for status in Status if status.is_final]).drop_duplicates(_RESULT)
     table = pd.crosstab([results["sweep"], results["device_name"]], results["status"])
@@ -76,32 +76,36 @@ def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits)
     chosen = select(frame, where)
     results = chosen.drop_duplicates(_RESULT)
 
-    def said(lists: Sequence[list[MeasuredGrid]]) -> list[str]:
-        return [count_words(chosen), "\n".join(_lines(grid, store, where) for grids in lists for grid in grids)]
+    def said(grids: Sequence[list[MeasuredGrid]]) -> list[str]:
+        return [count_words(chosen), "\n".join(_lines(part, store, where) for parts in grids for part in parts)]
 
-    lists = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
-    if len(lists) == len(lists[0]) == 1:
-        return []  # it cannot be cut
-    while not fits(said(lists)) and max(map(len, lists)) > 1:  # first join the parts of grids, until each is whole
-        most = max(lists, key=len)
-        lists[lists.index(most)] = [measured_grid(results, pd.concat([one.rows for one in most]))]
-    for workload in results["workload"].value_counts(ascending=True).index:  # then the whole grids of a workload
+    cut = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
+    if len(cut) == len(cut[0]) == 1:
+        return []  # a single grid, in one part
+    # First join the parts of the grid that has the most, until the list fits or each grid is whole.
+    while not fits(said(cut)) and max(map(len, cut)) > 1:
+        most = max(cut, key=len)
+        cut[cut.index(most)] = [measured_grid(results, pd.concat([part.rows for part in most]))]
+    # If it still does not fit, join all grids of a workload, beginning with the workload that has the fewest results.
+    for workload in results["workload"].value_counts(ascending=True).index:
         rows = results[results["workload"] == workload]
-        if not fits(said(lists)) and len(rows) < len(results):
-            place = [grid.workload for (grid,) in lists].index(workload)
-            lists = [[grid] for (grid,) in lists if grid.workload != workload]
-            lists.insert(place, [measured_grid(results, rows)])
-    return said(lists)
+        if not fits(said(cut)) and len(rows) < len(results):
+            grids = [grid for (grid,) in cut]
+            others = [[grid] for grid in grids if grid.workload != workload]
+            place = [grid.workload for grid in grids].index(workload)
+            cut = [*others[:place], [measured_grid(results, rows)], *others[place:]]
+    return said(cut)
 
 
 def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: Fits) -> list[MeasuredGrid]:
-    """The grid, in parts if its table does not fit."""
+    """Return the grid, in parts if its table does not fit."""
     conditions = where | grid.where
     table = pivot(frame, where=conditions)
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
-    # The shortest axis along which parts of one value fit a screen; if none is long enough, the longest.
+    # The shortest axis along which parts of one value would fit a screen; if none is long enough, the longest. A part
+    # has several values, and may not fit, if there are more than MOST_PARTS.
     enough = [name for name, size in sizes.items() if len(table) <= size * MOST_ROWS]
     axis = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
     return grid.along(axis, MOST_PARTS)

@@ -30,9 +30,9 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
     is_base = cells[key].eq(baseline).to_numpy(bool, na_value=False)
     same = ["row", *(name for name in (*table.cols, "value") if name != key)]
     pairs = cells[~is_base].merge(cells[is_base], on=same, suffixes=sides)
-    of, to = ([pairs[f"{name}{side}"].to_numpy() for name in _NUMBERS] for side in sides)
-    ratio = ratio_interval(*of, *to) if kind == "change" else ratio_interval(*to, *of)
-    less = 1.0 if kind == "change" else 0.0
+    compared, base = ([pairs[f"{name}{side}"].to_numpy() for name in _NUMBERS] for side in sides)
+    ratio = ratio_interval(*compared, *base) if kind == "change" else ratio_interval(*base, *compared)
+    subtracted = 1.0 if kind == "change" else 0.0
     flags = [
         tuple(dict.fromkeys(one + other)) for one, other in zip(pairs["flags"], pairs[f"flags{sides[1]}"], strict=True)
     ]
@@ -43,7 +43,7 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
         flags=pd.Series(flags, dtype=object),
         status=str(Status.OK),
         reason="",
-        **{name: number - less for name, number in zip(_NUMBERS, ratio, strict=True)},
+        **{name: number - subtracted for name, number in zip(_NUMBERS, ratio, strict=True)},
     )
     found = found[found["median"].notna()]
     units: dict[str, str | None] = dict.fromkeys(found["value"], "share" if kind == "change" else "x")
@@ -95,6 +95,7 @@ class Pivot:
         return with_ratios(table, key=self.cols[-1], baseline=baseline, kind=self.kind) if baseline else table
 
     def _held(self, frame: pd.DataFrame) -> list[str]:
+        """Return those of `values` that the frame has, with `rank*` replaced by the ranks there are."""
         if not values_in(frame):
             return [*self.values[:1]]
         held = values_in(frame if self.above is None else frame[frame["median"] > self.above])
@@ -111,8 +112,8 @@ class Pivot:
                 f"all such results in the store have the same {key}, {', '.join(found)}: there is no ratio"
             )
         if not (known := [word for word in self.against if word in found]):
-            words = " or ".join(self.against)
-            raise RequestError(f"the store has no result with {key} {words} to compare the others with")
+            wanted = f"{key} {' or '.join(self.against)}"
+            raise RequestError(f"the store has no result with {wanted} to compare the others with")
         return known[0]
 
 

@@ -83,7 +83,7 @@ def residuals(results: Results) -> Listing:
 
 
 def _largest(found: pd.DataFrame, most: int, columns: list[str], **others: Any) -> Listing:
-    """Return these columns of the first `most` rows of each trial, by their rank."""
+    """Return these columns of the first `most` rows of each trial. found: a detail table with the column `rank`."""
     trials = found.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
     frame = in_order(found[found["rank"] <= most], [*keys, "rank"])[[*keys, "rank", *columns]]
@@ -102,8 +102,7 @@ def parameters(results: Results) -> Listing:
     count = pd.Series(parameter_count(**terms)).astype("int64")
     of_scores = 4 * terms["num_layers"] * terms["query_width"]  # of a context of one token
     per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
-    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
-    lines = lines.assign(
+    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]}).assign(
         parameters=count,
         without_embedding=count - sizes["vocab_size"] * sizes["d_model"],
         weights=4 * count,

@@ -78,13 +78,12 @@ def warm_up_series(results: Results) -> Listing:
     taken = {name: [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in _SERIES}
     lengths = [list(each)[-1] for each in ordered["process_lengths"]]
     taken["samples"] = [samples[len(samples) - n :] for samples, n in zip(taken["samples"], lengths, strict=True)]
+    pairs = list(zip(*taken.values(), strict=True))  # warm-up iterations and measured ones of each row
     series: dict[str, Any] = {
-        "time": [warmup + counted for warmup, counted in zip(*taken.values(), strict=True)],
-        "measured": [
-            ["no"] * len(warmup) + ["yes"] * len(counted) for warmup, counted in zip(*taken.values(), strict=True)
-        ],
+        "time": [warmup + counted for warmup, counted in pairs],
+        "measured": [["no"] * len(warmup) + ["yes"] * len(counted) for warmup, counted in pairs],
+        "iteration": [list(range(1, len(warmup) + len(counted) + 1)) for warmup, counted in pairs],
     }
-    series["iteration"] = [list(range(1, len(times) + 1)) for times in series["time"]]
     lines = ordered[[*keys, "phase", "environment_id"]].assign(**series).explode(list(series))
     # By number: with a missing value among the keys, pandas 3.0.0 takes different rows for the same one.
     lines["trial"] = lines.groupby([*keys, "environment_id"], dropna=False, sort=False).ngroup()

@@ -24,10 +24,11 @@ def published() -> pd.DataFrame:
 @cache  # the course's tables ask for it many times
 def _published() -> pd.DataFrame:
     stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
-    caveats = {name: [name in words for words in stored["flags"]] for name in CAVEATS}
+    caveats = {name: [name in flags for flags in stored["flags"]] for name in CAVEATS}
     # A time without a unit is stored for one iteration, and printed for all.
     is_total = pd.Series(caveats["unit_unknown"], stored.index) & (stored["workload"] == "attention")
     values = stored["samples"].str[0]
+    # `sweep` holds the source and the table; `printed` holds `phase.metric` as the report names them.
     named, printed = stored["sweep"].str.split(" ", n=1), stored["printed"].str.partition(".")
     facts = stored.assign(
         source=named.str[0],
@@ -41,7 +42,7 @@ def _published() -> pd.DataFrame:
         dtype=None,
         **caveats,
     )
-    inferred = facts["inferred"].str.split(",")
+    inferred = facts["inferred"].str.split(",")  # the columns whose value the source does not state
     for name in ("hardware", "device", "model", "d_model", "context_length", "batch_size", "precision"):
         facts[name] = facts[name].mask(inferred.map(lambda names, name=name: name in names))
     rest = in_no_store().set_index("number")
@@ -50,8 +51,9 @@ def _published() -> pd.DataFrame:
 
 
 def in_no_store() -> pd.DataFrame:
-    """What the reports state that is no result of a store: sums, dtypes, parameter counts, kernels, what other numbers
-    of a report repeat or follow from, and cells without a number; `number` is the place among all."""
+    """Return what the reports state that is no result of a store: sums, dtypes, parameter counts, kernels, numbers that
+    repeat others or follow from them, and cells without a number. Columns as in `published`, and `number`, the place
+    among all."""
     with files(__name__).joinpath("published.parquet").open("rb") as file:
         return pd.read_parquet(file)
 

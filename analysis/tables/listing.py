@@ -19,8 +19,7 @@ class Listing:
     title: str
     frame: pd.DataFrame
     """The columns, with numbers in SI units. `time_low` and `time_high` are printed as the interval of `time`;
-    `status`, `flags` (tuples) and `reason` as marks that are explained below the table.
-    """
+    `status`, `flags` (tuples) and `reason` as marks that are explained below the table."""
     keys: list[str]
     """The first columns, which distinguish the lines."""
     units: dict[str, str]
@@ -29,8 +28,7 @@ class Listing:
     """Columns that are compared with each other, and so printed in the same unit."""
     footnotes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none). By default, `flags` and
-    `reason` are the footnotes of the first column that is not a key.
-    """
+    `reason` are the footnotes of the first column that is not a key."""
     conditions: dict[str, str] = field(default_factory=dict)
     """Keys that have the same value in all lines, and the value."""
     decimals: dict[str, int] = field(default_factory=dict)

@@ -59,12 +59,12 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd
     texts = texts or _texts(results)
     values = {name: {*text[rows.index]} for name, text in texts.items()}
     masks = {name: texts[name].isin(wanted).to_numpy() for name, wanted in values.items()}
-    # Keys for which a condition excludes results. One cannot list values that contain a comma; without it, the table
-    # shows further results.
-    kept = [
-        name for name in masks if not masks[name].all() and (len(values[name]) == 1 or "," not in "".join(values[name]))
-    ]
-    for name in reversed(kept):  # a condition goes if the others select the same rows; the workload, the first, is last
+    # Keys by which a condition excludes results. It can list several values only if none contains a comma: else it is
+    # left out, and the table shows further results.
+    can_list = {name: len(texts_of) == 1 or "," not in "".join(texts_of) for name, texts_of in values.items()}
+    kept = [name for name in masks if can_list[name] and not masks[name].all()]
+    # Drop each condition without which the others select the same rows; that on the workload, the first, is tried last.
+    for name in reversed(kept):
         others = [masks[other] for other in kept if other != name]
         if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
             kept.remove(name)
@@ -74,21 +74,25 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd
 
 
 def _texts(results: pd.DataFrame) -> dict[str, pd.Series]:
-    """The labels of the keys by which conditions can tell these results apart."""
+    """Return the labels of each result, for the keys by which conditions can tell these results apart."""
     return {name: labels(results[name]) for name in ["workload", *varying_keys(results, [], [])]}
 
 
 def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the grids of one workload: again and again the one with the most results that no grid before it has."""
+    """Yield the grids of one workload, each time the one with the most results that no earlier grid has.
+
+    Results that lie in no grid are divided again, or are one grid if none was found.
+    """
     left, codes = np.ones(len(rows), dtype=bool), _codes(rows).to_numpy()
     # A result lies on an axis if another one differs from it in this key alone. Where two grids cross, it lies on the
     # axes of both.
     sizes = [_group_sizes(np.delete(codes, axis, axis=1)) for axis in range(codes.shape[1])]
     lies_on = np.array(sizes).reshape(codes.shape[::-1]).T > 1
     grids: dict[bytes, NDArray[np.bool_]] = {}
-    # One result stands for all that lie on the same axes and have the same values of the other keys.
+    # One result is tried for all that lie on the same axes and have the same values of the other keys.
     kinds = np.unique(np.where(lies_on, -1, codes), axis=0, return_index=True)[1]
     for place in kinds if len(kinds) <= MOST_KINDS else ():
+        # Its grid: the results that lie on its axes and equal it in all other keys, then all with the values of these.
         inside = (lies_on >= lies_on[place]).all(axis=1) & (lies_on[place] | (codes == codes[place])).all(axis=1)
         inside = np.logical_and.reduce([np.isin(column, column[inside]) for column in codes.T])
         combinations = np.prod([len(np.unique(column[inside])) for column in codes.T])
@@ -108,17 +112,19 @@ def _codes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def independent(codes: Mapping[str, NDArray[np.int64]]) -> list[str]:
-    """The keys that no other one determines, by the numbers of their values; of keys that determine each other, one."""
-    left = dict(codes)
-    leading = [*JOB, "model", "device_name"]  # the batch size follows the context, the release follows the device
-    for name in sorted(left, key=lambda name: leading.index(name) if name in leading else -1):
-        others = {other: len({*numbers}) for other, numbers in left.items() if other != name}
-        if any(len({*zip(left[name], left[other], strict=True)}) == size for other, size in others.items()):
-            del left[name]
-    return [*left]
+    """Return the keys that no other one determines; of keys that determine each other, one. codes: the number of each
+    result's value, for each key."""
+    kept = dict(codes)
+    # The last to be dropped: a context determines its batch size rather than the reverse, and a device its release.
+    leading = [*JOB, "model", "device_name"]
+    for name in sorted(kept, key=lambda name: leading.index(name) if name in leading else -1):
+        others = {other: len({*numbers}) for other, numbers in kept.items() if other != name}
+        if any(len({*zip(kept[name], kept[other], strict=True)}) == size for other, size in others.items()):
+            del kept[name]
+    return [*kept]
 
 
 def _group_sizes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number of equal rows of each row."""
+    """Return for each row how many rows are equal to it, itself included."""
     _, groups, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
     return np.asarray(counts[groups.reshape(-1)])

@@ -19,7 +19,7 @@ def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     units = printed_units(stored_unit)
     known = [abs(value) for value in values if value and not math.isnan(value)]
     if not known:
-        return units[-1]  # any unit says as much
+        return units[-1]  # no number needs one
     middle = median_low(known)
     return max((unit for unit in units if middle >= unit.size), key=lambda unit: unit.size, default=units[0])
 
@@ -53,8 +53,8 @@ def p_text(p: float) -> str:
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:
     """Return the median and its interval as texts, `53` and `[41, 117]`; no interval if it is unknown or has no width.
 
-    All end at the same digit: the first of half the interval's width, or the second if the first is 1. The median has
-    at least two digits.
+    All end at the same digit: the first of half the interval's width, or the second if the first is 1. But the median
+    has at least two digits.
     """
     distance = (high - low) / 2
     if not math.isfinite(low) or not math.isfinite(high) or distance == 0:

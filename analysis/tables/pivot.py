@@ -37,8 +37,7 @@ CONDITIONS = (
     ),
 )
 """Keys that become a row, or are named under the title, even if other keys determine them. A model's name stands for
-its dimensions, the device and the version of torch for the rest of the environment.
-"""
+its dimensions, the device and the version of torch for the rest of the environment."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     name: leaders
@@ -147,7 +146,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
 
 
 def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
-    """A sentence that compares wall time with device time, if the table shows the latter alone."""
+    """Return a sentence that compares wall time with device time, if the table shows the latter alone."""
     if values != ["step.device_time"]:
         return ()
     steps = chosen[(chosen["phase"] == "step") & chosen["metric"].isin(["time", "device_time"])]
@@ -168,15 +167,15 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     varied = cells.loc[cells["low"] < cells["high"], ["processes", "variation", "spread"]]
     one = varied[(varied["processes"] == 1) & (varied["variation"] > 0)]
     counts = sorted({*one["processes"].astype(int), *varied["processes"][varied["processes"] > 1].astype(int)})
-    if not counts:
+    if not counts:  # no number varies between processes
         return ()
     ends = dict.fromkeys(two_digits(100 * share) for share in (one["variation"].min(), one["variation"].max()))
     alone = f"of one process; its interval includes how far others would differ, about {' to '.join(ends)} %"
     if counts == [1]:
         return (f"Each number is {alone}.",)
-    apart = 100 * varied["spread"].max()
+    spread = 100 * varied["spread"].max()
     several = f"{', '.join(map(str, counts[:-1]))} or {counts[-1]}" if len(counts) > 1 else str(counts[0])
-    many = f"Each number is of {several} processes, whose medians differ by up to {two_digits(apart)} %."
+    many = f"Each number is of {several} processes, whose medians differ by up to {two_digits(spread)} %."
     return (many, f"Some are {alone}.") if counts[0] == 1 else (many,)
 
 
@@ -215,7 +214,7 @@ def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[
 
 
 def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
-    """The keys not in `shown` in which results differ, although they agree in the keys that FOLLOWS names for it."""
+    """Return the keys not in `shown` in which results differ although they agree in the keys that FOLLOWS names."""
     found: list[str] = []
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
@@ -227,6 +226,7 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
         if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
             leading = ["model", *(other for other in leading if other != "model")]
         led_by = [codes(other) for other in leading if other in several]
+        # More combinations with this key than without it: results that agree in the leading keys differ in it.
         if not led_by or len({*zip(*led_by, codes(name), strict=True)}) > len({*zip(*led_by, strict=True)}):
             found.append(name)
     return found
@@ -286,7 +286,7 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     cell = ", ".join(f"{name} {label(example[name].iloc[0])}" for name in keys)
     if not differing:
         raise RequestError(f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id")
-    missing: list[str] = []
+    missing: list[str] = []  # keys that would separate the results, conditions first
     for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
             missing.append(name)

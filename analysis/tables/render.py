@@ -49,7 +49,7 @@ def _text(table: Table | Listing) -> str:
     sheet = sheet_of(table, Markup())
     names, columns = axis_names(sheet.cells.index), sheet.cells.columns
     headers = [*names, *columns.get_level_values(0)]
-    if not sheet.is_listing:
+    if axis_names(columns) != [""]:  # not a listing, which has no column keys
         # The names of the column keys go into the corner, above the name of the last row key and beside their labels.
         blank = "\n" * columns.nlevels
         corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]

@@ -76,7 +76,7 @@ def _without_constant_keys(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]
     """Drop keys that are the same in all rows, or in all columns, and return them. One key stays on each side."""
     found: list[str] = []
     for axis in (0, 1) if len(cells) > 1 else ():
-        for level in reversed(range(cells.axes[axis].nlevels)):
+        for level in reversed(range(cells.axes[axis].nlevels)):  # from the last, so that the numbers of others stay
             names, values = axis_names(cells.axes[axis]), cells.axes[axis].get_level_values(level).unique()
             if len(values) == 1 and len(names) > 1:
                 cells = cells.droplevel(level, axis=axis)
@@ -85,10 +85,8 @@ def _without_constant_keys(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]
 
 
 def _parts(cells: pd.DataFrame, words: tuple[str, ...], width: int) -> Iterator[tuple[pd.DataFrame, list[str]]]:
-    """The table or its transposed, if one fits; else sections by the first row keys, and groups of columns.
-
-    Each with what all of its cells share.
-    """
+    """Yield the table or its transposed, if one fits; else sections by the first row keys, and groups of columns. Each
+    part comes with the texts of the keys that all of its cells share."""
     cells, shared = _without_constant_keys(cells)
     if _least_width(cells, words) <= width:
         yield cells, shared
@@ -118,30 +116,30 @@ def _parts(cells: pd.DataFrame, words: tuple[str, ...], width: int) -> Iterator[
 
 
 def _least_width(cells: pd.DataFrame, words: tuple[str, ...], *, wraps: bool = False, breaks: bool = True) -> int:
-    """The width of the table. wraps: with wrapped keys and words. breaks: with headers of several lines."""
-    found = -len(GAP)
+    """Return the table's smallest width. wraps: keys and words are wrapped. breaks: headers have several lines."""
+    width = -len(GAP)  # there is none after the last column
     for header, texts, is_text in _columns(cells, words):
         pieces = [piece.strip() for level in header for piece in re.split(r"(?<=[_ ])" if breaks else "$", level)]
         most = max(map(cell_len, texts), default=0)
         if wraps and is_text:
             most = min(most, max([LEAST_TEXT_WIDTH, *(cell_len(word) for text in texts for word in text.split())]))
-        found += max(most, *map(cell_len, pieces)) + len(GAP)
-    return found
+        width += max(most, *map(cell_len, pieces)) + len(GAP)
+    return width
 
 
 def _columns(cells: pd.DataFrame, words: tuple[str, ...]) -> list[tuple[list[str], list[str], bool]]:
-    """For each column, row keys first: the levels of its header, its texts, and whether it holds words."""
+    """Return for each column, row keys first: the levels of its header, its texts, and whether it holds words."""
     keys, levels = axis_names(cells.index), axis_names(cells.columns)
-    alone = levels == [""]  # the columns of a listing: their names are beside those of the keys
-    corner = [[*([""] * (0 if alone else len(levels))), name] for name in keys]
-    if not alone:
+    is_listing = levels == [""]  # its columns have names beside those of the keys, and no keys of their own
+    corner = [[*([""] * (0 if is_listing else len(levels))), name] for name in keys]
+    if not is_listing:
         corner[-1] = [*levels, keys[-1]]
     found = [
         (header, list(texts), True)
         for header, texts in zip(corner, zip(*_labels(cells.index), strict=True), strict=True)
     ]
     for place, label in enumerate(_labels(cells.columns)):
-        header = [*label, *([] if alone else [""])]
+        header = [*label, *([] if is_listing else [""])]
         found.append((header, cells.iloc[:, place].to_list(), label[0] in words))
     return found
 
@@ -168,7 +166,7 @@ def _drawn(cells: pd.DataFrame, words: tuple[str, ...], tones: dict[str, Tone], 
 
 
 def _headers(headers: list[list[str]], widths: list[int]) -> Iterator[list[str]]:
-    """The lines of each header: every level is as high in all columns, its words at its foot."""
+    """Yield the lines of each header. A level is as high in all columns, and its words stand in its last lines."""
     broken = [[_broken(level, width) for level in header] for header, width in zip(headers, widths, strict=True)]
     heights = [max(map(len, level)) for level in zip(*broken, strict=True)]
     for header in broken:

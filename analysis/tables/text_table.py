@@ -64,11 +64,6 @@ class Sheet:
     """Labels of the columns of a listing that hold words."""
     has_flags: bool = False
 
-    @property
-    def is_listing(self) -> bool:
-        """Whether the names of the columns stand beside those of the row keys."""
-        return axis_names(self.cells.columns) == [""]
-
 
 def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
     return _of_pivot(table, markup) if isinstance(table, Table) else _of_listing(table, markup)
@@ -85,20 +80,20 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
     keys: list[Any] = wide.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(wide.columns)
-    shows = "median [95 % interval]" + " (notes below)" * bool(letters)
+    caption = "median [95 % interval]" + " (notes below)" * bool(letters)
     # The mode says how much of a training step the value `step` covers.
     with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
-    said = [f"mode {table.conditions['mode']}"] if with_mode else []
+    in_caption = [f"mode {table.conditions['mode']}"] if with_mode else []
     if len(names) == 1 and len(levels) > 1:  # a single value goes into the caption
-        said.insert(0, names[keys[0][-1]])
+        in_caption.insert(0, names[keys[0][-1]])
         columns, levels = [key[:-1] for key in columns], levels[:-1]
-    shows = f"{', '.join(said)}: {shows}" if said else shows
-    shows = f"{shows}; {table.counted}" if table.counted else shows
-    models = cells["model"].unique() if "model" in table.rows else ()  # each names its code
-    conditions = _conditions(table.conditions, [*said, *(f"model_code {model}" for model in models)])
+    caption = f"{', '.join(in_caption)}: {caption}" if in_caption else caption
+    caption = f"{caption}; {table.counted}" if table.counted else caption
+    models = cells["model"].unique() if "model" in table.rows else ()  # a user's model is named by its model_code
+    conditions = _conditions(table.conditions, [*in_caption, *(f"model_code {model}" for model in models)])
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     return Sheet(
-        caption=escape(f"{table.title}; {shows}" if table.title else shows),
+        caption=escape(f"{table.title}; {caption}" if table.title else caption),
         conditions=escape("; ".join(filter(None, [conditions, differing and f"cells differ in {differing}"]))),
         cells=wide.set_axis(_labels(wide.index, table.rows, escape)).set_axis(
             _labels(columns, levels, escape), axis="columns"
@@ -112,8 +107,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     frame, escape = listing.frame, markup.escape
     intervals = [f"{name}{end}" for name in listing.units for end in (LOW, HIGH)]
     sources = ("flags", "reason", *chain.from_iterable(listing.footnotes.values()))
-    apart = {*listing.keys, "status", *intervals, *sources}
-    shown = [name for name in frame.columns if name not in apart]
+    without_column = {*listing.keys, "status", *intervals, *sources}  # they are in other cells, or in notes
+    shown = [name for name in frame.columns if name not in without_column]
     footnotes = listing.footnotes or {shown[0]: tuple(name for name in ("flags", "reason") if name in frame)}
     noted = {name: _footnotes(frame, columns) for name, columns in footnotes.items() if columns}
     letters = _letters(word for of_lines in noted.values() for words in of_lines for word in words)
@@ -121,30 +116,14 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     for name, unit in listing.units.items():
         columns = listing.together if name in listing.together else (name,)
         units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
-    texts: list[list[str]] = []
-    for name in shown:
-        if name in listing.decimals:
-            texts.append([f"{number:.{listing.decimals[name]}f}" for number in frame[name] / units[name].size])
-        elif name in listing.p_values:
-            texts.append([NO_VALUE if np.isnan(p) else escape(p_text(p)) for p in frame[name].to_numpy(float)])
-        elif name in units:
-            ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
-            texts.append(
-                [
-                    NO_VALUE if np.isnan(number) else escape(_number(number, low, high, units[name]))
-                    for number, low, high in zip(frame[name].to_numpy(float), *ends, strict=True)
-                ]
-            )
-        else:
-            short = short_names(frame[name]) if name in SHORTENED else {}
-            texts.append([escape(short.get(value, label(value))) for value in frame[name]])
+    texts = [_column_texts(listing, name, units.get(name), escape) for name in shown]
     for line, status in enumerate(frame.get("status", ())):
         if not is_null(status) and status != Status.OK:
             texts[0][line] = escape(status)
     for name, of_lines in noted.items():
-        for line, noted_words in enumerate(of_lines):
-            if noted_words:
-                marks = ", ".join(sorted({letters[word] for word in noted_words}))
+        for line, words in enumerate(of_lines):
+            if words:
+                marks = ", ".join(sorted({letters[word] for word in words}))
                 texts[shown.index(name)][line] += markup.mark.format(marks)
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
@@ -160,19 +139,35 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     )
 
 
+def _column_texts(listing: Listing, name: str, unit: Unit | None, escape: Callable[[str], str]) -> list[str]:
+    """Return the texts of a column of a listing: of numbers if it has a unit, else of words."""
+    column = listing.frame[name]
+    if unit is None:
+        short = short_names(column) if name in SHORTENED else {}
+        return [escape(short.get(value, label(value))) for value in column]
+    if name in listing.decimals:
+        return [f"{number:.{listing.decimals[name]}f}" for number in column / unit.size]
+    if name in listing.p_values:
+        return [NO_VALUE if np.isnan(p) else escape(p_text(p)) for p in column.to_numpy(float)]
+    ends = [listing.frame.get(f"{name}{end}", column * np.nan).to_numpy(float) for end in (LOW, HIGH)]
+    return [
+        NO_VALUE if np.isnan(number) else escape(_number(number, low, high, unit))
+        for number, low, high in zip(column.to_numpy(float), *ends, strict=True)
+    ]
+
+
 def _letters(marks: Iterable[str]) -> dict[str, str]:
-    """A letter for each flag and each reason, the most frequent first, then by name."""
+    """Return a letter for each flag and each reason, the most frequent first, then by name; a number from the 27th."""
     counts = Counter(filter(None, marks))
     noted = sorted(counts, key=lambda what: (-counts[what], what))
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
 
 
 def _footnotes(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the footnotes of each line, from columns of sentences ("" is none) or of tuples of words."""
     lines: Iterable[tuple[Any, ...]] = zip(*(frame[name].to_list() for name in columns), strict=True)
-    return [
-        tuple(word for one in line for word in ((one,) if isinstance(one, str) else one or ()) if word)
-        for line in lines
-    ]
+    words_of_lines = [[(cell,) if isinstance(cell, str) else cell or () for cell in line] for line in lines]
+    return [tuple(filter(None, chain.from_iterable(words))) for words in words_of_lines]
 
 
 def _explained(letters: dict[str, str], markup: Markup) -> list[str]:

@@ -74,19 +74,19 @@ def _files(path: Path, code: Code) -> set[Path]:
     found: set[Path] = set()
     waiting = [top]
     while waiting:
-        one = waiting.pop()
-        files = {file for file in one.rglob("*") if file.suffix in SUFFIXES} if one.is_dir() else {one}
+        package = waiting.pop()  # or a module
+        files = {file for file in package.rglob("*") if file.suffix in SUFFIXES} if package.is_dir() else {package}
         for file in files - found:
             tree = parse(file) if file.suffix == ".py" else None
             for name in sorted({*imported_names(tree)}) if tree else ():
                 if not is_reserved(name) and name not in trusted_packages(code):
                     waiting += [
                         place
-                        for root in (*roots(code), file.parent)
+                        for root in (*roots(code), file.parent)  # a script imports its neighbours
                         for place in (root / name, root / f"{name}.py")
-                        if place.exists() and place not in found and place != one
+                        if place.exists() and place not in found and place != package
                     ]
-        found |= files | {one}  # a folder too, so that it is read once
+        found |= files | {package}  # a folder too, so that it is read once
     return {file for file in found if file.is_file()}
 
 
@@ -108,7 +108,7 @@ def _version(package: str) -> str:
 # or `trials/` hides what Ray and lmsweep import. Here only the process of a trial sees it.
 
 MAX_BYTES = 100_000_000
-"""Most bytes of all files together: code is small, so a larger folder holds data or results."""
+"""Maximum bytes of all files in total: code is small, so a larger folder holds data or results."""
 FILES_NAMED = 3
 """Number of the largest files that the message about too large a folder names."""
 
@@ -135,6 +135,7 @@ def pack(code: Code, references: Iterable[str]) -> bytes:
             "choose a smaller folder"
         )
     content = io.BytesIO()
+    # strict_timestamps=False: also files dated before 1980, where zip's dates begin.
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(files):
             archive.write(path, path.relative_to(folder))

@@ -98,6 +98,9 @@ def nothing_cached() -> Iterator[None]:
         _empty_caches()
 
 
+_is_users = functools.cache(is_users_file)
+
+
 def _empty_caches() -> None:
     for code in [finder.code for finder in sys.meta_path if isinstance(finder, CodeFinder)]:
         for name, module in list(sys.modules.items()):
@@ -110,12 +113,6 @@ def _empty_caches() -> None:
                     function = found.__func__ if isinstance(found, staticmethod) else found
                     if isinstance(function, functools._lru_cache_wrapper) and not _is_ours(function.__module__):
                         function.cache_clear()
-
-
-@functools.cache
-def _is_users(file: str, code: Code) -> bool:
-    """Return whether a module's file is the user's. Those of an environment in the code folder are not."""
-    return is_users_file(file, code)
 
 
 def _is_ours(module: str) -> bool:

@@ -75,21 +75,21 @@ def missing_packages(files: Iterable[Path], code: Code) -> dict[str, str]:
 
 
 def install_words(missing: Mapping[str, str], code: Code) -> str:
-    """Return which of these modules are not installed, who imports those whose package is unknown, and the command that
-    installs the others into this environment. `missing`: module -> who imports it."""
+    """Return what to do about these modules: where the folder has them, the command that installs their packages into
+    this environment, or, if the package is unknown, who imports them. `missing`: module -> who imports it."""
     wanted = {name: requirement for name in sorted(missing) if (requirement := _requirement(name, code))}
     unknown = [name for name in sorted(missing) if name not in wanted]
-    there = {name: place for name in unknown if (place := _elsewhere(name, missing[name], code))}
+    in_folder = {name: place for name in unknown if (place := _elsewhere(name, missing[name], code))}
     words = [
         f"{name} is {place.relative_to(code.folder)}: give the folder that your code imports from by "
         f"--code {place.parent.relative_to(code.folder)}"
-        for name, place in there.items()
+        for name, place in in_folder.items()
     ]
     words += [
         f"not installed here: {name}, which {missing[name]} imports; your project's metadata does not say which "
         "package has it"
         for name in unknown
-        if name not in there
+        if name not in in_folder
     ]
     if wanted:
         command = install_command(*chain.from_iterable(wanted.values()))
@@ -160,17 +160,17 @@ def _is_installed(name: str) -> bool:
 
 
 def _elsewhere(name: str, importer: str, code: Code) -> Path | None:
-    """Return where the folder has the module, up to two folders deep. Not in a package, whose modules are imported by
-    its name, nor the file that imports it."""
+    """Return where the folder has the module: a file up to two folders deep, or a package one folder deep. Not in a
+    package, whose modules are imported by its name, nor the file that imports it."""
     folder = Path(code.folder)
     patterns = (f"*/{name}.py", f"*/*/{name}.py", f"*/{name}/__init__.py")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):
-        found = path if path.stem == name else path.parent
+        module = path if path.stem == name else path.parent
         if (
             is_users_file(path, code)
             and not hidden_folder(path, code)
-            and not (found.parent / "__init__.py").exists()
+            and not (module.parent / "__init__.py").exists()
             and not importer.startswith(f"{path.relative_to(folder)}:")
         ):
-            return found
+            return module
     return None

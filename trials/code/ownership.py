@@ -63,7 +63,6 @@ def _between(inner: Path, outer: Path) -> list[Path]:
     return [one for one in (inner, *inner.parents) if one != outer and one.is_relative_to(outer)]
 
 
-@cache
 def _of_python(folder: Path) -> str | None:
     return _is_library(folder) or _is_prefix(folder)
 

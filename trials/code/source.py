@@ -200,23 +200,23 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
 
 
 def _to_write(name: str, tree: ast.Module) -> tuple[ast.FunctionDef, str] | None:
-    """Return a function that does nothing but raise NotImplementedError, with what it says."""
-    found = [node for node in statements(tree.body) if isinstance(node, ast.FunctionDef) and node.name == name]
-    last = found[-1].body[-1] if found else None
-    before = found[-1].body[:-1] if found else []
-    documented = all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in before)
-    raised = last.exc if isinstance(last, ast.Raise) and documented else None
-    words = raised.args if isinstance(raised, ast.Call) else []
-    kind = raised.func if isinstance(raised, ast.Call) else raised
+    """Return the function of this name, with its message, if all it does is to raise NotImplementedError."""
+    named = [node for node in statements(tree.body) if isinstance(node, ast.FunctionDef) and node.name == name]
+    if not named:
+        return None
+    *before, last = named[-1].body
+    only_raises = all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in before)  # docstring
+    raised = last.exc if isinstance(last, ast.Raise) and only_raises else None
+    kind, words = (raised.func, raised.args) if isinstance(raised, ast.Call) else (raised, [])
     if not isinstance(kind, ast.Name) or kind.id != "NotImplementedError":
         return None
-    return found[-1], str(words[0].value) if words and isinstance(words[0], ast.Constant) else ""
+    return named[-1], str(words[0].value) if words and isinstance(words[0], ast.Constant) else ""
 
 
 def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object]) -> str | None:
-    """Return the top-level module, not of the user, from which a file has a dotted name; None if the syntax of the
-    user's files shows none. Follows imports from one of the user's files to the next. The process of a trial looks at
-    the object itself, too."""
+    """Return the top-level module, not of the user, from which a file imports a dotted name; None if the user's files
+    define it, or do not show where it is from. Follows imports from one of these files to the next. The process of a
+    trial checks the object itself, too."""
     tree = parse(file)
     if tree is None or (file, names) in seen:
         return None
@@ -227,14 +227,14 @@ def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object])
     if (origin := origins[names[0]]) is None:
         return None
     level, names = origin.level, (*origin.names, *names[1:])
-    if level is None:
+    if level is None:  # another name for one of this file
         return _outsider(names, file, code, seen)
     if level == 0 and names[0] in code.trusted:
         return None
     if level == 0 and (is_reserved(names[0]) or not is_users_module(names[0], code)):
         return names[0]
     for place in roots(code) if level == 0 else file.parents[level - 1 : level]:  # the folder that the dots lead to
-        for end in range(len(names), 0, -1):
+        for end in range(len(names), 0, -1):  # the longest part of the names that is a module
             path = place.joinpath(*names[:end])
             for module in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                 if module.is_file() and is_users_file(module, code):
@@ -278,9 +278,7 @@ def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements at the top of a module, those in `if`, `try` and `with` too."""
     for node in body:
         yield node
-        for name in ("body", "orelse", "finalbody"):
-            if isinstance(node, ast.If | ast.Try | ast.With):
-                yield from statements(getattr(node, name, ()))
-        if isinstance(node, ast.Try):
-            for handler in node.handlers:
-                yield from statements(handler.body)
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for part in (node, *getattr(node, "handlers", ())):
+                for name in ("body", "orelse", "finalbody"):
+                    yield from statements(getattr(part, name, ()))

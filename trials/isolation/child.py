@@ -19,7 +19,7 @@ PRINT_STACKS = signal.SIGVTALRM
 """At this signal a child and its ranks print their stacks. No scheduler sends it, and it dumps no core."""
 
 SCHEDULERS_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
-"""What a scheduler may send to every process of a job. Only the command decides what they end."""
+"""What a scheduler may send to every process of a job. The command alone decides what ends then."""
 END_SECONDS = 10.0
 """Time limit for the end of what a killed child has started."""
 
@@ -40,7 +40,7 @@ class Child:
 
     def last_words(self) -> str:
         self.output.seek(0)
-        return self.output.read().decode(errors="replace")[-16_000:].strip()  # a row keeps 8,000 bytes
+        return self.output.read().decode(errors="replace")[-16_000:].strip()  # a row keeps 8,000 bytes of them
 
     def kill(self) -> None:
         """Without waiting."""
@@ -94,7 +94,7 @@ def _free_signals() -> None:
 
 
 def _say_error(message: object, output: Path) -> None:
-    """Append the error of a trial, whose code has closed its output, to that file, which the server has open."""
+    """Append a trial's error to the server's file of its output, because the user's code has closed the connection."""
     failures = [row for row in message if isinstance(row, Record) and row.error] if isinstance(message, list) else []
     with suppress(OSError), output.open("a") as file:
         file.writelines(f"{row.error}\n" for row in failures)

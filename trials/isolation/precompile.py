@@ -99,15 +99,15 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
         return 0  # nothing to wait for
     marks = {graph: mark_of(graph, request.environment_id) for graph in graphs_of(request.configs)}
     missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
-    if first not in missing:  # another server has just compiled it
+    if first not in missing:  # another server has compiled it since
         return 0
     missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # `first`, then the longest to compile
     share = math.ceil(len(missing) / request.sharers)
     side_by_side = min(share, len(usable_cores()))
-    threads = len(usable_cores()) // side_by_side
+    threads = len(usable_cores()) // side_by_side  # of each process
     context = multiprocessing.get_context("fork")
     started = 0
-    until = time.monotonic() + request.longest
+    until = time.monotonic() + request.longest  # of all graphs
     running: dict[ForkProcess, float] = {}
     """Processes, each with the time.monotonic() at which it has used up the timeout of its trial."""
     while True:  # start as many as may run at once; wait until one ends, is too slow, or the client is gone
@@ -137,7 +137,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
 
 
 def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
-    """If it fails, its trial will report the error."""
+    """Compile a graph in a forked process, and mark it. If this fails, the graph's trial will report the error."""
     lead_group(parent_pid, inherited_fd)
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

@@ -41,7 +41,7 @@ class Standby:
             if len(os.fsencode(standby.folder)) > LONGEST_FOLDER:
                 return standby
             found = visible_gpus(find_gpus()) if gpus else []
-            if found:
+            if found:  # the driver stays initialised, so that each process of a trial initialises it faster
                 standby._open.callback(ReadyCudaDriver().close)
             for gpu in found:
                 standby.add([gpu], compiles=compiles)

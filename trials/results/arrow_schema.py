@@ -37,7 +37,7 @@ def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | No
         columns[name] = tuple(None if value == "auto" else value for value in columns[name])
     if "vocab_size" in columns:  # 0 stands for one that only a Hugging Face configuration knows
         columns["vocab_size"] = tuple(value or None for value in columns["vocab_size"])
-    unknown = [getattr(getattr(row, "trial", row), "unknown", ()) for row in rows]
+    unknown = [getattr(getattr(row, "trial", row), "unknown", ()) for row in rows]  # of a Record or a DetailRow
     for name in {name for names in unknown for name in names}:
         known = zip(columns[name], unknown, strict=True)
         columns[name] = tuple(None if name in names else value for value, names in known)
@@ -46,6 +46,7 @@ def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | No
 
 @cache
 def _flat_hints(row_type: type, detail_type: type | None = None) -> tuple[tuple[str, Any], ...]:
+    """Return the path of each stored attribute, such as `config.d_model`, and its type."""
     flat: list[tuple[str, Any]] = []
     hints = get_type_hints(row_type)
     stored = [f.name for f in fields(row_type) if f.metadata.get("part") not in ("repetition", "not stored")]
@@ -68,6 +69,4 @@ def _arrow_type(hint: Any) -> pa.DataType:
     if get_origin(hint) is tuple:
         return pa.list_(_arrow_type(get_args(hint)[0]))
     scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    if hint is datetime:
-        return pa.timestamp("us", tz="UTC")
-    return scalars[hint]
+    return (scalars | {datetime: pa.timestamp("us", tz="UTC")})[hint]

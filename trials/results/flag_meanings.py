@@ -35,7 +35,7 @@ CONDITIONS: dict[str, str] = {
     "vocabulary around it, which should be small",
     "other_kernel": "measured with kernels that lmsweep does not have, or another way to scale float8",
 }
-"""Flags that question no published number, and what they mean."""
+"""Flags that say how a published number was obtained, and do not question it -> what they mean."""
 
 ABOVE_PEAK = "above_peak"
 """A mark for a rate above the datasheet's peak whose time is possible."""
@@ -43,6 +43,7 @@ ABOVE_PEAK = "above_peak"
 ADVICE_OF = {
     **CAVEATS,
     **CONDITIONS,
+    # Of `host_bound`, which published numbers have too, this meaning replaces theirs.
     **{flag.value: flag.advice for flag in Flag},
     ABOVE_PEAK: "The rate is above the peak of the device's datasheet, but the time is possible: this convention "
     "counts products that the kernel does not compute. The model convention counts the masked half of causal "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 ITERATED = ("timing", "attention", "loss", "ddp", "collectives", "ceiling", "energy", "memory", "profile", "busy")
+"""Workloads that repeat iterations."""
 MEMORY_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other")
 RANK_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "communication", "other")
 Stage = Literal["init", "before_step", "after_step", "peak"]

@@ -115,7 +115,6 @@ def failures_of(rows: Sequence[Row], error: str) -> list[Row]:
 class Attempt:
     trial: Trial
     attempt_id: str
-    """Random."""
     started_at: datetime
     """UTC."""
 

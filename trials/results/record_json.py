@@ -13,5 +13,4 @@ def json_values(record: object) -> dict[str, Any]:
 
 
 def json_of(record: object) -> str:
-    """Return the same as text."""
     return json.dumps(json_values(record), indent=2)

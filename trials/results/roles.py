@@ -193,7 +193,7 @@ def determined_by(name: str) -> tuple[str, ...]:
 def graph_of(config: TrialConfig) -> TrialConfig:
     """Return the smallest configuration with the same compiled graph: one layer if layers share code, a default
     protocol."""
-    others: dict[str, Any] = {
+    without_effect: dict[str, Any] = {
         name: CONFIG_FIELDS[name].default
         for name in fields_read_by(Reader.STEP, Reader.RANKS, Reader.NOTHING)
         if name != "timeout_seconds"  # a graph may take no longer than its trial
@@ -203,7 +203,7 @@ def graph_of(config: TrialConfig) -> TrialConfig:
         same = {name: value for name, value in same.items() if name != "checkpointing"}
     return replace(
         config,
-        **(others | same),
+        **(without_effect | same),
         mode="forward" if config.mode == "forward" else "forward_backward",
         loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",  # the graph ends in hidden states, or in logits
         batch_size=config.micro_batch_size,
@@ -212,7 +212,7 @@ def graph_of(config: TrialConfig) -> TrialConfig:
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
+    listed = list(configs)  # mapped with attrgetter, which is fast: a million trials have sixty million values
     named = [config for config in listed if config.model is not None]
     unnamed = [config for config in listed if config.model is None]
 
@@ -234,7 +234,7 @@ def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
     config = trial.config
     if workload_named(workload).needs != "model" or not (config.model_code or config.step):
         return ()
-    # What the user's step takes, and the attention of a Hugging Face model, follow the field even at its default.
+    # What the user's step takes, and attention in Hugging Face models, is known even at its default, unless 0 or None.
     known: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
     return tuple(
         name

@@ -188,13 +188,11 @@ class TrialConfig:
     def __post_init__(self) -> None:
         only_users_know = ("d_model", "vocab_size") if self.model_code or self.step else ()
         without_model = () if self.num_layers else ("d_model",)  # a collective has no width
-        for name in COUNTS:
-            value = getattr(self, name)
-            least = 0 if name in (*only_users_know, *without_model) else 1
-            if value is not None and value < least:
-                raise RequestError(f"{name} is {value}; it must be at least 1")
+        may_be_0 = (*only_users_know, *without_model, "warmup_steps")
         for name in (*COUNTS, *AUTO_FIELDS):
             value = getattr(self, name)
+            if isinstance(value, int) and value < (0 if name in may_be_0 else 1):
+                raise RequestError(f"{name} is {value}; it must be {'0 or more' if name in may_be_0 else 'at least 1'}")
             if isinstance(value, int) and value > LARGEST_COUNT:
                 raise RequestError(f"{name} is {value}; it must be at most {LARGEST_COUNT}")
         if self.window is not None and not self.causal:
@@ -204,10 +202,6 @@ class TrialConfig:
                 raise RequestError(f"{name} {getattr(self, name)} does not divide {whole} {getattr(self, whole)}")
         for name in WORDS_OR_NUMBERS:
             word_or_number(name, getattr(self, name))
-        if self.measure_steps != "auto" and self.measure_steps < 1:
-            raise RequestError(f"measure_steps is {self.measure_steps}; it must be at least 1")
-        if self.warmup_steps != "auto" and self.warmup_steps < 0:
-            raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
         for name in ("max_seconds", "timeout_seconds"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise RequestError(f"{name} is {value}; it must be more than 0")
@@ -432,9 +426,8 @@ class StepFlops:
         """FLOPs of forward, backward or the whole step; None for others. The optimizer has no matrix products."""
         if self.forward is None:
             return None
-        return {"forward": self.forward, "backward": self.backward, "step": self.forward + (self.backward or 0)}.get(
-            phase
-        )
+        step = self.forward + (self.backward or 0)
+        return {"forward": self.forward, "backward": self.backward, "step": step}.get(phase)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
 """The command that installs what is missing into the Python that runs. It names packages, never an extra of lmsweep:
-lmsweep is on no index, where anybody may take its name."""
+lmsweep is on no index, so a stranger could register its name there."""
 
 import re
 import shlex
@@ -34,6 +34,6 @@ def of_checkout(name: str) -> list[str]:
 
 
 def of_installed(name: str) -> list[str]:
-    """Metadata has `peft>=0.17; extra == "adapters"`."""
+    """Return the requirements of an extra from metadata such as `peft>=0.17; extra == "adapters"`."""
     parts = [one.partition(";") for one in requires("lmsweep") or ()]
     return [need.strip() for need, _, marker in parts if "".join(re.findall(r"extra == .([\w-]+)", marker)) == name]

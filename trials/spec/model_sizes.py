@@ -79,7 +79,7 @@ SIZES: dict[str, ModelSize] = {row["name"]: _size(row) for row in _ROWS}
 VOCABULARIES: dict[str, int] = {row["name"]: int(row["vocab_size"]) for row in _ROWS if row["vocab_size"]}
 """Vocabulary sizes of published models. A sweep's `vocab_size` takes precedence."""
 
-# A size with two names is one combination. Results carry the first name in the table.
+# A size with two names is one combination. Results carry the first name in the table, which is set last here.
 _NAMES: dict[ModelSize, str] = {size: name for name, size in reversed(SIZES.items())}
 
 

@@ -13,8 +13,7 @@ MOST_LISTED = 20
 @cache
 def _known_elsewhere() -> dict[str, list[str]]:
     """Return our word -> the names that other software uses, where the spelling alone would suggest a wrong word or
-    none. To add a name, add it to its row of known_elsewhere.csv.
-    """
+    none. To add a name, add it to its row of known_elsewhere.csv."""
     with (Path(__file__).parent / "known_elsewhere.csv").open(newline="", encoding="utf-8") as file:
         return {row["ours"]: row["elsewhere"].split() for row in csv.DictReader(file)}
 

@@ -60,8 +60,7 @@ class Workload:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) and not is_reference(self.name):
             raise RequestError(f"{self.name!r} is not a workload name; use lower-case letters, digits and _")
-        unknown = [name for name in self.protocol if name not in CONFIG_FIELDS]
-        if unknown:
+        if unknown := [name for name in self.protocol if name not in CONFIG_FIELDS]:
             raise RequestError(f"the workload {self.name} reads {unknown[0]}, which is not a field of a configuration")
 
 

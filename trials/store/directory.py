@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TypeVar, cast
@@ -98,10 +99,8 @@ def _folder_at(location: str) -> LocalFolder | RemoteFolder:
 def _check_encoding(path: str) -> None:
     """Raise RequestError if Python encodes the name otherwise than Arrow, in UTF-8: they would open different files."""
     encoding = sys.getfilesystemencoding()
-    try:
+    with suppress(UnicodeEncodeError):
         if os.fsencode(path) == path.encode():
             return
-    except UnicodeEncodeError:
-        pass
     advice = "rename it" if encoding == "utf-8" else f"this locale's encoding is {encoding}; set PYTHONUTF8=1"
     raise RequestError(f"the store {path}: its name is not read as UTF-8; {advice}")

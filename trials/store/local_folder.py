@@ -70,10 +70,7 @@ class LocalFolder:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise self._unreachable(error) from error
-
-    def _unreachable(self, error: OSError) -> RequestError:
-        return RequestError(f"cannot reach the store {self.path}: {error}")
+            raise RequestError(f"cannot reach the store {self.path}: {error}") from error
 
     def names(self, path: str, suffix: str) -> list[str]:
         """Return the sorted names of the files and links at `path` that end in `suffix`; none without the folder."""
@@ -87,7 +84,7 @@ class LocalFolder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise RequestError(f"cannot reach the store {self.path}: {error}") from error
 
     def files(self, path: str) -> list[str]:
         """Return the sorted paths of the files in this folder and in the folders in it, without links."""

@@ -115,7 +115,7 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
             if _inflates(file, source):
                 return Damage(path=path, error=f"its rows take more than {_EXPANSION} times the memory of the file")
-            older = ["document_length"] if "document_length" in names else []
+            older = ["document_length"] if "document_length" in names else []  # in place of _LENGTHS
             present = pa.schema(
                 [field for field in wanted if field.name in names or (older and field.name in _LENGTHS)]
             )
@@ -227,9 +227,9 @@ def schema_of_table(name: str) -> pa.Schema:
 
 def table_of(rows: Sequence[Record] | Sequence[DetailRow]) -> pa.Table:
     first = rows[0]
-    return (
-        rows_to_table(rows, Record) if isinstance(first, Record) else rows_to_table(rows, DetailRow, type(first.detail))
-    )
+    if isinstance(first, Record):
+        return rows_to_table(rows, Record)
+    return rows_to_table(rows, DetailRow, type(first.detail))
 
 
 def fragment_of(rows: Sequence[Record] | Sequence[DetailRow]) -> Fragment:

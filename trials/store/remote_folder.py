@@ -31,7 +31,7 @@ class RemoteFolder:
         try:
             there = self._files.get_file_info(self._root)
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise RequestError(f"cannot reach the store {self.location}: {error}") from error
         if there.type == pafs.FileType.File:
             raise RequestError(f"the store {self.location} is a file; give a folder")
 
@@ -51,7 +51,7 @@ class RemoteFolder:
         try:
             infos = self._files.get_file_info(selector)
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise RequestError(f"cannot reach the store {self.location}: {error}") from error
         return sorted(info.base_name for info in infos if info.is_file and info.base_name.endswith(suffix))
 
     def open(self, path: str) -> pa.NativeFile:
@@ -64,7 +64,7 @@ class RemoteFolder:
         except OSError as error:
             if any(word in str(error) for word in _NOT_THERE):
                 raise FileNotFoundError(str(error)) from error
-            raise self._unreachable(error) from error
+            raise RequestError(f"cannot reach the store {self.location}: {error}") from error
 
     def put(self, path: str, content: bytes) -> None:
         """Add the file durably. Raises OSError if the folder cannot be reached."""
@@ -88,6 +88,3 @@ class RemoteFolder:
     def lock(self, name: str) -> Iterator[bool]:
         """Yield True: there are no locks. Whoever relies on one must allow for others that have it, too."""
         yield True
-
-    def _unreachable(self, error: OSError) -> RequestError:
-        return RequestError(f"cannot reach the store {self.location}: {error}")

@@ -65,6 +65,7 @@ def wrong_rows(table: pa.Table) -> tuple[pa.ChunkedArray | None, str]:
 
 
 def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, Callable[[int], str]]]:
+    """Yield for each check which rows fail it, and a function that says what is wrong with a row."""
     for name in table.column_names:
         column = table.column(name)
         words = partial(_said, name, column)

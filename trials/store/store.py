@@ -198,16 +198,13 @@ class Store:
         for item in damage:
             if item.stays:
                 continue
-            if item.rows is not None:
-                self._keep_rows(item.path)
+            if item.rows is not None:  # those of the columns that were read: read all columns
+                table_name, _, name = item.path.partition("/")
+                rows = self._read_listed(table_name, [name], schema_of_table(table_name)).rows
+                if len(rows):
+                    self._put_merged(table_name, rows, [name])
             self._folder.move(item.path, _DAMAGED)
         return damage
-
-    def _keep_rows(self, path: str) -> None:
-        table_name, _, name = path.partition("/")
-        rows = self._read_listed(table_name, [name], schema_of_table(table_name)).rows
-        if len(rows):
-            self._put_merged(table_name, rows, [name])
 
     def _merge_kept(self) -> None:
         """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""

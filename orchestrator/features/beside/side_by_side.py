@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.claim import MOST_UNSURE, Claim, claim_of, words
-from lmsweep.analysis.comparison.compare import NOTE, TONES
+from lmsweep.analysis.comparison.compare import TONES, WIDTH
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
@@ -82,7 +82,7 @@ class SideBySide:
         frame = pd.DataFrame(rows[:MOST_TABLES], columns=columns)
         notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] if len(rows) > MOST_TABLES else []
         legend = ", ".join(f"{letter}: {caveat}" for letter, caveat in zip(ascii_lowercase, caveats, strict=False))
-        notes += wrap(f"In no mean with others: {legend}.", NOTE) if legend else []
+        notes += wrap(f"In no mean with others: {legend}.", WIDTH) if legend else []
         left = MOST_LINES - _FRAME_LINES - self.title.count("\n") - len(frame) - len(notes)
         notes = [*notes, *[*_deviations(self.lines)][: max(min(left, MOST_NAMED), 1)], MORE]
         return [Listing(title=self.title, frame=frame, keys=["published"], units={}, notes=notes, tones=TONES)]
@@ -113,7 +113,7 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     claim = _claim(pairs, mine, is_published=is_published)
     said = words(claim, "sentence" if is_published else "table") if claim else ""
     if is_published:
-        heading = wrap(said, NOTE)
+        heading = wrap(said, WIDTH)
     else:
         theirs = f" ({frame['hardware'].iloc[0]})" if frame["hardware"].nunique() == 1 else ""
         heading = [f"mine ({mine}) beside {name}{theirs}", *([f"theirs against mine: {said}"] if said else [])]
@@ -195,7 +195,7 @@ def _deviations(lines: list[Line]) -> Iterator[str]:
             said = f"{_range(' to ', group['ratio'].min(), group['ratio'].max())} times, the others {rest}"
             where = f"{_short(line.source, NAME)} {part} at {context}"
             deviations.append((float(distances[group.index].max()), "; ".join([f"{where}: {said}", *flags[:1]])))
-    yield from (shorten(said, NOTE, placeholder=" …") for _, said in sorted(deviations, reverse=True))
+    yield from (shorten(said, WIDTH, placeholder=" …") for _, said in sorted(deviations, reverse=True))
 
 
 def _keys(frame: pd.DataFrame) -> list[str]:

@@ -16,6 +16,21 @@ from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
 
 
+def why_not(config: TrialConfig, workload: str) -> str | None:
+    """Return the first reason why no machine runs this workload with this configuration; None if some may."""
+    record = workload_named(workload)
+    if workload == "precision":  # it computes gradients in every mode
+        config = replace(config, mode="forward_backward")
+    if config.device_type != "cuda":  # GPUs of CUDA differ: only the device that runs it can say
+        without_gpu = Capabilities(f"device: {config.device_type}")
+        if reason := why_not_on(config, workload, without_gpu):
+            return reason
+    of_parts = (of_attention, of_compilation, _of_capture, of_step, of_adapter, of_loss)
+    of_step_rules = of_parts if builds_step(config, record) else ()
+    rules = (_of_one_field, _of_workload, _of_lengths, *record.rules, *of_step_rules)
+    return next((reason for rule in rules for reason in rule(config, record)), None)
+
+
 def _of_one_field(c: TrialConfig, w: Workload) -> Iterator[str]:
     readers = {"ddp": ("reshard", "gather", "shards"), "collectives": ("collective", "message_bytes")}
     for name, fields in readers.items():
@@ -101,18 +116,3 @@ def _of_capture(c: TrialConfig, w: Workload) -> Iterator[str]:
 
 def _names(has: Callable[[Workload], object]) -> str:
     return ", ".join(name for name, workload in workloads().items() if has(workload))
-
-
-def why_not(config: TrialConfig, workload: str) -> str | None:
-    """Return the first reason why no machine runs this workload with this configuration; None if some may."""
-    record = workload_named(workload)
-    if workload == "precision":  # it computes gradients in every mode
-        config = replace(config, mode="forward_backward")
-    if config.device_type != "cuda":  # GPUs of CUDA differ: only the device that runs it can say
-        without_gpu = Capabilities(f"device: {config.device_type}")
-        if reason := why_not_on(config, workload, without_gpu):
-            return reason
-    of_parts = (of_attention, of_compilation, _of_capture, of_step, of_adapter, of_loss)
-    of_step_rules = of_parts if builds_step(config, record) else ()
-    rules = (_of_one_field, _of_workload, _of_lengths, *record.rules, *of_step_rules)
-    return next((reason for rule in rules for reason in rule(config, record)), None)

@@ -105,14 +105,14 @@ _BY_VALUE = {
 def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str | None:
     """Return why this device does not run this workload with this configuration; None if it may."""
     builds = builds_step(config, workload_named(workload))
-    about = {
+    used = {
         "precision": True,
         "attention": builds or workload == "attention",
         "loss": builds or workload == "loss",
         "adapter": builds,
         "optimizer": builds and config.mode == "train_step",
     }
-    fields = [field for field, applies in about.items() if applies]
+    fields = [field for field, is_used in used.items() if is_used]
     reasons = (why_no_value(field, getattr(config, field), device) for field in fields)
     return next((reason for reason in reasons if reason), None)
 

@@ -48,6 +48,17 @@ def of_attention(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield f"{c.attention} takes the dtypes float16 and bfloat16 on CUDA, not float32; use precision: bf16"
 
 
+def _of_varlen(c: TrialConfig) -> Iterator[str]:
+    if c.model_code is not None:
+        yield f"varlen is for lmsweep's own model, not for {c.model_code}"
+    if c.device_type != "cuda":
+        yield f"varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for {c.device}"
+    if c.precision not in NARROW_PRECISIONS:
+        yield f"varlen is FlashAttention, which needs 16 bits (precision: bf16), not {c.precision}"
+    if c.head_width % 8 or c.head_width > 256:
+        yield f"varlen needs a head dimension that 8 divides, up to 256, not {c.head_width}"
+
+
 def of_compilation(c: TrialConfig, _: Workload) -> Iterator[str]:
     device = c.device_type
     if c.dynamic_shapes and c.compile == "none":
@@ -60,17 +71,6 @@ def of_compilation(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield f"compile_mode reduce-overhead uses CUDA graphs, which device {device} does not have"
     if c.compile_mode != "default" and device == "mps":
         yield f"compile_mode {c.compile_mode} has no kernels to choose from on device mps"
-
-
-def _of_varlen(c: TrialConfig) -> Iterator[str]:
-    if c.model_code is not None:
-        yield f"varlen is for lmsweep's own model, not for {c.model_code}"
-    if c.device_type != "cuda":
-        yield f"varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for {c.device}"
-    if c.precision not in NARROW_PRECISIONS:
-        yield f"varlen is FlashAttention, which needs 16 bits (precision: bf16), not {c.precision}"
-    if c.head_width % 8 or c.head_width > 256:
-        yield f"varlen needs a head dimension that 8 divides, up to 256, not {c.head_width}"
 
 
 def of_step(c: TrialConfig, w: Workload) -> Iterator[str]:

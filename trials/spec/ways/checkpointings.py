@@ -14,7 +14,7 @@ class Recomputed(NamedTuple):
 
     blocks: int
     ended_early: int
-    """How many leave out the block's last matrix product, whose input is the last saved tensor. Compiled: none."""
+    """How many stop before the block's last matrix product, as its input is the last tensor saved. Compiled: none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ class NumberFormats:
     weights: str = "float32"
     """Type of weights and gradients, and of the optimizer's state unless it has copies of the weights."""
     has_copies: bool = False
-    """Whether the optimizer updates float32 copies of the weights (Micikevicius et al. 2018), since it cannot add what
-    is small to 16 bits, nor keep a square of it."""
+    """Whether the optimizer updates float32 copies of the weights (Micikevicius et al. 2018): in 16 bits a small update
+    is lost in the sum, and the square of a small gradient is 0."""
     autocast: str | None = None
     """Type that autocast casts to; None: no autocast."""
     tf32: bool = False

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.claim import BETTER, Claim, beside, count_words, words
+from lmsweep.analysis.comparison.claim import BETTER, Claim, by_other_clock, count_words, words
 from lmsweep.analysis.data.columns import label, labels, natural_ranks
 from lmsweep.analysis.metrics.status import LEAST_BUSY_SHARE
 from lmsweep.orchestrator.features.report.answers.question import BASELINE, Option, option_name
@@ -201,7 +201,7 @@ def _limits(lead: Lead) -> list[str]:
     """What the headline leaves out: the clock, and a busy host."""
     claim, said = lead.claim, []
     if not np.isnan(claim.beside.mean) and not (claim.is_hidden or claim.is_opposed):
-        said.append(f"By {claim.clock} time; by {beside(claim)}{lead.place}.")
+        said.append(f"By {claim.clock} time; by {by_other_clock(claim)}{lead.place}.")
     busy, count = claim.scope.busy, claim.scope.cells
     if busy > LEAST_BUSY_SHARE * count:
         said.append(f"The machine was busy in {busy} of {count} comparisons.")
