@@ -39,7 +39,8 @@ FITTED = (Shape(512, 421), Shape(1024, 331), Shape(1536, 173), Shape(4, 421))
 With as few rows as in the last shape, a reduction takes fewer blocks than the device has."""
 
 ALONE = (Shape(1, 215552), Shape(1, 169472), Shape(1, 88576), Shape(1, 421), Shape(1, 331))
-"""Batches of one row, for which PyTorch makes fewer copies. The first three widths are 512 times 421, 331 and 173."""
+"""Batches of one row, for which PyTorch makes fewer copies. The first three widths are 512 times 421, 331 and 173: the
+allocator rounds no size that depends on them."""
 
 _every_partial_sums = np.vectorize(lru_cache(maxsize=2**16)(partial_sums), otypes=[np.int64])
 
@@ -88,13 +89,13 @@ def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -
 
 
 def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
-    """Return the formula `factor * term`. If several factors fit, take the one that the largest power of two divides: a
-    factor usually contains the size of an item. A constant fits a whole block of factors: take the largest."""
+    """Return the formula `factor * term`. If several factors fit, as sizes are rounded up to blocks, take the one that
+    the largest power of two divides: a factor usually contains the size of an item, a constant fills its blocks."""
     most = min(size // term(shape) for shape, size in zip(shapes, sizes, strict=True))
     least = max(-(-(size - block + 1) // term(shape)) for shape, size in zip(shapes, sizes, strict=True))
     if not 0 < least <= most:
         return None
-    factor = max(range(least, most + 1), key=lambda one: one & -one) if most - least < block else most  # lowest set bit
+    factor = max(range(least, most + 1), key=lambda one: one & -one)  # by the lowest set bit
     return lambda shape: factor * term(shape)
 
 
@@ -185,15 +186,16 @@ def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | Non
     shapes, (first, *others) = tuple(traces), traces.values()
     if not all(are_alike(first, other) for other in others):
         return None
-    numbers: dict[tuple[int, ...], int] = {}
-    places: dict[int, int] = {}
-    events = [[event for one in trace for event in one.events if event[1] > 0] for trace in traces.values()]
-    for alike in zip(*events, strict=True):
-        places[alike[0][0]] = numbers.setdefault(tuple(size for _, size in alike), len(numbers))
-    formulas = [fit_formula(shapes, sizes, block) for sizes in numbers]
+    index_by_sizes: dict[tuple[int, ...], int] = {}  # bytes at each shape -> index of the formula that gives them
+    index_by_piece: dict[int, int] = {}
+    allocations = [[event for one in trace for event in one.events if event[1] > 0] for trace in traces.values()]
+    for of_piece in zip(*allocations, strict=True):
+        sizes = tuple(size for _, size in of_piece)
+        index_by_piece[of_piece[0][0]] = index_by_sizes.setdefault(sizes, len(index_by_sizes))
+    formulas = [fit_formula(shapes, sizes, block) for sizes in index_by_sizes]
     if None in formulas:
         return None
-    # A number without a piece has any formula.
-    index = np.array([places.get(piece, 0) for piece in range(max(places) + 1)], dtype=np.int64)
+    # A number that no piece has gets any formula.
+    index = np.array([index_by_piece.get(piece, 0) for piece in range(max(index_by_piece) + 1)], dtype=np.int64)
     found = tuple(one for one in formulas if one)
     return ShapeGrowth(block=block, shapes=shapes, form=first, formulas=found, formula_index=index)

@@ -51,7 +51,7 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
 
 
 def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for FlexAttention in place of the fused kernel that represents it on the meta device.
+    """As `scratch_bytes`, for FlexAttention, which a run without the device replaces by another fused kernel.
     FlexAttention allocates one float32 per row in forward and in backward."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
@@ -59,8 +59,8 @@ def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> 
 
 
 def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for cuDNN's attention: the meta device runs FlashAttention in its place. cuDNN's workspace
-    has the same size (measured on an H100), but cuDNN takes any layout and makes no copies."""
+    """As `scratch_bytes`, for cuDNN's attention, which a run without the device replaces by FlashAttention. cuDNN's
+    workspace has the same size (measured on an H100), but it takes any layout and makes no copies."""
     if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result))
     return scratch_bytes(func, args, result)
@@ -77,7 +77,8 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 
 def partial_sums(rows: int, outputs: int) -> int:
-    """Bytes of the partial sums over so many rows; 0 if one block of threads takes all of them."""
+    """Bytes of the partial sums over so many rows; 0 if one block of threads takes all of them. Names in comments are
+    those of Reduce.cuh."""
     if outputs < 128:  # 4 times 32: blocks may be narrower than below, and the sums are small
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
