@@ -42,8 +42,7 @@ batches tried on an H100 and an H200, one ran out of memory where the simulation
 
 def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None) -> Prediction:
     """Predict the memory of the trial. `run` is a mode whose phases include those of the configuration's mode; given
-    the same `run`, several predictions share one run. Raises UnpredictableError, or UnsupportedError where the trial
-    would."""
+    the same `run`, predictions share one. Raises UnpredictableError, or UnsupportedError where the trial would."""
     return summary(allocations(config, subject, run=run), config, subject)
 
 
@@ -126,8 +125,7 @@ def allocations(
 
 def loaded_in_parts(trace: Trace) -> Trace:
     """Return the trace of a process that loads only its own parts of the model, as training tools do: without what
-    `init` frees, and without its products. A trial builds the whole model and then divides it over ranks, stores it in
-    fewer bits or measures its norms."""
+    `init` frees, and its products. A trial builds the whole model first, to divide, quantize or measure it."""
     freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
     return [
         replace(one, events=[event for event in one.events if event[0] not in freed], first_product=None)

@@ -80,8 +80,7 @@ def _of_any_batch(config: TrialConfig) -> Operators:
         with no_log_of_fake_operators():
             found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
     except (RuntimeError, UnsupportedError):
-        # With that batch the logits of a long context have more bytes than 64 bits count, and cuDNN takes 65 535 at
-        # most.
+        # That batch exceeds 64 bits in the bytes of a long context's logits, and cuDNN's limit of 65 535.
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found

@@ -35,8 +35,7 @@ _CALLS = {
 _REDUCTIONS = {aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.max.dim}
 
 _MOST_READS = 4
-"""Inductor writes a value to memory if it has several users and needs more reads than this (its
-config.realize_reads_threshold)."""
+"""Inductor writes a value with several users to memory if it needs more reads (config.realize_reads_threshold)."""
 
 
 class GraphBuffers:

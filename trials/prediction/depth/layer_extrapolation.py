@@ -72,8 +72,7 @@ class _DeepModel:
         """Number of the first piece that each part allocates."""
 
     def divided(self) -> Iterator[Part]:
-        """Yield the parts. One that only frees may do so in any order in each model: it is divided by the parts that
-        allocated its pieces, and sorted."""
+        """Yield the parts. What only frees may do so in any order: divide it by where its pieces are from, and sort."""
         for part in self._parts:
             if _allocations(part.larger):
                 yield part
@@ -139,8 +138,7 @@ def _allocations(events: list[Event]) -> int:
 
 
 def _runs(events: list[Event]) -> list[list[Event]]:
-    """Divide into runs of allocations and of frees. Operations on the tensors of all layers give as many runs at any
-    depth."""
+    """Divide into runs of allocations and of frees; what works on all layers at once has as many at any depth."""
     return [list(run) for _, run in groupby(events, key=lambda event: event[1] > 0)]
 
 

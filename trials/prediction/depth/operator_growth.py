@@ -51,8 +51,7 @@ def regrouped(operators: Operators, small: Operators, merged: Operators, times: 
 
 
 def operators_grown(small: Operators, larger: Operators, more: int) -> Operators | None:
-    """Return the operators of a batch with `more` sequences than the small one has; the larger one has one more. None
-    if the two run different operators."""
+    """Return the operators of `more` sequences than the small batch has; the larger has one more. None if they differ."""
     if [_form(one) for one in small] != [_form(one) for one in larger]:
         return None
     return tuple(_grown(one, other, more) for one, other in zip(small, larger, strict=True))

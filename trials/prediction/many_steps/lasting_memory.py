@@ -225,8 +225,7 @@ def _is_clear(found: Sequence[SimulatedRun], limit: MemoryLimit) -> bool:
 
 
 def largest_lasting(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> Largest:
-    """Return the largest batch_size, or batch_tokens, with which memory surely lasts in all runs, and the largest with
-    which it may; 0 if none does."""
+    """Return the largest batch_size or batch_tokens with which memory surely lasts in all runs, or may; 0 if none."""
     family, workspace = varied_memory(config), cublas_workspace(limit.device_name)
     runs = 1 if config.batching == "packed" else runs  # all alike
 

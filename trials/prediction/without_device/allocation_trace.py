@@ -34,8 +34,7 @@ class Stretch:
     events: list[Event] = field(default_factory=list)
     """Allocations and frees, in order."""
     first_product: int | None = None
-    """Number of events before the first call of cuBLAS in this phase; None if there is none, or if an earlier iteration
-    called it in this phase."""
+    """Number of events before the first call of cuBLAS; None without one, or if an earlier stretch of the phase has."""
 
 
 Trace = list[Stretch]
@@ -55,8 +54,7 @@ def everything_freed(stretches: Trace) -> Stretch:
 
 
 def leaves_only(phase: str | None, iteration: Trace) -> bool:
-    """Whether the iteration frees nothing older than itself, and leaves only pieces that it allocated in this phase;
-    None: leaves nothing."""
+    """Whether the iteration frees nothing older, and leaves only pieces allocated in this phase; None: leaves none."""
     made = {piece: one.phase for one in iteration for piece, change in one.events if change > 0}
     freed = {piece for one in iteration for piece, change in one.events if change < 0}
     return freed <= made.keys() and {made[piece] for piece in made.keys() - freed} <= {phase}
@@ -146,8 +144,7 @@ class _Blocks:
         """Piece -> the address of its block."""
 
     def play(self, stretch: Stretch, *, is_first: bool) -> tuple[int, int]:
-        """Return the most bytes allocated in a stretch, and those reserved at its end, both without workspaces.
-        `is_first`: the first of its phase."""
+        """Return the peak of a stretch, and the bytes reserved at its end, without workspaces. is_first: of its phase."""
         operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
         units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
         product = stretch.first_product if is_first else None

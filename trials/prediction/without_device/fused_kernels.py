@@ -235,8 +235,7 @@ class _Fusion:
                     later.needs |= kernel.needs | kernel.bits
 
     def _set_written(self, kernel: Kernel) -> None:
-        """Set what the kernel writes. Values that only kernels of backward read are not written but computed again,
-        unless they are small."""
+        """Set what the kernel writes: not what backward's kernels compute again, which are all its readers."""
         largest = max((self._bytes[value] for value in kernel.inside), default=0)
         for value in kernel.inside:
             size = self._bytes[value]

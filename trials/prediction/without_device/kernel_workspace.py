@@ -35,8 +35,7 @@ def scratch_of(config: TrialConfig) -> Scratch | None:
 
 
 def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """Bytes that an operator allocates until it returns. `func`, `args` and `result` are PyTorch's operator, its
-    arguments and what it returns."""
+    """Bytes that PyTorch's operator `func` with these arguments and this result allocates until it returns."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     if str(func) == VARLEN_BACKWARD:
@@ -77,8 +76,7 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 
 def partial_sums(rows: int, outputs: int) -> int:
-    """Bytes of the partial sums over so many rows; 0 if one block of threads takes all of them. Names in comments are
-    those of Reduce.cuh."""
+    """Bytes of the partial sums over so many rows; 0 if one block takes all. Comments have Reduce.cuh's names."""
     if outputs < 128:  # 4 times 32: blocks may be narrower than below, and the sums are small
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
@@ -120,8 +118,7 @@ def _varlen_backward(result: tuple[Tensor, ...], *, documents: int) -> int:
 
 
 def _efficient_backward(result: tuple[Tensor, ...]) -> int:
-    """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns. Measured on an
-    H200."""
+    """One float32 per row and, for 16 bits, q's gradient in float32, in blocks of 64 columns: measured on an H200."""
     batch, heads, context, d_head = result[0].shape
     width = 0 if result[0].dtype == torch.float32 else round_up(d_head, 64)
     return 4 * batch * heads * context * (width + 1)

@@ -65,8 +65,7 @@ class StepRun:
 @lru_cache(maxsize=4)
 def step_run(config: TrialConfig) -> StepRun:
     """Run all iterations that differ, of one process or of the rank with the largest share of the optimizer's state.
-    Raises UnpredictableError if the step needs values, UnsupportedError where the trial would, and what the user's code
-    raises."""
+    Raises UnpredictableError if the step needs values, UnsupportedError as the trial, and what the user's code does."""
     if config.ddp == "none":
         return record(config)
     from lmsweep.trials.prediction.without_device.fake_ranks import largest_rank
