@@ -5,8 +5,8 @@ of the three products of a linear layer. The products want the first operand by 
 backward copies operands into the other layout. Compiled code finds equal scales once, and rounds and transposes in one
 kernel, by the rules of `fused_kernels`.
 
-The recipes: `tensorwise` has one scale for each operand, `rowwise` one for each row or column. So does
-`rowwise_with_gw_hp`, but it computes gradients of weights in 16 bits, and in backward weights have one scale.
+The recipes: `tensorwise` has one scale for each operand, `rowwise` one for each row or column, and so has
+`rowwise_with_gw_hp`, except that it computes gradients of weights in 16 bits, and in backward weights have one scale.
 """
 
 from collections.abc import Generator, Iterator, Sequence

@@ -116,9 +116,9 @@ def _answered(
     yield from answer_batches(answer, ours, forks_later=forks_later or bool(users))
     if code:
         yield from answer_with_code(answer, users, code, lambda why: Answer(failure=why), limit=limit)
-        return
-    for batch in users:
-        yield from ((one.index, Answer(failure="it needs your own code, which is not available")) for one in batch)
+    else:
+        failure = Answer(failure="it needs your own code, which is not available")
+        yield from ((one.index, failure) for batch in users for one in batch)
 
 
 def _one_by_one(batch: Batch) -> list[Answer]:
@@ -168,7 +168,7 @@ def _operators(asked: Question) -> Found:
 
 def _of_some_shapes(configs: Sequence[TrialConfig]) -> Found:
     """The operators of some steps of configurations that differ in the batch alone."""
-    some = {one.batch: one.config for config in configs for one in some_shapes(config)}
+    some = {shape: one for config in configs for shape, one in some_shapes(config).items()}
     return {"shapes": [(*shape, [*map(row_of, step_operators(one))]) for shape, one in some.items()]}
 
 

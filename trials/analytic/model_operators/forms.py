@@ -15,8 +15,7 @@ class Row(NamedTuple):
     """How often it runs."""
     moved: float
     """Bytes of an element, read and written: 8 where one float32 becomes another, 6 where it is cast to 16 bits."""
-    layout: str = ""
-    """See `Operator.layout`."""
+    layout: str = ""  # see `Operator.layout`
 
 
 class Form(NamedTuple):

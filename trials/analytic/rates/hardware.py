@@ -118,8 +118,7 @@ def hardware_of(device: Device) -> Hardware:
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
         if peak := getattr(device, field):
             rates[dtype] = published.get(dtype) or _share_of_peak(device, dtype, published.get("bfloat16")) * peak
-    # Without bfloat16 on the datasheet, take the rate of fp16.
-    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)
+    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)  # by fp16
     rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
     of_float32 = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
     words = {dtype: f"{one:.0%} of the " * (one < 1) + f"published products of {chip}" for dtype, one in shares.items()}

@@ -151,7 +151,7 @@ def _chip(device: str) -> str:
 
 
 def _offsets(residuals: Sequence[Residual]) -> dict[str, float]:
-    """Return GPU -> how far it is from the mean of all GPUs, in sources that have several; 0 if none of these has it."""
+    """GPU -> how far it is from the mean of the GPUs of a source that has several; 0 if no such source has it."""
     by_place: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in residuals:
         by_place[one.source][one.device].append(one.log_ratio)
@@ -209,7 +209,7 @@ def ran_by(trainer: str) -> list[Residual]:
 
 @cache
 def spread_of_others(device_name: str, experts: bool = False, trainer: str | None = None) -> Spread:
-    """Return the spread of a step on a GPU as other trainers, or the named one, run it. experts: whether it has some."""
+    """Return the spread of a step as other trainers, or the named one, run it. experts: whether the model has any."""
     return covering(ran_by(trainer) if trainer else others(experts), device_name)
 
 

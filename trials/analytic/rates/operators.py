@@ -70,7 +70,6 @@ Operators = tuple[Operator, ...]
 
 FIELDS = tuple(one.name for one in fields(Operator))
 
-
 row_of = attrgetter(*FIELDS)
 """Returns the values of an operator's fields, for JSON: a step has hundreds of operators, so no row says the names."""
 

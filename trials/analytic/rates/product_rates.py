@@ -39,7 +39,7 @@ FILL_ELEMENTS, FILL_ELEMENTS_OF_LANES = 146, 18
 WHOLE_WAVES = 0.5
 """Share of a product's time that grows in whole waves of tiles; the rest grows with the number of tiles."""
 OVERLAP_POWER = 4.5
-"""Exponent of the p-norm of the times of computing and of moving bytes: 1 for no overlap, infinity for full."""
+"""Exponent of the p-norm of the times of computing and moving: 1 for no overlap; all from 4 on fit the data alike."""
 START_SECONDS = 3.3e-6
 """Seconds of the shortest product, beside its work and bytes."""
 LAYOUT_RATES = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
@@ -164,8 +164,7 @@ class ProductRates:
         return float((computing**OVERLAP_POWER + moving**OVERLAP_POWER) ** (1 / OVERLAP_POWER)) + START_SECONDS
 
     def seconds(self, product: Product) -> Took:
-        """Return the seconds of a product, the mean of its layouts. Of a grouped one with the expected load; least and
-        most with other loads."""
+        """Return the seconds, the mean of the layouts; of a grouped product with the expected load and with others."""
         if product.groups > 1:
             expected, *others = (self._with_load(product, load) for load in (EXPECTED, EVEN, SKEWED))
             return Took(expected, min(expected, *others), max(expected, *others))
@@ -230,9 +229,9 @@ class _Key(NamedTuple):
 
 def _key(product: Product, layout: str) -> _Key:
     dtype = "bfloat16" if product.dtype == "float16" else product.dtype
-    kind: Literal["one", "batch", "groups"] = "one"
-    if product.batch > 1 or product.groups > 1:
-        kind = "batch" if product.groups == 1 else "groups"
+    kind: Literal["one", "batch", "groups"] = (
+        "groups" if product.groups > 1 else "batch" if product.batch > 1 else "one"
+    )
     return _Key(kind, dtype, layout, product.alignment(layout))
 
 

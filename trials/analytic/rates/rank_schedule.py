@@ -52,11 +52,11 @@ class RankTime(Timed):
 
 
 def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -> RankTime:
-    alone = step_time(operators, rates)
+    time = step_time(operators, rates)
     sent = [one for one in operators if one.stream == "communication"]
     seconds = {one: rates.of(replace(one, count=1)).seconds * one.count for one in sent}
     computing: dict[str, float] = defaultdict(float)  # seconds of each phase
-    for part in alone.parts:
+    for part in time.parts:
         computing[part.operator.phase] += part.seconds if part.operator.stream == "compute" else 0.0
     forward, backward, updating = (computing[phase] for phase in ("forward", "backward", "optimizer"))
     of_layers = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
@@ -64,7 +64,6 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
     after = 0.0
     if of_layers:  # nothing hides what divided layers gather and sum
         exposed["gathers and sums of divided layers"] = sum(seconds[one] for one in of_layers)
-    # Computation and communication of layers, beside which weights and gradients are sent.
     whole_forward, whole_backward = (
         sum(seconds[one] for one in of_layers if one.phase == phase) + part
         for phase, part in (("forward", forward), ("backward", backward))
@@ -76,12 +75,12 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
         after = _replicated(config, of_weights, seconds, whole_backward, exposed)
     hidden = max(0.0, sum(seconds.values()) - sum(exposed.values()))
     exposed["computation beside communication"] = INTERFERENCE * hidden
-    launched = [(one.operator, one.launching) for one in alone.parts if one.operator.phase != "optimizer"]
+    launched = [(one.operator, one.launching) for one in time.parts if one.operator.phase != "optimizer"]
     adapted = tuple(one.module.removesuffix(".base_layer") for one in operators if one.module.endswith(".base_layer"))
     dtensors = DTENSOR_LAUNCHES if config.tp > 1 else 1.0
     calls = {one: one.count * rates.launch(replace(one, name="all_reduce")) for one in of_layers}  # without hooks
     return RankTime(
-        time=alone,
+        time=time,
         busy=forward + backward + sum(exposed.values()) - after,
         launching=math.fsum(
             seconds * (dtensors if _is_on_dtensors(one, adapted) else 1.0) for one, seconds in launched

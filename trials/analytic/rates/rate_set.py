@@ -211,7 +211,7 @@ class Rates:
         return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
 
     def _source(self, operator: Operator, kind: str) -> str:
-        """Return where the rate of products, attention or bytes comes from: a device that measured it, or what ships."""
+        """Return where the rate of this kind of operators comes from: who measured it, else the hardware's source."""
         where, words = self._measured.get((kind, "")), kind
         if kind == "products":
             dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)

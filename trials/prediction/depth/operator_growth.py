@@ -37,9 +37,8 @@ def _kind(one: Operator) -> tuple[str, str, int]:
 
 
 def regrouped(operators: Operators, small: Operators, merged: Operators, times: int) -> Operators | None:
-    """Return the operators of a model in which `times` more blocks share a checkpoint with the block before them. The
-    model of `merged` has one such block more than that of `small`. None if the difference of these two, `times` added
-    to `operators`, runs an operator less than never."""
+    """Return the operators of a model in which `times` more blocks share a checkpoint with the block before them: those
+    given plus `times` what `merged`, with one such block, has more than `small`. None if a count becomes negative."""
     counts = {replace(one, count=1): one.count for one in operators}
     for side, sign in ((small, -1), (merged, 1)):
         for one in side:
@@ -51,7 +50,7 @@ def regrouped(operators: Operators, small: Operators, merged: Operators, times: 
 
 
 def operators_grown(small: Operators, larger: Operators, more: int) -> Operators | None:
-    """Return the operators of `more` sequences than the small batch has; the larger has one more. None if they differ."""
+    """Return the operators with `more` sequences; the larger batch has one more. None if the two run different ones."""
     if [_form(one) for one in small] != [_form(one) for one in larger]:
         return None
     return tuple(_grown(one, other, more) for one, other in zip(small, larger, strict=True))

@@ -64,9 +64,7 @@ def at_full_depth(
             found = extrapolate(few, more, times)
         except (RequestError, UnsupportedError, UnpredictableError):
             raise
-        except (
-            Exception
-        ):  # a model may need layers that the shallow one lacks; any other error the whole one raises too
+        except Exception:  # a model may need layers that a shallow one lacks; other errors recur with the whole model
             if not config.is_hugging_face:
                 raise
             break
@@ -139,7 +137,7 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
                 after = len(kinds) - begin - times * period
                 found.append(Periods(before=begin, period=period, times=times, after=after))
             begin = max(begin + 1, end - period + 1)  # between, the same repetition would begin later
-    # Of the models with one period and with two: how many layers they have.
+    # Compared first: how many layers the models with one period and with two have.
     return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
 
 

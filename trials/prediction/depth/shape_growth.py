@@ -44,13 +44,12 @@ allocator rounds no size that depends on them."""
 
 _every_partial_sums = np.vectorize(lru_cache(maxsize=2**16)(partial_sums), otypes=[np.int64])
 
-SizeFormula = Callable[[Shape], int]
-Term = Callable[[Shape], int]
+Formula = Callable[[Shape], int]
 
 _ROUNDED = (1, 8, 16, 32, 64, 128)
 
 
-def _terms() -> Iterator[Term]:
+def _terms() -> Iterator[Formula]:
     yield lambda shape: 1
     yield lambda shape: shape.rows
     for power in (0, 1):
@@ -62,8 +61,8 @@ def _terms() -> Iterator[Term]:
             )
 
 
-TERMS: tuple[Term, ...] = tuple(_terms())
-PLAIN: tuple[Term, ...] = (
+TERMS: tuple[Formula, ...] = tuple(_terms())
+PLAIN: tuple[Formula, ...] = (
     lambda shape: shape.tokens,
     lambda shape: 1,
     lambda shape: shape.rows,
@@ -77,7 +76,7 @@ PLAIN: tuple[Term, ...] = (
 
 
 @lru_cache(maxsize=4096)
-def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -> SizeFormula | None:
+def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -> Formula | None:
     """Return the first formula that gives these sizes at these shapes, rounded up to blocks; None if none does."""
     for term in TERMS:
         if (formula := _multiple(term, shapes, sizes, block)) is not None:
@@ -88,7 +87,7 @@ def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -
     return _reduction(shapes, sizes, block)
 
 
-def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
+def _multiple(term: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
     """Return the formula `factor * term`. If several factors fit, as sizes are rounded up to blocks, take the one that
     the largest power of two divides: a factor usually contains the size of an item, a constant fills its blocks."""
     most = min(size // term(shape) for shape, size in zip(shapes, sizes, strict=True))
@@ -99,8 +98,8 @@ def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: 
     return lambda shape: factor * term(shape)
 
 
-def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
-    (a, b), (c, d) = ((one(shape), two(shape)) for shape in shapes[:2])  # solved by Cramer's rule
+def _sum_of_two(x: Formula, y: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
+    (a, b), (c, d) = ((x(shape), y(shape)) for shape in shapes[:2])  # solved by Cramer's rule
     determinant = a * d - b * c
     if not determinant:
         return None
@@ -110,12 +109,12 @@ def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[i
         return None
 
     def formula(shape: Shape) -> int:
-        return first * one(shape) + second * two(shape)
+        return first * x(shape) + second * y(shape)
 
     return formula if _agrees(formula, shapes, sizes, block) else None
 
 
-def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
+def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
     """Return `partial_sums` with the number of outputs that gives all sizes. It divides the number of float32 in each
     size, so it is looked for among the divisors of the last, which is the smallest."""
     float32_count = sizes[-1] // 4
@@ -130,7 +129,7 @@ def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Siz
     return None
 
 
-def _agrees(formula: SizeFormula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:
+def _agrees(formula: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:
     return all(round_up(formula(at), block) == round_up(size, block) for at, size in zip(shapes, sizes, strict=True))
 
 
@@ -144,7 +143,7 @@ class ShapeGrowth:
     """Those that were recorded."""
     form: Trace
     """Of the first recorded shape: which pieces are allocated and freed in which order."""
-    formulas: tuple[SizeFormula, ...]
+    formulas: tuple[Formula, ...]
     """Each distinct formula once."""
     formula_index: Sizes
     """Of each piece: the index of its formula."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace, with_value
 from lmsweep.trials.analytic.prediction_question import Largest, ManySteps, MemoryLimit, NextSizeUp
@@ -84,12 +83,6 @@ class VariedMemory:
         return StepProgram(growth=growth, longest=longest, workspace=workspace, holds_batch=holds_batch)
 
 
-class SomeShape(NamedTuple):
-    batch: Shape
-    config: TrialConfig
-    """A configuration all of whose steps have this shape."""
-
-
 @lru_cache(maxsize=8)
 def varied_memory(config: TrialConfig) -> VariedMemory:
     """Return the steps of all configurations with these lengths."""
@@ -112,12 +105,12 @@ def with_size(config: TrialConfig, size: int) -> TrialConfig:
     return with_value(config, "batch_tokens" if config.batching == "token_budget" else "batch_size", size)
 
 
-def some_shapes(config: TrialConfig) -> list[SomeShape]:
-    """Return steps of few tokens, of the middle and of many, from which the time of others follows."""
+def some_shapes(config: TrialConfig) -> dict[Shape, TrialConfig]:
+    """Return shape -> a configuration all of whose steps have it, at QUANTILES of the tokens of a step."""
     shapes = sorted(shapes_of(config, config.batches), key=lambda shape: (shape.tokens, shape.width))
     some = dict.fromkeys(shapes[round(share * (len(shapes) - 1))] for share in QUANTILES)
     alike = replace(fixed(config), compile="none") if runs_uncompiled(config) else fixed(config)
-    return [SomeShape(one, replace(alike, batch_size=one.rows, context_length=one.width)) for one in some]
+    return {one: replace(alike, batch_size=one.rows, context_length=one.width) for one in some}
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,7 @@
 """Many steps of different shapes through the simulated allocator, whose cache each step leaves to the next.
 
 Most steps are not simulated whole: their allocations are taken to find room in segments that several requests share if
-none is larger than in an earlier step that found room. Only allocations with a segment of their own are simulated.
+none is larger than in an earlier step that found room. Only allocations with a separate segment are simulated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ class _Sizes:
         self.program = program
         self.all = program.growth.table(shapes)
         self.are_large = self.all > largest_shared
-        """Where an allocation has a segment of its own, whose free block serves only requests of about its size."""
+        """Where an allocation has a separate segment, whose free block serves only requests of about its size."""
         self.has_large = np.asarray(self.are_large.any(axis=1))
         self.shared = np.where((self.all > SMALL * GRAIN) & ~self.are_large, self.all, 0)
         """Bytes in segments for several requests, else 0: up to 1 MiB finds room in any segment of the small pool."""
@@ -128,7 +128,7 @@ class _Run:
         first = self._steps[self._shapes[begin].rows == 1]
         program, index = first.sizes.program, begin
         try:
-            self.allocator.replay(program.built, program.built_units, first.slots)
+            self.allocator.replay(program.built, program.units(Shape(1, program.longest)), first.slots)
             for index in range(begin, len(self._shapes)):
                 steps = self._steps[self._shapes[index].rows == 1]
                 may_skip = steps.finds_room[index] and not self._each
@@ -157,9 +157,8 @@ class _Run:
             steps.learn(index)
 
     def _run_large_only(self, index: int, steps: _Steps) -> bool:
-        """Run only those allocations of a step that have a segment of their own. Return False, with nothing changed, if
-        the others might matter: the step leaves something to the next, may hold more than any before, or makes the
-        allocator release shared segments."""
+        """Run only what has separate segments. Return False, with nothing changed, if the rest of the step may matter:
+        it leaves something, may hold more than any before, or makes the allocator release shared segments."""
         sizes, program = steps.sizes.all[index], steps.sizes.program
         operations = program.large_only(self._done, steps.sizes.are_large[index])
         if not operations:  # None: it leaves something; empty: nothing to run

@@ -25,7 +25,7 @@ class StepProgram:
 
     growth: ShapeGrowth
     longest: int
-    """Width for which the model is built."""
+    """Width for which the model is built: its pieces have the sizes of a batch of one such row."""
     workspace: int
     """Bytes of each workspace of cuBLAS."""
     holds_batch: bool = False
@@ -36,11 +36,6 @@ class StepProgram:
         """Return the operations that build the model, without the batch."""
         batch = self._batch
         return [one for one in self._operations(self._init) if (one if one >= 0 else ~one) not in batch]
-
-    @cached_property
-    def built_units(self) -> list[int]:
-        """Return the units of each piece of the model."""
-        return self.units(Shape(1, self.longest))
 
     def step(self, index: int, units: Sequence[int]) -> list[int]:
         """Return the operations of a step, without pieces of no bytes."""

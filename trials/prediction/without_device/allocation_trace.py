@@ -144,7 +144,7 @@ class _Blocks:
         """Piece -> the address of its block."""
 
     def play(self, stretch: Stretch, *, is_first: bool) -> tuple[int, int]:
-        """Return the peak of a stretch, and the bytes reserved at its end, without workspaces. is_first: of its phase."""
+        """Return peak and reserved bytes of a stretch, without workspaces. is_first: of its phase in the trace."""
         operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
         units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
         product = stretch.first_product if is_first else None

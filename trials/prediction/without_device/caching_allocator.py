@@ -42,7 +42,6 @@ _MASK = (1 << _ADDRESS) - 1
 _EVER = 1 << 40
 """Units of addresses that nothing fills."""
 
-
 Numbered = list[int] | dict[int, int]
 """A value for each number of an allocation."""
 

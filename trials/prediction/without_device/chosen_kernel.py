@@ -29,12 +29,6 @@ class Kernel(StrEnum):
     MATH = "math"
 
 
-class Widths(NamedTuple):
-    query: int
-    key: int
-    value: int
-
-
 class Call(NamedTuple):
     """The arguments of scaled_dot_product_attention that decide."""
 
@@ -53,12 +47,13 @@ class Call(NamedTuple):
         return self.query, self.key, self.value
 
     @property
-    def widths(self) -> "Widths":
-        return Widths(64, 64, 64) if self.any_width else Widths(*(one.shape[-1] for one in self.inputs))
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the heads of query, key and value."""
+        return (64, 64, 64) if self.any_width else tuple(one.shape[-1] for one in self.inputs)
 
     @property
     def is_one_width(self) -> bool:
-        return len({*self.widths}) == 1
+        return len(set(self.widths)) == 1
 
     @property
     def needs_gradients(self) -> bool:

@@ -235,7 +235,7 @@ class _Fusion:
                     later.needs |= kernel.needs | kernel.bits
 
     def _set_written(self, kernel: Kernel) -> None:
-        """Set what the kernel writes: not what backward's kernels compute again, which are all its readers."""
+        """Set what the kernel writes: all but small values are computed again if only kernels of backward read them."""
         largest = max((self._bytes[value] for value in kernel.inside), default=0)
         for value in kernel.inside:
             size = self._bytes[value]

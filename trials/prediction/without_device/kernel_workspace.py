@@ -38,13 +38,13 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     """Bytes that PyTorch's operator `func` with these arguments and this result allocates until it returns."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
-    if str(func) == VARLEN_BACKWARD:
-        varlen = _varlen_backward(cast(tuple[Tensor, ...], result), documents=cast(Tensor, args[6]).numel() - 1)
-        return varlen + sum(map(_copy, _output_and_its_gradient(args)))
-    if func is FLASH_BACKWARD:
-        return _flash_backward(cast(tuple[Tensor, ...], result)) + sum(
-            _copy(one.transpose(1, 2)) for one in _output_and_its_gradient(args)
-        )
+    if str(func) == VARLEN_BACKWARD or func is FLASH_BACKWARD:
+        # The output and its gradient are copied unless they are contiguous as (batch, context, heads, d_head)
+        # (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu).
+        gradients, read = cast(tuple[Tensor, ...], result), (cast(Tensor, args[4]), cast(Tensor, args[0]))
+        if func is FLASH_BACKWARD:
+            return _flash_backward(gradients) + sum(_copy(one.transpose(1, 2)) for one in read)
+        return _varlen_backward(gradients, documents=cast(Tensor, args[6]).numel() - 1) + sum(map(_copy, read))
     count = _SCRATCH.get(func)
     return count(result) if count else 0
 
@@ -97,12 +97,6 @@ def _flash_backward(result: tuple[Tensor, ...]) -> int:
     batch, heads, context, d_head = result[0].shape
     width = round_up(d_head, 32) if d_head <= 192 else 256
     return 4 * batch * heads * round_up(context, 128) * (width + 1)
-
-
-def _output_and_its_gradient(args: Sequence[object]) -> tuple[Tensor, Tensor]:
-    """The tensors that FlashAttention's backward copies unless they are contiguous as (batch, context, heads, d_head)
-    (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu)."""
-    return cast(Tensor, args[4]), cast(Tensor, args[0])
 
 
 def _copy(tensor: Tensor) -> int:

@@ -24,8 +24,6 @@ _ROWS = frozenset(("embedding", "index", "index_select", "gather", "_unsafe_inde
 _INTO = frozenset(("scatter_", "scatter_add_", "index_put_", "index_add_", "_index_put_impl_", "_unsafe_index_put"))
 """Operators that change as many elements of their first argument as their last tensor has."""
 
-_ASSIGNS = frozenset(("copy_", "_foreach_copy_"))
-
 
 class Moved(NamedTuple):
     shapes: tuple[Shape, ...]
@@ -84,7 +82,7 @@ def _total(name: str, sizes: list[int], read: dict[int, int], wrote: dict[int, i
         # The changed elements are read and written; of `_add_` each once, even if several rows are added to it, as the
         # workload `operators` counts the sums that it measures.
         return values + 2 * (min(values, sizes[0]) if "_add_" in name else values)
-    if name in _ASSIGNS:
+    if name in ("copy_", "_foreach_copy_"):
         return sizes[0] + sizes[1]
     if name == "embedding_dense_backward":
         return written + 2 * sizes[0] + sum(sizes[1:])  # zeros, to whose rows gradients are added

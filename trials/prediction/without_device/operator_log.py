@@ -50,7 +50,6 @@ _FREE = re.compile(
 )
 """Operators that launch no kernel."""
 
-
 SECTOR = 32
 """Minimum number of bytes that a GPU reads at once. Elements that are nearer to each other share a sector."""
 FEW_COLUMNS = 256
