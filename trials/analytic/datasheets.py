@@ -72,7 +72,6 @@ class CpuRates(NamedTuple):
 
 
 def _number(text: str, unit: float = 1e12) -> float | None:
-    """Return a number of a table in base units; None for an empty cell."""
     return float(text) * unit if text else None
 
 

@@ -43,7 +43,8 @@ class Residual(NamedTuple):
 
     level: str
     """What was known: measured (this GPU's rates), public, fp32 (a share of its datasheet), two ranks (steps on two
-    GPUs), ranks (a training run of many GPUs), or others (a step of another trainer, with rates measured)."""
+    GPUs), ranks (a training run of many GPUs; TP and PCIe: with tensor parallelism, over PCIe), others (a step of
+    another trainer, with rates measured), tuned stacks (other kernels than PyTorch's), run here (we ran the trainer)."""
     source: str
     device: str
     log_ratio: float
@@ -113,7 +114,7 @@ class Spread(NamedTuple):
 
 def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
     """Return the spread of residuals of one level, in which each source weighs the same. Its variance is that between
-    sources plus that within a source. near: logarithm of the expected factor; the less sure the mean, the closer."""
+    sources plus that within a source. near: logarithm of the expected factor, to which an unsure mean stays close."""
     by_source: dict[str, list[float]] = defaultdict(list)
     by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in residuals:

@@ -52,6 +52,7 @@ class RankTime(Timed):
 
 
 def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -> RankTime:
+    """Return the time of a rank's step: its computation, and the communication that computation does not hide."""
     time = step_time(operators, rates)
     sent = [one for one in operators if one.stream == "communication"]
     seconds = {one: rates.of(replace(one, count=1)).seconds * one.count for one in sent}
@@ -81,17 +82,16 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
     calls = {one: one.count * rates.launch(replace(one, name="all_reduce")) for one in of_layers}  # without hooks
     return RankTime(
         time=time,
-        busy=forward + backward + sum(exposed.values()) - after,
-        launching=math.fsum(
-            seconds * (dtensors if _is_on_dtensors(one, adapted) else 1.0) for one, seconds in launched
-        ),
-        launching_elsewhere=math.fsum(calls.get(one, seconds) for one, seconds in launched),
+        busy=forward + backward + sum(exposed.values()) - after,  # `after` is exposed, too, but once backward is done
+        launching=math.fsum(took * (dtensors if _is_on_dtensors(one, adapted) else 1.0) for one, took in launched),
+        launching_elsewhere=math.fsum(calls.get(one, took) for one, took in launched),
         after=updating + after,
         exposed={name: value for name, value in exposed.items() if value > 0},
     )
 
 
 def _is_on_dtensors(operator: Operator, adapted: tuple[str, ...]) -> bool:
+    """Whether an operator computes on DTensors. adapted: paths of the modules with LoRA, which do not."""
     return operator.stream == "compute" and not (operator.is_compiled or operator.module.startswith(adapted))
 
 
