@@ -44,7 +44,7 @@ class Residual(NamedTuple):
     level: str
     """What was known: measured (this GPU's rates), public, fp32 (a share of its datasheet), two ranks (steps on two
     GPUs), ranks (a training run of many GPUs; TP and PCIe: with tensor parallelism, over PCIe), others (a step of
-    another trainer, with rates measured), tuned stacks (other kernels than PyTorch's), run here (we ran the trainer)."""
+    another trainer, with rates measured), tuned stacks (other kernels than PyTorch's), run here (we ran its loop)."""
     source: str
     device: str
     log_ratio: float

@@ -200,7 +200,7 @@ class Rates:
                 elements=max(map(prod, operator.shapes), default=1),
                 is_cold=True if operator.phase == "optimizer" else None,
             )
-            if operator.name == "index_put_" and len(operator.shapes) > 1:  # the closed form adds to all tokens
+            if operator.name == "index_put_" and len(operator.shapes) > 1:  # recorded: the closed form has one shape
                 into, *_, added = map(prod, operator.shapes)
                 if (waiting := FULLEST_SECONDS * added / max(into, 1)) > seconds:
                     words = f"sums into few rows profiled on an H200, with an {EXPECTED_LOAD}"
