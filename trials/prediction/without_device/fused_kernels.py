@@ -124,7 +124,7 @@ def _called(kernels: Iterable[Kernel]) -> Iterator[Operator]:
         one = kernel.operator
         if one.is_compiled and kernel.call not in known:
             known.add(kernel.call)
-            one = replace(one, calls=2 if one.is_again else 1)  # a checkpoint calls it through hooks: as two
+            one = replace(one, calls=2 if one.is_again else 1)  # a checkpoint calls through hooks: counts as two
         yield one
 
 
