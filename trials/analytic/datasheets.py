@@ -63,10 +63,10 @@ class Device:
 
 
 class CpuRates(NamedTuple):
-    """What a machine's cores were measured to do together, per second, when it described itself."""
+    """Rates of all cores of a machine, which it measured when it described itself."""
 
     fp32: float
-    """FLOP/s of products, as the next."""
+    """FLOP/s of products, like `bf16`."""
     bf16: float
     bytes_per_second: float
 

@@ -64,7 +64,7 @@ def bounds_of(
 ) -> list[Bounds]:
     """Return bounds on the peak of each configuration of a family. need: predicts that of an index; called until it is
     known which fit into each of the `limits` (in bytes), at most `most` times. guesses: rough peaks, which save calls;
-    only the largest limit is compared with them. first: indices whose prediction is known, and which are no calls."""
+    only the largest limit is compared with them. first: indices to ask first, which do not count: they are known."""
     modes, growing = get_args(Mode), attrgetter(*GROWING)
     sizes = np.array([[*(size or 0 for size in growing(one)), modes.index(one.mode)] for one in configs], np.int64)
     undecided = np.ones((len(limits), len(configs)), dtype=bool)
@@ -81,11 +81,11 @@ def bounds_of(
             continue
         guess.correct(index, found.peak)
         larger, smaller = (sizes >= sizes[index]).all(axis=1), (sizes <= sizes[index]).all(axis=1)
-        for still, limit in zip(undecided, limits, strict=True):
+        for of_limit, limit in zip(undecided, limits, strict=True):
             if found.enough <= limit:
-                still &= ~smaller
+                of_limit &= ~smaller
             elif found.peak > limit:
-                still &= ~larger
+                of_limit &= ~larger
         for i in np.flatnonzero(larger):
             bounds[i] = replace(bounds[i], low=max(found.peak, bounds[i].low or 0))
         for i in np.flatnonzero(smaller):
@@ -115,7 +115,7 @@ class _Guess:
 
 
 def _most_informative(sizes: Numbers, still_open: npt.NDArray[np.intp], guess: _Guess) -> int | None:
-    """Return the index whose answer probably decides most of the others, or None if all are decided."""
+    """Return the index whose answer, or the worse one if both are likely, decides most others; None if none is left."""
     if not len(still_open):
         return None
     chosen = still_open[:: 1 + len(still_open) // MOST_COMPARED]

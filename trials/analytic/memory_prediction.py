@@ -20,7 +20,7 @@ _READ = {*COMBINATION_FIELDS, "mode", "batches"}
 """Fields that a prediction depends on."""
 _read_fields = attrgetter(*sorted(_READ - {"device", "precision"}))
 
-LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
+LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680  # bytes: see `cublas_workspace`
 _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")
 
 
@@ -76,8 +76,7 @@ def subject_of(trial: Trial) -> Subject | None:
 
 
 def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
-    """Return a safe upper bound on the trial's bytes, from closed forms. None for the user's own code, and for batches
-    filled up to a number of tokens."""
+    """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's code and token budgets."""
     if config.references or config.batching == "token_budget":
         return None
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
@@ -90,13 +89,14 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
     logits = config.batch_size * config.context_length * config.vocab_size
     # The loss's backward also holds the logits' gradient and a copy of it; the end of backward holds all gradients.
     in_loss = max(saved_bytes(autocast=half, **size, **shape) + (12 - 2 * half) * logits for half in (False, True))
-    peak = max(3 * weights + in_loss, 4 * weights) + 4 * config.context_length * size["d_model"] // size["num_heads"]
+    rotary_tables = 4 * config.context_length * size["d_model"] // size["num_heads"]
+    peak = max(3 * weights + in_loss, 4 * weights) + rotary_tables  # weights and AdamW's two states; gradients
     # On top, gradients kept between steps, or foreach's copies of them. The rest is doubled, for what is not counted.
     return int(2 * peak + 24 * parameters)
 
 
 def _widest(config: TrialConfig) -> dict[str, int]:
-    """The dimensions of a plain model that saves no less. Fused attention keeps no scores, so one head is enough."""
+    """Return the dimensions of a plain model that saves at least as much; one head, if no scores are saved."""
     size = config.size
     masked = config.window is not None or config.document_length is not None
     plain = config.head_width % 8 == 0 and config.num_kv_heads in (None, config.num_heads)

@@ -19,8 +19,7 @@ shapes serves those that are, or those that are not (`is_aligned_realized_tensor
 
 @cache
 def recompiles(config: TrialConfig) -> int | None:
-    """Return how many graphs are compiled after the first one, within `batches` steps; None of code that is not
-    compiled, or whose width is not known."""
+    """Return how many graphs are compiled after the first, in `batches` steps; None without a compiler or a width."""
     if config.compile == "none" or (config.dynamic_shapes and not config.d_model):
         return None
     taken = islice(batches(config), config.batches)

@@ -24,8 +24,7 @@ SHARES_TRIED = 20
 
 def share_within(config: TrialConfig) -> float:
     """Return the largest share with which the predicted peak of a step is within `config.memory_budget`. On CUDA the
-    uncertainty of the prediction counts too. Raises UnsupportedError if no share is small enough, or if the memory of
-    the configuration cannot be predicted."""
+    uncertainty of the prediction counts too. Raises UnsupportedError if no share is small enough, or none predicted."""
     assert config.memory_budget is not None, "there is a budget"
     budget = config.memory_budget - (UNSURE_COMPILED_BYTES if config.device_type == "cuda" else 0)
     free = replace(config, memory_budget=None)

@@ -4,6 +4,9 @@ torchao keeps weights in float32, finds the scale of each operand from its large
 of the three products of a linear layer. The products want the first operand by rows and the second by columns, so
 backward copies operands into the other layout. Compiled code finds equal scales once, and rounds and transposes in one
 kernel, by the rules of `fused_kernels`.
+
+The recipes: `tensorwise` has one scale for each operand, `rowwise` one for each row or column, and so has
+`rowwise_with_gw_hp`, except that it computes gradients of weights in 16 bits, and in backward weights have one scale.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -79,15 +82,15 @@ class _Layers:
     """Value that a cast made -> the one that an equal cast made first."""
 
     def __iter__(self) -> Iterator[Seen]:
-        made_by = {one.wrote[0][0]: one for one in self.seen if _is_cast(one) and one.operator.dtype == "float32"}
+        cast_by = {one.wrote[0][0]: one for one in self.seen if _is_cast(one) and one.operator.dtype == "float32"}
         linear = [one for one in self.seen if _is_linear(one) and len(one.read) > 1 and not self._of_weight(one)]
         # Autocast makes weights of 16 bits. In float8, products round the weights in float32, so these casts go.
-        of_weights = [made_by[one.read[1][0]] for one in linear if one.read[1][0] in made_by]
-        casts = {id(one) for one in of_weights}
-        wide = {one.wrote[0][0]: one.read[0] for one in of_weights}
+        casts_of_weights = [cast_by[one.read[1][0]] for one in linear if one.read[1][0] in cast_by]
+        left_out = {id(one) for one in casts_of_weights}
+        wide = {one.wrote[0][0]: one.read[0] for one in casts_of_weights}
         first: dict[tuple[object, ...], Storage] = {}
         for one in self.seen:
-            if id(one) in casts:
+            if id(one) in left_out:
                 continue
             if _is_cast(one):
                 key = (one.operator.phase, one.operator.is_again, one.operator.bytes, one.read[0][0])
@@ -98,7 +101,7 @@ class _Layers:
                 yield from self._product(one, wide)
 
     def _of_weight(self, one: Seen) -> bool:
-        """Whether a product is the gradient of a weight: its inner dimension is the tokens, as no width is."""
+        """Whether a product is the gradient of a weight: its inner dimension is the number of tokens."""
         operator = one.operator
         return operator.phase == "backward" and not operator.is_again and operator.shapes[0][1] == self.tokens
 
@@ -107,6 +110,7 @@ class _Layers:
         operator, block, result = one.operator, one.block, one.wrote
         forward = operator.phase == "forward" or operator.is_again
         by_rows = self.recipe != "tensorwise"
+        rounding = self._compiled if self.is_compiled else self._eager
         narrow = []
         for place, (item, shape) in enumerate(zip((one.read[0], one.read[-1]), operator.shapes[:2], strict=True)):
             is_turned = not forward and (place == 1 or self._of_weight(one))
@@ -120,7 +124,7 @@ class _Layers:
                 scales=1 if has_one_scale else shape[place],
                 is_turned=is_turned,
             )
-            narrow.append((yield from (self._compiled if self.is_compiled else self._eager)(operator, block, operand)))
+            narrow.append((yield from rounding(operator, block, operand)))
         if not self.is_compiled:
             for _ in narrow:
                 yield Seen(_element_wise(operator, "reciprocal", "float64", 1, 8), block, (), ())

@@ -57,8 +57,7 @@ def answer_with_code(
             process = context.Process(target=_answer, args=(answer, batch, code, theirs, os.getpid()), daemon=True)
             process.start()
             theirs.close()
-            until = time.monotonic() + limit
-            running.append(_Running(batch=batch, process=process, answers=ours, until=until))
+            running.append(_Running(batch=batch, process=process, answers=ours, until=time.monotonic() + limit))
         first = min(one.until for one in running)
         ready = wait([one.answers for one in running], timeout=max(first - time.monotonic(), 0.0))
         for one in [one for one in running if one.answers in ready or time.monotonic() >= one.until]:

@@ -42,8 +42,7 @@ batches tried on an H100 and an H200, one ran out of memory where the simulation
 
 def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None) -> Prediction:
     """Predict the memory of the trial. `run` is a mode whose phases include those of the configuration's mode; given
-    the same `run`, several predictions share one run. Raises UnpredictableError, or UnsupportedError where the trial
-    would."""
+    the same `run`, predictions share one. Raises UnpredictableError, or UnsupportedError where the trial would."""
     return summary(allocations(config, subject, run=run), config, subject)
 
 
@@ -71,9 +70,9 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
 
 
 def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | None:
-    """Return bounds on the peak of a compiled trial from the same step uncompiled; None without a compiler, and in
-    its modes that keep more, such as CUDA graphs. Compiled code saves and writes fewer tensors; weights, gradients and
-    the optimizer's state are the same. Raises what `predict` raises."""
+    """Return bounds on the peak of a compiled trial from the same step uncompiled: compiled code saves and writes fewer
+    tensors, while weights, gradients and the optimizer's state are the same. None without a compiler, and in its modes
+    that keep more, such as CUDA graphs. Raises what `predict` raises."""
     if not config.compiles or config.compile_mode != "default" or config.capture != "none":
         return None
     eager = predict(replace(config, **EAGER), subject)
@@ -111,22 +110,22 @@ def allocations(
         trace = model_trace(shallow, run)
         return trace if is_trial else loaded_in_parts(trace)
 
-    is_alone = subject == "attention" and config.ddp == "none"
-    if is_alone:
+    is_attention = subject == "attention" and config.ddp == "none"
+    if is_attention:
         trace = attention_trace(config)
     elif config.has_own_code or not (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer):
         trace = of(config)
     else:
         trace = at_full_depth(config, of, deepen, fewest=1 if config.ddp == "none" else 2)
-    if is_alone or not leaves_something(config):  # one iteration was run, as all are alike
+    if is_attention or not leaves_something(config):  # one iteration was run, as all are alike
         init = [one for one in trace if one.phase == "init"]
         trace = init + trace[len(init) :] * ITERATIONS
     return trace
 
 
 def loaded_in_parts(trace: Trace) -> Trace:
-    """The trace of a process that never holds the whole model, as training tools load it; a trial builds it and then
-    divides it over ranks, stores it in fewer bits or measures its norms. So init has no product, nor what it frees."""
+    """Return the trace of a process that loads only its own parts of the model, as training tools do: without what
+    `init` frees, and its products. A trial builds the whole model first, to divide, quantize or measure it."""
     freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
     return [
         replace(one, events=[event for event in one.events if event[0] not in freed], first_product=None)
@@ -138,12 +137,12 @@ def loaded_in_parts(trace: Trace) -> Trace:
 
 def _unpredictable(config: TrialConfig) -> str | None:
     """Why the memory is not modelled; None if it is."""
-    alone = config.ddp == "none"
-    if alone and config.world_size > 1:
+    one_process = config.ddp == "none"
+    if one_process and config.world_size > 1:
         return "how the ranks share the model is not known; ddp says it"
     if config.precision in FLOAT8_PRECISIONS:
         return f"what the casts of precision {config.precision} allocate is not predicted"
-    if config.compiles and not alone:
+    if config.compiles and not one_process:
         return "compiled code that several ranks run is not predicted"
     if config.compile != "none" and config.model_code:
         return "the memory of a compiled model of your own is not predicted"
@@ -153,7 +152,7 @@ def _unpredictable(config: TrialConfig) -> str | None:
         return "which buffers a graph with dynamic shapes shares is not predicted"
     if config.memory_budget is not None:
         return "what the compiler recomputes to stay within memory_budget is found by the trial"
-    if alone and config.accumulate > 1 and config.compile != "none":
+    if one_process and config.accumulate > 1 and config.compile != "none":
         return "gradients that several micro-batches add up in compiled code are not predicted"
     if config.loss in FUSED_LOSSES:
         return f"what the kernels of loss {config.loss} allocate is not predicted"

@@ -89,7 +89,8 @@ def _answers(questions: list[Question], code: Code | None, most: int | None) -> 
         elif "largest" in wants:
             prepare([one.config for one in asked if not one.is_trial], code)
             limit = LARGEST_SECONDS
-        forks_later = any(len(later) > 1 or later[0][0].config.references for later in [*kinds.values()][number:])
+        of_later_kinds = [*kinds.values()][number:]
+        forks_later = any(len(later) > 1 or later[0][0].config.references for later in of_later_kinds)
         yield from _answered(answer, batches, code, limit, forks_later=forks_later)
 
 
@@ -115,13 +116,13 @@ def _answered(
     yield from answer_batches(answer, ours, forks_later=forks_later or bool(users))
     if code:
         yield from answer_with_code(answer, users, code, lambda why: Answer(failure=why), limit=limit)
-        return
-    for batch in users:
-        yield from ((one.index, Answer(failure="it needs your own code, which is not available")) for one in batch)
+    else:
+        failure = Answer(failure="it needs your own code, which is not available")
+        yield from ((one.index, failure) for batch in users for one in batch)
 
 
 def _one_by_one(batch: Batch) -> list[Answer]:
-    """Answer questions by one run, of the mode with most phases; in inference and of compiled code each has its own."""
+    """Answer questions that share a run: of the mode with most phases. Inference and compiled code run each mode."""
     first = batch[0].config
     widest = max((one.config.mode for one in batch), key=lambda mode: len(PHASES[mode]))
     run = widest if first.compile == "none" and first.mode != "forward" else None
@@ -142,12 +143,13 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
     elif "operators" in asked.wants and asked.config.device_type == "cuda":
         rows = _known(lambda: _operators(asked))
         is_known = {"operators", "shapes"} & rows.keys()
-        found |= rows if is_known else {"untimed": next(iter(rows.values()))}  # the only value says why
+        found |= rows if is_known else {"untimed": next(iter(rows.values()))}  # else the only value is the reason
     return Answer(**found)
 
 
 def _known(find: Callable[[], Found], unknown: str = "failure") -> Found:
-    """What is found, or why nothing is: a plan that lacks one prediction is better than none."""
+    """Return what is found, or the reason why nothing is, under the key `unknown`, `refused` or `failure`: a plan that
+    lacks one prediction is better than none."""
     try:
         return find()
     except (UnpredictableError, UnsupportedError) as error:
@@ -166,7 +168,7 @@ def _operators(asked: Question) -> Found:
 
 def _of_some_shapes(configs: Sequence[TrialConfig]) -> Found:
     """The operators of some steps of configurations that differ in the batch alone."""
-    some = {one.batch: one.config for config in configs for one in some_shapes(config)}
+    some = {shape: one for config in configs for shape, one in some_shapes(config).items()}
     return {"shapes": [(*shape, [*map(row_of, step_operators(one))]) for shape, one in some.items()]}
 
 
@@ -198,7 +200,7 @@ def _largest(asked: Question) -> Found:
         if "operators" not in asked.wants:
             return lasting
         sizes = sorted({one.sure for one in largest if one.sure})
-        ends = {*sizes[:1], *sizes[-1:]}  # of the smallest and the largest, from which the times of all follow
+        ends = {*sizes[:1], *sizes[-1:]}  # the smallest and the largest, from whose operators the times of all follow
         return lasting | _of_some_shapes([with_size(asked.config, size) for size in ends])
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, limit) for limit in asked.limits)}
@@ -211,14 +213,14 @@ def _largest(asked: Question) -> Found:
 
 
 def _bounds(batch: Batch, *, most: int) -> list[Answer]:
-    """Predictions of at most `most` trials of one family on the same devices, and bounds for the others."""
+    """Answer questions about one family on the same devices: predict at most `most` trials, and bound the others."""
     found: dict[int, Answer] = {}
     limits = batch[0].limits
 
     def need(index: int) -> Need | None:
         one = batch[index]
         found[index] = one.kept or answer_to(one)
-        if len(batch) > 1:  # at once, also from a process of the pool: a plan that is killed keeps it
+        if len(batch) > 1:  # print it at once, also in a process of the pool, so that a killed plan keeps it
             print_answer(one.index, found[index])
         if (predicted := found[index].prediction) is None:
             return None

@@ -16,7 +16,7 @@ from lmsweep.trials.spec.words import Mode
 def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
 
-    Iterations that leave nothing to the next are there once, others as often as in the run. run: a mode to run
+    If iterations leave nothing to the next, there is one; else there are those of the run. run: a mode to run
     instead, from whose trace this mode's part is taken, so that modes share a run. Raises what `step_run` raises.
     """
     if leaves_something(config):
@@ -46,7 +46,7 @@ def one_run_for(config: TrialConfig) -> TrialConfig:
 
 def one_trace_for(run: TrialConfig) -> TrialConfig:
     """Return one configuration for all runs (of `one_run_for`) that share the trace of a compiled graph."""
-    # With primes as dimensions: a size in the graph then says which dimension it is of.
+    # With primes as dimensions, all sizes of a model share one trace (`compiled.aot_graph`).
     shared = in_primes(run) if run.compile != "none" and run.ddp == "none" else None
     return shared[0] if shared else run
 

@@ -23,8 +23,8 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 
 FIRST_BATCHES = (2, 4, 8)
-"""Batches to try as the smaller of the two; the larger has one sequence more. The first pair that allocates alike is
-taken. 1 is not among them: it runs other operators."""
+"""Batches to try as the smaller of the two; the larger has one sequence more. Of the pairs that allocate alike, the
+first whose operators correspond is taken, else the first. 1 is not among them: it runs other operators."""
 
 CONTEXT_UNIT = 64
 """Context lengths are tried in multiples of this many tokens."""
@@ -107,7 +107,7 @@ def step_family(config: TrialConfig) -> StepFamily:
                 return step
             found = found or step  # its memory follows from two batches; the operators of a later pair may, too
         else:
-            run(1)  # from a larger pair the smallest batches do not follow: 2 and 3 have been run, now 1
+            run(1)  # the smallest batches do not follow from a larger pair: besides this pair, batch 1 is run
     if found is None:
         raise UnpredictableError("what its step allocates does not simply grow with the batch")
     return found

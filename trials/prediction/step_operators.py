@@ -50,7 +50,7 @@ def operators_of_batch(config: TrialConfig) -> Operators:
 
 
 def _of_its_phases(config: TrialConfig, run: Callable[[TrialConfig], Operators]) -> Operators:
-    """Return the operators of the mode's phases that a run has."""
+    """Return those operators of a run that belong to the phases of the configuration's mode."""
     if config.mode == "forward":  # under inference_mode PyTorch shows a whole `matmul`, not its casts and product
         config = replace(config, mode="train_forward")
     return tuple(one for one in run(config) if one.phase in PHASES[config.mode])
@@ -80,8 +80,7 @@ def _of_any_batch(config: TrialConfig) -> Operators:
         with no_log_of_fake_operators():
             found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
     except (RuntimeError, UnsupportedError):
-        # With that batch the logits of a long context have more bytes than 64 bits count, and cuDNN takes 65 535 at
-        # most.
+        # That batch exceeds 64 bits in the bytes of a long context's logits, and cuDNN's limit of 65 535.
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
@@ -104,9 +103,9 @@ def _at_full_depth(config: TrialConfig) -> Operators:
         return log.operators(config, seen)
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
-    few = not config.is_hugging_face and layers <= fewest + 2  # two shallow models have as many layers
-    # Buckets end within layers, so layers are not alike.
-    if few or config.has_own_code or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
+    is_shallow = not config.is_hugging_face and layers <= fewest + 2  # two shallow models have as many layers
+    has_buckets = config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"  # which end within layers
+    if is_shallow or config.has_own_code or has_buckets:
         return of(config)
     if not config.recomputation.grows_with_layers:
         return _in_groups(config, layers) or of(config)
@@ -114,21 +113,22 @@ def _at_full_depth(config: TrialConfig) -> Operators:
 
 
 def _in_groups(config: TrialConfig, layers: int) -> Operators | None:
-    """The operators of a model whose blocks are checkpointed in groups: those with each block by itself, and for each
-    block beyond the first of its group what one such block changes."""
+    """Return the operators of a model whose blocks are checkpointed in groups; None if they do not follow. They are
+    those with each block by itself, and for each block beyond the first of its group what one such block changes."""
     way = config.recomputation
     size = way.group_size(layers)
     if size is None or config.ddp != "none":
         return None
-    grouped, few = (config.checkpointing, 3) if way.nested else ("2", 2)  # the fewest with one group of two
+    # The fewest layers with one group of two: the square root of 3, rounded, is 2.
+    grouped, few = (config.checkpointing, 3) if way.nested else ("2", 2)
     single = replace(config, checkpointing="block")
     small, merged = (_at_full_depth(replace(config, num_layers=few, checkpointing=one)) for one in ("block", grouped))
     return regrouped(_at_full_depth(single), small, merged, layers - ceil(layers / size))
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:
-    """Return the configuration whose operators stand for this one's: not compiled, and with PyTorch's own operators in
-    place of those of packages, which compute the same."""
+    """Return the configuration to run for this one's operators: not compiled, and with PyTorch's operators instead of
+    those of packages, which compute the same."""
     changes: dict[str, Any] = {}
     if config.loss in FUSED_LOSSES:
         changes["loss"] = "cross_entropy"

@@ -23,6 +23,7 @@ def attention_operators(
     window: int | None,
     document_length: int | None,
 ) -> Iterator[Operator]:
+    """Yield one fused kernel or, of attention that stores its scores, its operators. width: of a head."""
     narrow, forward = form.narrow, form.is_forward
     if is_reference(attention) or ATTENTIONS[attention].stores_scores:
         yield from _written_out(form, batch * heads, context, width, attention)
@@ -74,7 +75,7 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
         size = 4 if is_math else narrow
         yield from form.rows(scores, Row("", 1, (2 if forward else 3) * size + 2 * is_math * forward))
         return
-    copy, size = int(form.casts), 4 if form.casts else narrow
+    copy, size = int(form.casts), 4 if form.casts else narrow  # autocast's softmax is in float32
     yield from form.rows(context**2, Row("add", 3, 1))  # the mask, a byte each
     values = heads * context * width
     if is_math:
@@ -88,8 +89,8 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
         return
     yield from form.rows(values, Row("clone", 1, 2 * narrow), dtype=form.dtype)
     yield from form.rows(scores, Row("div", 1, 2 * narrow), Row("where", 1, 2 * narrow, "strided"), dtype=form.dtype)
-    yield from form.rows(scores, Row("_to_copy", 1 * copy, 6), dtype=form.dtype)
-    yield from form.rows(scores, Row("_to_copy", 1 * copy, 6))
+    yield from form.rows(scores, Row("_to_copy", copy, 6), dtype=form.dtype)
+    yield from form.rows(scores, Row("_to_copy", copy, 6))
     rows: tuple[Row, ...]
     if not is_naive:
         rows = (Row("_softmax", 1, 2 * size) if forward else Row("_softmax_backward_data", 1, 3 * size),)

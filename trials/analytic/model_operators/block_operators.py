@@ -80,12 +80,12 @@ def block_operators(
     linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
     recipe = PRECISIONS[form.precision].float8_recipe
     for place, (rows, inputs, outputs, copies) in enumerate(linears):
-        after_norm = place not in (3, len(linears) - 1)  # all but those of attention's and of the feed-forward's output
+        after_norm = place not in (3, len(linears) - 1)  # all but the last ones of attention and of the feed-forward
         if recipe is None or copies > 1:
             yield from linear_operators(form, rows, inputs, outputs, after_norm, copies)
             continue
         yield from form.rows(rows * inputs, Row("_to_copy", after_norm and not form.is_compiled, 6))
-        is_first = place in (0, 3, 4, len(linears) - 1)  # the others read what the one before has read
+        is_first = place in (0, 3, 4, len(linears) - 1)  # the others read the same input as the one before
         yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
     if router:
         yield from linear_operators(form, tokens, d_model, experts, True)
@@ -93,7 +93,7 @@ def block_operators(
 
 
 def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
-    """Yield what brings tokens to experts and sums what these make of them."""
+    """Yield what brings tokens to experts and sums their results. routed: elements of all tokens of all experts."""
     wide, narrow, casts = form.wide, form.narrow, form.casts
     dtype = form.dtype if wide == 2 else "float32"
     if form.is_compiled:
@@ -106,14 +106,16 @@ def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
         rows += [Row("mul", 1, 2 * wide, "strided"), Row("_to_copy", int(casts), 6), Row("sum", 1, wide)]
         rows += [Row("add_", gates - 1, 3 * wide)]
     yield from form.rows(routed, *rows, dtype=dtype)
-    # As they were measured: with eight rows added to each sum, which is read and written; and as `moved_bytes` counts.
+    # index_add: bytes as where it was measured, with eight rows added to each sum, which is read and written. The other
+    # operator: bytes as `moved_bytes` counts them.
     name, each = ("index_add", (1 + 2 / 8) * wide) if form.is_forward else ("index_put_", 3 * wide)
     for one in form.rows(routed, Row(name, 1, each), dtype=dtype):
         yield replace(one, name=name)
 
 
 def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, gates: int) -> Iterator[Operator]:
-    """Yield the kernels that Inductor generates for a block."""
+    """Yield the kernels that Inductor generates for a block: for norms and residuals (`hidden`), the rotary embedding,
+    the gate (`inner`), and heads beside each other (`merged`). Bytes are those of recorded steps."""
     wide, narrow = form.wide, form.narrow
     if form.is_forward:
         rows: list[tuple[int, Row]] = [(hidden, Row("", 1, wide + narrow)), (hidden, Row("", 1, 2 * (wide + narrow)))]
@@ -131,7 +133,7 @@ def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, 
 def linear_operators(
     form: Form, tokens: int, inputs: int, outputs: int, is_wide: bool = True, experts: int = 1
 ) -> Iterator[Operator]:
-    """Yield the products of a linear layer, and autocast's copies. is_wide: whether its input is not yet narrow."""
+    """Yield the products of a linear layer, and autocast's copies. is_wide: whether its input still has to be cast."""
     copy: Row = Row("_to_copy", int(form.casts), 6)
     weight, input = experts * inputs * outputs, experts * tokens * inputs
     if form.is_forward:

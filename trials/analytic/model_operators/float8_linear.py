@@ -17,7 +17,8 @@ def float8_linear(
     form: Form, recipe: str, tokens: int, inputs: int, outputs: int, *, is_first: bool, is_last: bool
 ) -> Iterator[Operator]:
     """Yield the operators of one layer. is_first: whether no layer before rounded the same input. is_last: whether the
-    gradient of its output is rounded by the kernel that made it."""
+    gradient of its output is rounded by the kernel that made it. Bytes of an element: 4 or 2 where the largest is
+    searched in float32 or in 16 bits, one more where it is rounded, two more where it is also transposed."""
     by_rows, forward = recipe != "tensorwise", form.is_forward
     input, weight, gradient = tokens * inputs, inputs * outputs, tokens * outputs
     largest = "amax" if by_rows else "max_all"

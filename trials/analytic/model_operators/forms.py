@@ -8,14 +8,14 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 
 class Row(NamedTuple):
-    """An element-wise operator."""
+    """An operator on each of some elements, as recorded steps have it; without a name in compiled code (`fused`)."""
 
     name: str
     times: float
     """How often it runs."""
     moved: float
     """Bytes of an element, read and written: 8 where one float32 becomes another, 6 where it is cast to 16 bits."""
-    layout: str = ""
+    layout: str = ""  # see `Operator.layout`
 
 
 class Form(NamedTuple):
@@ -54,6 +54,7 @@ class Form(NamedTuple):
         return "tf32" if formats.tf32 else formats.operand
 
     def rows(self, elements: float, *rows: Row, dtype: str = "float32") -> Iterator[Operator]:
+        """Yield the operators of rows that run on so many elements; none of a row that runs 0 times."""
         for name, times, moved, layout in rows:
             if times and elements:
                 yield Operator(
@@ -71,6 +72,7 @@ class Form(NamedTuple):
                 )
 
     def product(self, batch: int, m: int, n: int, k: int, layout: str, *, dtype: str = "") -> Operator:
+        """Return the product of `batch` pairs of matrices, (m, k) by (k, n)."""
         dtype, size = dtype or self.dtype, 4 if dtype == "float32" else self.narrow
         shapes = ((m, k), (k, n)) if batch == 1 else ((batch, m, k), (batch, k, n))
         return Operator(

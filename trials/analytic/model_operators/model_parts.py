@@ -21,7 +21,7 @@ PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
 class Part(NamedTuple):
-    """Operators that other steps have too."""
+    """Operators that `make` yields from `arguments`; equal parts of all steps share one price."""
 
     times: int
     make: Callable[..., Iterable[Operator]]

@@ -23,9 +23,9 @@ class Kernel(NamedTuple):
     start: float
     """Seconds."""
     diagonal: float
-    """Blocks that a causal mask computes beside its half, of those on the diagonal."""
+    """Blocks on the diagonal that a causal mask computes beyond its half of the scores, as a share."""
     causal: float
-    """Further share of time with a causal mask."""
+    """Time that a causal mask takes more, as a share of the rest."""
     wave: float
     """Blocks of threads on a multiprocessor at a time."""
     short: float
@@ -107,13 +107,14 @@ class AttentionRates:
         self._surfaces = {key: Surface(places, ratios) for key, (places, ratios) in found.items()}
 
     def formula(self, attention: Attention) -> float:
+        """Return the seconds without a mask and without the correction by measured points."""
         hardware = self._hardware
         # Only Hopper and its successors for servers have the units for which cuDNN is faster: elsewhere the two are
         # within a quarter of each other (pytorch pull request 192799), and PyTorch prefers FlashAttention.
         is_flash = attention.kernel == _CUDNN and hardware.device.chip.compute[0] in (8, 12)
         name = _FLASH if is_flash else attention.kernel
-        # In float32 only the memory-efficient kernel runs.
-        kernel = KERNELS.get((name, *attention[1:3])) or KERNELS[_EFFICIENT, *attention[1:3]]
+        form = attention.is_backward, attention.is_wide
+        kernel = KERNELS.get((name, *form)) or KERNELS[_EFFICIENT, *form]  # in float32 only this one runs
         rate = 1e12 * hardware.attention * float(np.interp(attention.head, HEADS, kernel.rates))
         rate = min(rate, MOST_OF_PEAK * hardware.device.fp16)
         if attention.head < HEADS[0]:
@@ -134,8 +135,8 @@ class AttentionRates:
 
 
 def _key(attention: Attention) -> tuple[str, bool, bool, bool]:
-    """What a surface of measured times is of: the kernel, and whether it is backward, wide and causal."""
-    return attention[:4]
+    """Return what has a surface of measured times of its own: the kernel, and whether it is backward, wide, causal."""
+    return attention.kernel, attention.is_backward, attention.is_wide, attention.is_causal
 
 
 def _place(attention: Attention) -> tuple[float, ...]:

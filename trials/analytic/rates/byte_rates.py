@@ -87,6 +87,7 @@ class ByteRates:
         seconds = self._of_family(self._family(name), moved, width, is_cold)
         if not layout:
             return seconds
+        # Bytes where each element is moved whole: of a sum it is read, an addition reads two and writes one.
         whole = elements * (CAST_BYTES if "cast" in layout else width if layout == "columns" else 3 * width)
         share = ADDRESS_SHARE + (1 - ADDRESS_SHARE) * min(1.0, moved / whole)
         return max(seconds, share * self._of_family(BY_LAYOUT[layout], whole, width, is_cold))
@@ -131,13 +132,14 @@ def _reference_curves() -> dict[_Key, Curve]:
 
 
 def as_on_reference(points: Iterable[MeasuredOperator]) -> tuple[MeasuredOperator, ...]:
-    """Return what moves bytes on the reference; of families that only others measured, by the ratio of bandwidths."""
-    reference, found = find_reference(), [one for one in points if one.kind in ("bytes", "optimizer")]
-    devices = {one.device_name: find_device(one.device_name) or reference for one in found}
-    here = {one.name for one in found if devices[one.device_name] == reference}
+    """Return the operators that move bytes, as on the reference: those measured there; of families that only other
+    devices measured, theirs, with times scaled by the ratio of bandwidths."""
+    reference, moving = find_reference(), [one for one in points if one.kind in ("bytes", "optimizer")]
+    devices = {one.device_name: find_device(one.device_name) or reference for one in moving}
+    here = {one.name for one in moving if devices[one.device_name] == reference}
     slower = {name: hardware_of(one).bandwidth / hardware_of(reference).bandwidth for name, one in devices.items()}
     return tuple(
         one._replace(seconds=one.seconds * slower[one.device_name])
-        for one in found
+        for one in moving
         if devices[one.device_name] == reference or one.name not in here
     )

@@ -59,8 +59,7 @@ class CollectiveTimes:
 
 @cache
 def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
-    """Return the times between GPUs of one node: published, else by the datasheet's link or PCIe; None if none is
-    known."""
+    """Return the times between GPUs of one node: published, else by the datasheet's link or PCIe; None if unknown."""
     found: dict[int, dict[Collective, list[Point]]] = {}
     for row in public_collectives():
         met = find_device(row.device_name)
@@ -116,7 +115,6 @@ def across(
     inside = links.seconds(kind, size, local) if links and local > 1 else 0.0
     if nodes == 1:
         return inside
-    # Of a ring of all ranks, each of the node's adapters carries its share of what crosses the border of the node.
     crossing = bus_factor(kind, ranks) * size / (SHARE_OF_NETWORK * adapter * local)
     hops = (math.ceil(math.log2(nodes)) + 1) * HOP_SECONDS
     return max(inside, crossing) + hops
@@ -132,9 +130,8 @@ def in_order(points: Iterable[Point]) -> list[Point]:
 
 
 def bus_factor(collective: Collective, ranks: int) -> float:
-    """Bytes that each of n ranks sends, per byte of the message: bus bandwidth per algorithm bandwidth. 2 (n - 1) / n
-    for an all-reduce, 1 for a broadcast and for one message, else (n - 1) / n (NVIDIA nccl-tests,
-    doc/PERFORMANCE.md)."""
+    """Bytes that each of n ranks sends, per byte of the message (nccl-tests, doc/PERFORMANCE.md): 2 (n - 1) / n for an
+    all-reduce, 1 for a broadcast and for one message, else (n - 1) / n."""
     if ranks == 1:
         return 0.0
     if collective in ("broadcast", "send_recv"):

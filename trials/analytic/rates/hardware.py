@@ -92,7 +92,7 @@ class Hardware:
 
     @property
     def instructions(self) -> float:
-        """Multiprocessors times clock, in units of its own."""
+        """Multiprocessors times clock, up to a factor that all devices share: float32 FLOP/s over lanes."""
         return self.device.fp32 / _LANES.get(self.device.chip.compute, 128)
 
     def rate(self, dtype: str) -> float:
@@ -111,21 +111,21 @@ def hardware_of(device: Device) -> Hardware:
     reference = find_reference()
     rates, source = {}, f"the datasheet of {device.name}"
     chip, share_of_chip, in_float32 = PUBLISHED_CHIP.get(device.name, (device.name, 1.0, 1.0))
-    # The shares are of the reference, whose measured products correct them, as those of the same chip: none published.
-    found = {} if device.name in (reference.name, *CHIP) else _published(chip)
-    shares = dict.fromkeys(found, share_of_chip) | {"float32": in_float32}
-    published = {dtype: shares[dtype] * rate for dtype, (rate, _) in found.items()}
+    # The reference and devices with its chip take no published rates: measured products correct those by datasheet.
+    of_chip = {} if device.name in (reference.name, *CHIP) else _published(chip)
+    shares = dict.fromkeys(of_chip, share_of_chip) | {"float32": in_float32}
+    published = {dtype: shares[dtype] * rate for dtype, (rate, _) in of_chip.items()}
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
         if peak := getattr(device, field):
             rates[dtype] = published.get(dtype) or _share_of_peak(device, dtype, published.get("bfloat16")) * peak
-    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)  # as fp16
+    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)  # by fp16
     rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
-    wide = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
-    chips = {name: f"{one:.0%} of the " * (one < 1) + f"published products of {chip}" for name, one in shares.items()}
-    if "float32" in found:
-        wide = f"{chips['float32']} ({found['float32'][1]})"
-    if "bfloat16" in found:
-        source = f"{chips['bfloat16']} ({found['bfloat16'][1]})"
+    of_float32 = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
+    words = {dtype: f"{one:.0%} of the " * (one < 1) + f"published products of {chip}" for dtype, one in shares.items()}
+    if "float32" in of_chip:
+        of_float32 = f"{words['float32']} ({of_chip['float32'][1]})"
+    if "bfloat16" in of_chip:
+        source = f"{words['bfloat16']} ({of_chip['bfloat16'][1]})"
     elif device.name in OVER_SHARE:
         source += " and a few published products"
     attention, of_attention = _attention(device, rates["bfloat16"], share_of_chip)
@@ -137,7 +137,7 @@ def hardware_of(device: Device) -> Hardware:
         bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
         products=rates,
         attention=attention,
-        sources={"products": source, "float32": wide, "attention": of_attention, "bytes": of_bytes},
+        sources={"products": source, "float32": of_float32, "attention": of_attention, "bytes": of_bytes},
     )
 
 
@@ -152,8 +152,8 @@ def _share_of_peak(device: Device, dtype: str, in_bf16: float | None) -> float:
 
 
 def _attention(device: Device, products: float, share_of_chip: float) -> tuple[float, str]:
-    """Return `Hardware.attention` and its source; by name for AMD's devices, which have no compute capability, and
-    where a chip was made slower. products: in 16 bits."""
+    """Return `Hardware.attention` and its source. products: FLOP/s in 16 bits. The tables have a device's name where
+    its compute capability does not decide: for AMD's, which have none, and for an H20, whose products are slower."""
     name, capability, reference = device.name, device.chip.compute, find_reference()
     if share := ATTENTION_OF_PRODUCTS.get(name, ATTENTION_OF_PRODUCTS.get(capability)):
         source = f"{share:.0%} of the rate of its products, as FlashAttention 2 was published"
@@ -176,8 +176,8 @@ def find_reference() -> Device:
 
 @cache
 def _published(name: str) -> dict[str, tuple[float, str]]:
-    """Return the FLOP/s of the largest tiles of the device with this name, by type, and the source. In each source it
-    is the median; the fastest source counts, as others had less power or lower clocks."""
+    """Return type -> FLOP/s of the largest tiles of the device with this name, and the source: the median of each
+    source, of the fastest source, as others had less power or lower clocks."""
     rates: dict[tuple[str, str], list[float]] = {}
     for row in public_products():
         if _is(name, row.device_name) and row.m >= 4096:  # smaller products do not fill the GPU with such tiles

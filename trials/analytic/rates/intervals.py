@@ -27,21 +27,24 @@ EXPECTED_DEVIATION = 0.07
 OTHER_GPU = 0.06
 """Standard deviation between GPUs, added if a level has no residual of this chip: as between A100 and H100."""
 OTHERS = frozenset({"others", "ranks", "public", "fp32", "tuned stacks", "sizes assumed"})
-"""Levels whose steps other trainers ran: the second interval, of a step as these run it, is learned from them."""
+"""Levels whose steps other trainers ran, from which a prediction's second interval follows: that of such trainers."""
 RAN_BY_OTHERS = OTHERS | {"PCIe", "TP", "run here"}
-"""Levels of a trainer's own interval; steps of its loop that we ran count there alone, and test the interval of all."""
+"""Levels for the interval of one trainer, also its loop as we ran it; the interval of all is only tested by these."""
 LEAST_COVERED = 0.9
-"""Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
+"""Share of each GPU's residuals that an interval must contain when it is learned without the residual's source."""
 ENOUGH_STEPS = 10
-"""Steps of several ranks of a GPU from which these are as sure as they show, and else no surer than one process."""
+"""With fewer residuals of a GPU's steps of several ranks, its interval is at least as wide as that of one process."""
 DATASHEET_DEVIATION = 2.2
 """Standard deviation with a datasheet alone, over that with published products: an assumption."""
 
 
 class Residual(NamedTuple):
+    """How far the prediction of one measured step (or memory) was off."""
+
     level: str
     """What was known: measured (this GPU's rates), public, fp32 (a share of its datasheet), two ranks (steps on two
-    GPUs), ranks (a training run of many GPUs), or others (a step of another trainer, with rates measured)."""
+    GPUs), ranks (a training run of many GPUs; TP and PCIe: with tensor parallelism, over PCIe), others (a step of
+    another trainer, with rates measured), tuned stacks (other kernels than PyTorch's), run here (we ran its loop)."""
     source: str
     device: str
     log_ratio: float
@@ -110,15 +113,15 @@ class Spread(NamedTuple):
 
 
 def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
-    """Return the spread of residuals of one level. Sources weigh the same; sources differ, and so do cells of one
-    source. near: the logarithm of the expected factor: few sources that disagree stay close to it."""
+    """Return the spread of residuals of one level, in which each source weighs the same. Its variance is that between
+    sources plus that within a source. near: logarithm of the expected factor, to which an unsure mean stays close."""
     by_source: dict[str, list[float]] = defaultdict(list)
     by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in residuals:
         by_source[one.source].append(one.log_ratio)
         by_place[one.source, one.device].append(one.log_ratio)
-    means = [fmean(found) for found in by_source.values()]
-    within = fmean(float(np.var(found)) for found in by_place.values())
+    means = [fmean(ratios) for ratios in by_source.values()]
+    within = fmean(float(np.var(ratios)) for ratios in by_place.values())
     between = float(np.var(means)) if len(means) > 1 else ONE_SOURCE_DEVIATION**2
     middle = fmean(means)
     if near is not None:
@@ -131,16 +134,16 @@ def learned(
     level: str, residuals: Sequence[Residual], device: str, keep: Callable[[Residual], bool] = lambda _: True
 ) -> Spread | None:
     """Return the spread of a level on a GPU, from its residuals that `keep` selects; None if there are none."""
-    found = [one for one in residuals if one.level == level and keep(one)]
-    if not found:
+    kept = [one for one in residuals if one.level == level and keep(one)]
+    if not kept:
         return None
-    moves = _moves(found)
+    offsets = _offsets(kept)
     like = learned(EXPECTED_AS[level], residuals, device) if level in EXPECTED_AS else None
-    as_one = [one._replace(log_ratio=one.log_ratio - moves[one.device]) for one in found]
-    spread = spread_from(as_one, math.log(like.factor) if like else None)
-    for known in (device, *moves):  # this GPU, or one with the same chip
-        if known in moves and _chip(known) == _chip(device):
-            return spread._replace(factor=spread.factor * math.exp(moves[known]))
+    without_offsets = [one._replace(log_ratio=one.log_ratio - offsets[one.device]) for one in kept]
+    spread = spread_from(without_offsets, math.log(like.factor) if like else None)
+    for known in (device, *offsets):  # this GPU, or one with the same chip
+        if known in offsets and _chip(known) == _chip(device):
+            return spread._replace(factor=spread.factor * math.exp(offsets[known]))
     return spread._replace(deviation=math.hypot(spread.deviation, OTHER_GPU))
 
 
@@ -148,27 +151,28 @@ def _chip(device: str) -> str:
     return CHIP.get(device, device)
 
 
-def _moves(residuals: Sequence[Residual]) -> dict[str, float]:
-    """Return how far each GPU is from the others, in the sources that have several GPUs; 0 if no such source has it."""
+def _offsets(residuals: Sequence[Residual]) -> dict[str, float]:
+    """GPU -> how far it is from the mean of the GPUs of a source that has several; 0 if no such source has it."""
     by_place: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in residuals:
         by_place[one.source][one.device].append(one.log_ratio)
-    found: dict[str, list[float]] = {one.device: [] for one in residuals}
-    for places in by_place.values():
-        means = {name: fmean(cells) for name, cells in places.items()}
+    differences: dict[str, list[float]] = {one.device: [] for one in residuals}
+    for by_device in by_place.values():
+        means = {name: fmean(ratios) for name, ratios in by_device.items()}
         for name, mean in means.items() if len(means) > 1 else ():
-            found[name].append(mean - fmean(means.values()))
-    return {name: sum(moves) / (len(moves) + 1) for name, moves in found.items()}  # one source says half of it
+            differences[name].append(mean - fmean(means.values()))
+    # Drawn to 0: of what one source shows, half counts.
+    return {name: sum(of_sources) / (len(of_sources) + 1) for name, of_sources in differences.items()}
 
 
 def unseen(one: Residual, residuals: Sequence[Residual]) -> Spread | None:
-    """Return the spread of a cell's level on its GPU without its source; None without another source."""
+    """Return the spread of a residual's level on its GPU, learned without its source; None without another source."""
     return learned(one.level, residuals, one.device, lambda other: other.source != one.source)
 
 
 def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
-    """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of the
-    cells of this GPU, and of all with its chip. If there are none, they must contain that share of each GPU's."""
+    """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of this
+    GPU's residuals, and of those of all GPUs with its chip; without any, that share of each GPU's residuals."""
     groups: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         if one.level == level and (spread := unseen(one, residuals)):
@@ -180,8 +184,8 @@ def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
 
 
 def _covering(distances: Sequence[float], more: int = 0) -> float:
-    """Return the distance that LEAST_COVERED of these do not exceed; with one `more`, that the next does not with this
-    probability: split conformal prediction (Lei et al. 2018, doi:10.1080/01621459.2017.1307116)."""
+    """Return the distance that LEAST_COVERED of these do not exceed; with `more` 1, that the next one does not exceed
+    with this probability: split conformal prediction (Lei et al. 2018, doi:10.1080/01621459.2017.1307116)."""
     return sorted(distances)[min(math.ceil(LEAST_COVERED * (len(distances) + more)), len(distances)) - 1]
 
 
@@ -191,23 +195,22 @@ def known_residuals() -> tuple[Residual, ...]:
 
 
 def others(experts: bool) -> list[Residual]:
-    """Return the residuals of steps that other trainers ran, as of one level. Reinforcement learning does more than a
-    plan has: its steps count only where no others are known, those of experts."""
-    apart = ("MoE", "RL")
-    found = [one for one in known_residuals() if one.level in OTHERS and (experts or not one.kind.endswith(apart))]
-    return [one._replace(level="others") for one in found]
+    """Return the residuals of steps that other trainers ran, as of one level. For dense models, leave out experts and
+    reinforcement learning, which does more than a plan has. For experts all count: no others of experts are known."""
+    left_out = () if experts else ("MoE", "RL")
+    kept = [one for one in known_residuals() if one.level in OTHERS and not one.kind.endswith(left_out)]
+    return [one._replace(level="others") for one in kept]
 
 
 def ran_by(trainer: str) -> list[Residual]:
     """Return the residuals of steps that a trainer ran, as of one level; each model is a source."""
-    found = [one for one in known_residuals() if one.trainer == trainer and one.level in RAN_BY_OTHERS]
-    return [one._replace(level="others", source=f"{one.source}: {one.model}") for one in found]
+    ran = [one for one in known_residuals() if one.trainer == trainer and one.level in RAN_BY_OTHERS]
+    return [one._replace(level="others", source=f"{one.source}: {one.model}") for one in ran]
 
 
 @cache
 def spread_of_others(device_name: str, experts: bool = False, trainer: str | None = None) -> Spread:
-    """Return the spread of a step on a GPU as other trainers run it, or as the one named does: over its operators, as
-    all spreads are. experts: whether the model is a mixture of experts."""
+    """Return the spread of a step as other trainers, or the named one, run it. experts: whether the model has any."""
     return covering(ran_by(trainer) if trainer else others(experts), device_name)
 
 
@@ -224,14 +227,15 @@ def spread_of_peaks() -> Spread:
     return covering([one._replace(device="") for one in known_residuals() if one.level == "memory"], "")
 
 
-def covering(found: Sequence[Residual], device_name: str) -> Spread:
-    """Return the spread of residuals of one level as wide as contains LEAST_COVERED of all cells, and of those of GPUs
-    with this chip, each held against what the other sources say."""
-    spread = learned(found[0].level, found, device_name)
+def covering(residuals: Sequence[Residual], device_name: str) -> Spread:
+    """Return the spread of residuals of one level. It is so wide that the interval around what the other sources say
+    contains LEAST_COVERED of all residuals, and of those of GPUs with this chip."""
+    spread = learned(residuals[0].level, residuals, device_name)
     assert spread is not None, "they are of one level"
-    cells = [(one, math.log(without.factor)) for one in found if (without := unseen(one, found))]
-    here = [one for one in cells if _chip(one[0].device) == _chip(device_name)]
-    widths = [_covering([abs(one.log_ratio - middle) for one, middle in group], 1) for group in (cells, here) if group]
+    middles = [(one, math.log(without.factor)) for one in residuals if (without := unseen(one, residuals))]
+    here = [pair for pair in middles if _chip(pair[0].device) == _chip(device_name)]
+    groups = [[abs(one.log_ratio - middle) for one, middle in pairs] for pairs in (middles, here) if pairs]
+    widths = [_covering(distances, 1) for distances in groups]
     return Spread(spread.factor, max(widths) / INTERVAL_DEVIATIONS)
 
 
@@ -241,9 +245,9 @@ def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = 
     on this chip, or from training runs if there are more; attention alone has its own residuals. If fewer than
     ENOUGH_STEPS are known of the GPU, the interval is at least as wide as that of one process."""
     if subject == "attention":
-        alone = learned("attention alone", known_residuals(), device_name)
-        assert alone is not None, "their residuals ship"
-        return Spread(alone.factor, max(alone.deviation, spread_for(device_name, level).deviation))
+        attention = learned("attention alone", known_residuals(), device_name)
+        assert attention is not None, "their residuals ship"
+        return Spread(attention.factor, max(attention.deviation, spread_for(device_name, level).deviation))
     if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
         return Spread(1.0, DATASHEET_DEVIATION * spread_for(device_name, "public").deviation)
     which = level if ranks == 1 else "two ranks" if ranks == 2 and level == "measured" else "ranks"

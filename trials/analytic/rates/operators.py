@@ -39,8 +39,7 @@ class Operator:
     one of a reduce-scatter."""
     flops: int
     """Two per multiply-add of products, convolutions and attention. Attention counts the scores that a kernel computes:
-    half with a causal mask, their share with a window or packed documents. Backward of fused attention counts 2.5
-    times."""
+    half with a causal mask, their share with a window or packed documents. Its fused backward counts 2.5 times."""
     phase: Phase
     module: str
     """Path of the innermost module, with layers as `layers.*`: `layers.*.attn.q_proj`, `lm_head`, `loss`; `optimizer`
@@ -70,7 +69,6 @@ class Operator:
 Operators = tuple[Operator, ...]
 
 FIELDS = tuple(one.name for one in fields(Operator))
-
 
 row_of = attrgetter(*FIELDS)
 """Returns the values of an operator's fields, for JSON: a step has hundreds of operators, so no row says the names."""

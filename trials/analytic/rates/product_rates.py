@@ -39,8 +39,7 @@ FILL_ELEMENTS, FILL_ELEMENTS_OF_LANES = 146, 18
 WHOLE_WAVES = 0.5
 """Share of a product's time that grows in whole waves of tiles; the rest grows with the number of tiles."""
 OVERLAP_POWER = 4.5
-"""Exponent of the p-norm of the times of computing and of moving bytes: 1 for no overlap, infinity for full. The data
-do not distinguish values from 4 on."""
+"""Exponent of the p-norm of the times of computing and moving: 1 for no overlap; all from 4 on fit the data alike."""
 START_SECONDS = 3.3e-6
 """Seconds of the shortest product, beside its work and bytes."""
 LAYOUT_RATES = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
@@ -66,10 +65,9 @@ ALIGNMENT = 16
 """The fastest loads and stores need rows of all three matrices whose bytes are a multiple of this."""
 ITEM_BYTES = {"bfloat16": 2, "float16": 2, "tf32": 4}
 """Type -> bytes of an element, for the types that tensor cores accept with unaligned rows."""
-UNALIGNED_TIME = 3.0
-"""Time of a product with other rows over that of one with aligned rows, where none was measured: an assumption.
-A step on an H200 with a vocabulary of 50257 in bf16 took as long as if its head's products were 5.6 times slower."""
-MOST_UNALIGNED = 6.0
+UNALIGNED_TIME, MOST_UNALIGNED = 3.0, 6.0
+"""Expected and most time of a product with unaligned rows over that with aligned ones: an assumption where none was
+measured. A step on an H200 with a vocabulary of 50257 in bf16 took as if its head's products were 5.6 times slower."""
 
 
 class Product(NamedTuple):
@@ -90,6 +88,7 @@ class Product(NamedTuple):
 
     def of_group(self, share: float) -> "Product":
         """Return the product of a group with `share` times the mean load."""
+        # Bytes per element of the three matrices; each group has its own weights (or gradients of weights).
         m, k, weights = self.m, self.k, self.n * (self.m if self.divides_inner else self.k)
         moved = self.bytes / (m * k + m * self.n + k * self.n + (self.groups - 1) * weights)
         if self.divides_inner:
@@ -144,8 +143,8 @@ class ProductRates:
             places, ratios = found.setdefault(_key(product, layout), ([], []))
             places.append(_place(product, product.groups > 1))
             ratios.append(point.seconds / self.formula(product, layout))
-        # The formula is of tensor cores and aligned rows. Others are off by a factor: their ratios are divided by its
-        # mean, so that far from any point the mean alone applies.
+        # The formula holds for tensor cores and aligned rows. Other products differ from it by a factor: their ratios
+        # are divided by its mean, so that far from any point the mean alone applies.
         means = {key: geometric_mean(ratios) for key, (_, ratios) in found.items()}
         self._typical = {key: means[key] for key in means if key.alignment < ALIGNMENT or key.dtype == "float32"}
         self._surfaces = {
@@ -165,8 +164,7 @@ class ProductRates:
         return float((computing**OVERLAP_POWER + moving**OVERLAP_POWER) ** (1 / OVERLAP_POWER)) + START_SECONDS
 
     def seconds(self, product: Product) -> Took:
-        """Return the seconds of a product, the mean of its layouts. Of a grouped one with the expected load; least and
-        most with other loads."""
+        """Return the seconds, the mean of the layouts; of a grouped product with the expected load and with others."""
         if product.groups > 1:
             expected, *others = (self._with_load(product, load) for load in (EXPECTED, EVEN, SKEWED))
             return Took(expected, min(expected, *others), max(expected, *others))
@@ -205,8 +203,8 @@ class ProductRates:
 
 @lru_cache(maxsize=100_000)
 def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, fill: int) -> float:
-    """Return the FLOPs that all multiprocessors could do in the time that the best tiles of these products take, which
-    run together: number, m, n, k."""
+    """Return the FLOPs that all multiprocessors could do while these products, each as (number, m, n, k), run in one
+    kernel with the tiles and the split of k that are best for them."""
     best = math.inf
     for rows, columns, efficiency in TILES:
         each = [(times * math.ceil(m / rows) * math.ceil(n / columns), k) for times, m, n, k in parts]
@@ -215,7 +213,7 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, 
         for split in SPLITS:
             waves = tiles * split / multiprocessors
             if split > 1 and (inner / split < LEAST_INNER or waves > MOST_WAVES):
-                break
+                break  # and so it is with more parts
             balanced = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
             work = balanced * multiprocessors * 2 * rows * columns * (inner / split + fill) / efficiency
             best = min(best, work * (SPLIT_SLOWDOWN if split > 1 else 1.0))
@@ -231,9 +229,9 @@ class _Key(NamedTuple):
 
 def _key(product: Product, layout: str) -> _Key:
     dtype = "bfloat16" if product.dtype == "float16" else product.dtype
-    kind: Literal["one", "batch", "groups"] = "one"
-    if product.batch > 1 or product.groups > 1:
-        kind = "batch" if product.groups == 1 else "groups"
+    kind: Literal["one", "batch", "groups"] = (
+        "groups" if product.groups > 1 else "batch" if product.batch > 1 else "one"
+    )
     return _Key(kind, dtype, layout, product.alignment(layout))
 
 

@@ -35,7 +35,7 @@ class RankTime(Timed):
     launching: float
     """Time in which the host launches forward and backward."""
     launching_elsewhere: float
-    """The same as trainers do whose divided layers are no DTensors, such as Megatron-LM."""
+    """The same in a trainer whose divided layers are no DTensors, such as Megatron-LM."""
     after: float
     """Time of the device and of communication after backward."""
     exposed: Mapping[str, float]
@@ -52,46 +52,46 @@ class RankTime(Timed):
 
 
 def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -> RankTime:
-    alone = step_time(operators, rates)
+    """Return the time of a rank's step: its computation, and the communication that computation does not hide."""
+    time = step_time(operators, rates)
     sent = [one for one in operators if one.stream == "communication"]
     seconds = {one: rates.of(replace(one, count=1)).seconds * one.count for one in sent}
     computing: dict[str, float] = defaultdict(float)  # seconds of each phase
-    for part in alone.parts:
+    for part in time.parts:
         computing[part.operator.phase] += part.seconds if part.operator.stream == "compute" else 0.0
     forward, backward, updating = (computing[phase] for phase in ("forward", "backward", "optimizer"))
-    within = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
+    of_layers = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
     exposed: dict[str, float] = defaultdict(float)
     after = 0.0
-    if within:  # nothing hides what divided layers gather and sum
-        exposed["gathers and sums of divided layers"] = sum(seconds[one] for one in within)
-    ahead, behind = (
-        sum(seconds[one] for one in within if one.phase == phase) + part
+    if of_layers:  # nothing hides what divided layers gather and sum
+        exposed["gathers and sums of divided layers"] = sum(seconds[one] for one in of_layers)
+    whole_forward, whole_backward = (
+        sum(seconds[one] for one in of_layers if one.phase == phase) + part
         for phase, part in (("forward", forward), ("backward", backward))
     )
-    others = [one for one in sent if one not in within]
+    of_weights = [one for one in sent if one not in of_layers]
     if config.fully_shards:
-        _Sharded(config, others, seconds, ahead, behind).expose(exposed)
+        _Sharded(config, of_weights, seconds, whole_forward, whole_backward).expose(exposed)
     else:
-        after = _replicated(config, others, seconds, behind, exposed)
+        after = _replicated(config, of_weights, seconds, whole_backward, exposed)
     hidden = max(0.0, sum(seconds.values()) - sum(exposed.values()))
     exposed["computation beside communication"] = INTERFERENCE * hidden
-    launched = [(one.operator, one.launching) for one in alone.parts if one.operator.phase != "optimizer"]
+    launched = [(one.operator, one.launching) for one in time.parts if one.operator.phase != "optimizer"]
     adapted = tuple(one.module.removesuffix(".base_layer") for one in operators if one.module.endswith(".base_layer"))
     dtensors = DTENSOR_LAUNCHES if config.tp > 1 else 1.0
-    calls = {one: one.count * rates.launch(replace(one, name="all_reduce")) for one in within}  # nothing but a call
+    calls = {one: one.count * rates.launch(replace(one, name="all_reduce")) for one in of_layers}  # without hooks
     return RankTime(
-        time=alone,
-        busy=forward + backward + sum(exposed.values()) - after,
-        launching=math.fsum(
-            seconds * (dtensors if _is_on_dtensors(one, adapted) else 1.0) for one, seconds in launched
-        ),
-        launching_elsewhere=math.fsum(calls.get(one, seconds) for one, seconds in launched),
+        time=time,
+        busy=forward + backward + sum(exposed.values()) - after,  # `after` is exposed, too, but once backward is done
+        launching=math.fsum(took * (dtensors if _is_on_dtensors(one, adapted) else 1.0) for one, took in launched),
+        launching_elsewhere=math.fsum(calls.get(one, took) for one, took in launched),
         after=updating + after,
         exposed={name: value for name, value in exposed.items() if value > 0},
     )
 
 
 def _is_on_dtensors(operator: Operator, adapted: tuple[str, ...]) -> bool:
+    """Whether an operator computes on DTensors. adapted: paths of the modules with LoRA, which do not."""
     return operator.stream == "compute" and not (operator.is_compiled or operator.module.startswith(adapted))
 
 
@@ -102,8 +102,10 @@ class _Sharded:
     config: TrialConfig
     sent: Iterable[Operator]
     seconds: Mapping[Operator, float]
+    """Operator -> time of all its repetitions."""
     forward: float
     backward: float
+    """Time beside which weights and gradients can be sent, in all micro-batches."""
 
     def expose(self, exposed: dict[str, float]) -> None:
         """Add the communication that computation does not hide, by part. `now` is the time of the computation,
@@ -113,25 +115,24 @@ class _Sharded:
         gather = {phase: self._each("all_gather", phase) for phase in ("forward", "backward")}
         scatter = self._each("reduce_scatter", "backward")
         replicas = self._each("all_reduce", "backward")
-        ahead, behind = self.forward / micro / blocks, self.backward / micro / blocks
+        block_forward, block_backward = self.forward / micro / blocks, self.backward / micro / blocks
         now = link = began = 0.0
         for index in range(micro):
-            is_last = index == micro - 1
-            first = gather["forward"].root / micro
-            link = max(link, now) + first
+            is_last = index == micro - 1  # only then gradients are scattered
+            link = max(link, now) + gather["forward"].root / micro
             exposed["gathers in forward"] += max(0.0, link - now)
             now = began = max(now, link)
             for _ in range(blocks):
                 link = max(link, began) + gather["forward"].block / micro
                 exposed["gathers in forward"] += max(0.0, link - now)
                 began = max(now, link)
-                now = began + ahead
+                now = began + block_forward
             ready = link = max(link, now) + gather["backward"].block / micro
             exposed["gathers in backward"] += max(0.0, ready - now)
             for _ in range(blocks):
                 now = max(now, ready)
                 ready = link = max(link, now) + gather["backward"].block / micro  # of the next, before the scatter
-                now += behind
+                now += block_backward
                 if is_last:
                     link = max(link, now) + scatter.block + replicas.block
                 exposed["gathers in backward"] += max(0.0, ready - now)

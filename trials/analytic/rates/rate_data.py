@@ -34,7 +34,6 @@ class FastestProduct(NamedTuple):
     sizes: str
     """Those among which it is the fastest."""
     teraflops: float
-    """TFLOP/s."""
     source: str
 
 

@@ -86,7 +86,9 @@ class MeasuredRates:
     """Times of collectives measured on a device, by number of ranks on one node."""
 
 
-class _Spread(NamedTuple):
+class _Placement(NamedTuple):
+    """Where the ranks of a group are."""
+
     local: int
     """GPUs of the group on each node."""
     nodes: int
@@ -148,11 +150,11 @@ class Rates:
 
     def connects(self, ranks: int) -> bool:
         """Return whether anything is known of the links between this number of ranks."""
-        return self._between(self._spread(ranks, 1).local) is not None
+        return self._between(self._placement(ranks, 1).local) is not None
 
     def collective(self, kind: Collective, size: float, *, ranks: int, stride: int = 1) -> float:
         """Return the seconds of a collective of `size` bytes between ranks that are `stride` apart."""
-        local, nodes = self._spread(ranks, stride)
+        local, nodes = self._placement(ranks, stride)
         adapter = self._network.bytes_per_second if self._network else 0.0
         return across(kind, size, local=local, nodes=nodes, links=self._between(local), adapter=adapter)
 
@@ -161,21 +163,20 @@ class Rates:
 
     def source_of_links(self, ranks: int, stride: int = 1) -> str:
         """Return where the times of collectives between this number of ranks come from, in words for a user."""
-        local, nodes = self._spread(ranks, stride)
+        local, nodes = self._placement(ranks, stride)
         links = self._between(local)
         inside = links.source if links else "unknown links"
         return f"{inside} and {self._network.source}" if nodes > 1 and self._network else inside
 
-    def _spread(self, ranks: int, stride: int) -> _Spread:
+    def _placement(self, ranks: int, stride: int) -> _Placement:
         """Return on how many GPUs of how many nodes a group lies; the ranks of a node are neighbours."""
         if self._network is None:
-            return _Spread(ranks, 1)
+            return _Placement(ranks, 1)
         local = max(1, min(ranks, self._network.gpus // stride))
-        return _Spread(local, -(-ranks // local))
+        return _Placement(local, -(-ranks // local))
 
     def _cost(self, operator: Operator) -> Cost:
         kind, unsure = class_of(operator), NO_ASSUMPTION
-        sources = self.hardware.sources
         if kind == "collectives":
             size, ranks = operator.bytes, operator.ranks
             name: Collective = operator.name  # type: ignore[assignment]
@@ -191,34 +192,36 @@ class Rates:
             seconds = self._attention.seconds(attention_of(operator))
         else:
             kind = "bytes"
-            cold = True if operator.phase == "optimizer" else None
             seconds = self._bytes.seconds(
                 operator.name,
                 operator.bytes,
                 dtype=operator.dtype,
                 layout=operator.layout,
                 elements=max(map(prod, operator.shapes), default=1),
-                is_cold=cold,
+                is_cold=True if operator.phase == "optimizer" else None,
             )
-            if operator.name == "index_put_" and len(operator.shapes) > 1:  # the closed form adds to all tokens
+            if operator.name == "index_put_" and len(operator.shapes) > 1:  # recorded: the closed form has one shape
                 into, *_, added = map(prod, operator.shapes)
                 if (waiting := FULLEST_SECONDS * added / max(into, 1)) > seconds:
                     words = f"sums into few rows profiled on an H200, with an {EXPECTED_LOAD}"
                     return Cost(waiting, words, (max(0.25, seconds / waiting), 2.0))
-        source, here, words = sources[kind], self.hardware.device.name, kind
-        where = self._measured.get((kind, ""))
+        source = self._source(operator, kind)
+        if "grouped" in operator.name:
+            return Cost(seconds, f"{source}, with an {EXPECTED_LOAD}", unsure)
+        return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
+
+    def _source(self, operator: Operator, kind: str) -> str:
+        """Return where the rate of this kind of operators comes from: who measured it, else the hardware's source."""
+        where, words = self._measured.get((kind, "")), kind
         if kind == "products":
             dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)
             where = self._measured.get(("product", dtype))
             if "grouped" in operator.name and not self._products.loops(_product(operator)):
                 where = self._measured.get(("grouped", dtype), where)
-            if dtype == "float32":
-                source, words = sources[dtype], dtype
-        if where:
-            source = f"{words} measured on {where}" + (", the same chip" if where != here else "")
-        if "grouped" in operator.name:
-            return Cost(seconds, f"{source}, with an {EXPECTED_LOAD}", unsure)
-        return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
+            words = dtype if dtype == "float32" else kind
+        if where is None:
+            return self.hardware.sources[words]
+        return f"{words} measured on {where}" + (", the same chip" if where != self.hardware.device.name else "")
 
 
 def launched(operator: Operator) -> str:
@@ -256,8 +259,8 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
 
 def rates_with(device: Device, measured: MeasuredRates, network: Network | None = None) -> Rates:
     """Return the rates of a device: for each kind and type the measured ones, else those that ship."""
-    found = [point for point in measured.operators if _device_name(point.device_name) == device.name]
-    types = {_type(point) for point in found}
+    points = [point for point in measured.operators if _device_name(point.device_name) == device.name]
+    types = {_type(point) for point in points}
     shipped = rates_of(device, network)
     rest = [point for point in _points_of(device) if _type(point) not in types]
     links = {
@@ -266,14 +269,13 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
         if name == device.name
     }
     host = measured.hosts.get(device.name)
-    if not (found or links or host):
+    if not (points or links or host):
         return shipped
-    return Rates(shipped.hardware, [*found, *rest], network=network, host=host, links=links)
+    return Rates(shipped.hardware, [*points, *rest], network=network, host=host, links=links)
 
 
 def _points_of(device: Device) -> list[MeasuredOperator]:
-    """Return the measured operators of a device, and products and attention in types that only devices with the same
-    chip have measured."""
+    """Return the measured operators of a device, and in other types products and attention of devices with its chip."""
     named = [(_device_name(one.device_name) or "", one) for one in measured_operators()]
     here, chip = [one for name, one in named if name == device.name], CHIP.get(device.name, device.name)
     alike = [one for name, one in named if CHIP.get(name, name) == chip and one.kind in ("product", "attention")]
@@ -282,7 +284,7 @@ def _points_of(device: Device) -> list[MeasuredOperator]:
 
 
 def _type(point: MeasuredOperator) -> tuple[str, str]:
-    """Return kind and type, by which rates are known; grouped products are a kind of their own."""
+    """Return kind and type, by which rates are known. Grouped products are another kind; only products have a type."""
     kind = "grouped" if point.kind == "product" and "grouped" in point.name else point.kind
     return kind, point.dtype if point.kind == "product" else ""
 

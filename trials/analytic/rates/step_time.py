@@ -57,7 +57,7 @@ class OperatorRates(Hashable, Protocol):
 
 
 class CpuOperators:
-    """The cores of a CPU: FLOPs or bytes, at the rates that the machine measured. A launch takes no other processor."""
+    """The cores of a CPU: FLOPs or bytes, at the rates that the machine measured. Launches take no time besides."""
 
     hosts = (1.0, 1.0)
     host_source = "the device itself"
@@ -81,7 +81,7 @@ class StepPart:
 
     operator: Operator
     kind: str
-    """The class of the operator, one of CLASSES."""
+    """The class of the operator, by `class_of`."""
     seconds: float
     """Time of the device."""
     launching: float
@@ -129,19 +129,19 @@ class StepTime(Timed):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Class -> the source of the rates of most of its measured time, then of those that are assumed."""
+        """Class -> the source of most of its time that is not assumed, then each assumption and its share of time."""
         time: dict[tuple[str, str], float] = defaultdict(float)
         for part in self.parts:
             time[part.kind, part.source] += part.seconds
         assumed = {(one.kind, one.source) for one in self.parts if one.unsure != NO_ASSUMPTION}
         ordered = sorted(time, key=lambda key: (key not in assumed, time[key]))
-        main = dict(ordered)  # of each class the last source in this order, which is measured if any is
-        found = dict(main)
+        main = dict(ordered)  # of each class the last source in this order, which is not assumed if any is not
+        words = dict(main)
         for kind, source in ordered:
             if (kind, source) in assumed and main[kind] != source:
                 whole = sum(seconds for (other, _), seconds in time.items() if other == kind)
-                found[kind] += f" ({time[kind, source] / whole:.0%} of their time: {source})"
-        return found
+                words[kind] += f" ({time[kind, source] / whole:.0%} of their time: {source})"
+        return words
 
     def by(self, key: Callable[[StepPart], str]) -> dict[str, float]:
         """Seconds of the device by a property of its operators, the longest first."""
@@ -168,8 +168,7 @@ LEAST_SAVED = 0.02
 
 
 def saved_in_16_bits(time: StepTime, rates: OperatorRates) -> dict[str, float]:
-    """Return module -> the seconds that its products and attention in float32 would take less in bfloat16, for modules
-    with which that shortens the step."""
+    """Return module -> seconds that bfloat16 would save in its float32 products and attention, from LEAST_SAVED on."""
     saved: dict[str, float] = defaultdict(float)
     for part in time.parts:
         if part.operator.dtype == "float32" and part.kind in ("products", "attention"):

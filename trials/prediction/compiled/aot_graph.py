@@ -1,8 +1,8 @@
 """The forward and backward graphs that torch.compile would give to Inductor's code generator, from fake tensors.
 
 Tracing takes most of the time, and the traced graph is the same for all sizes of a model. So it is traced once, with
-primes as dimensions. The prime factors of any size in the graph then show the dimensions whose product it is, and
-so its value in a model of other dimensions. PyTorch's own partitioner depends on sizes and runs for each model.
+primes as dimensions. The prime factors of each size in the graph then show which dimensions multiply to it, and so its
+value in a model of other dimensions. PyTorch's own partitioner depends on sizes and runs for each model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,19 +61,19 @@ def capture(
 ) -> Captured:
     """Trace `function` of these fake tensors up to the point where forward and backward are partitioned. The first
     `lasting` inputs outlive every step; the compiler treats the first `weights` as static."""
-    found: list[Captured] = []
+    captured: list[Captured] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
         joint_passes(joint)
         options["static_lifetime_input_indices"] = list(range(weights))
-        found.append(Captured(module=joint, partitioning=options, lasting=lasting))
+        captured.append(Captured(module=joint, partitioning=options, lasting=lasting))
         forward, backward = partitioned(joint, arguments, compiler="inductor", **options)
         return forward, backward
 
-    def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
-        if not gradients:
+    def compile_graph(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
+        if not gradients:  # then nothing is partitioned
             joint_passes(gm)
-            found.append(Captured(module=gm, partitioning=None, lasting=lasting))
+            captured.append(Captured(module=gm, partitioning=None, lasting=lasting))
         values = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in returned(gm.graph)]
 
         def call(arguments: list[Any]) -> list[Any]:
@@ -82,8 +82,8 @@ def capture(
         return takes_list(call)
 
     with torch.set_grad_enabled(gradients):
-        trace_ahead(function, inputs, compiler=keep, partition=partition)
-    return found[0]
+        trace_ahead(function, inputs, compiler=compile_graph, partition=partition)
+    return captured[0]
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:
@@ -104,9 +104,9 @@ class UnscalableError(Exception):
 
 
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
-    """The configuration with primes as dimensions, and the dimension that each prime replaces. None if a dimension is
-    1, which makes some operations unnecessary, if the model has further dimensions, if the batch is divided, which no
-    prime can be, or if the width of a head decides which kernel a GPU takes."""
+    """Return the configuration with primes as dimensions, and prime -> the dimension that it replaces. None if a
+    dimension is 1, which makes some operations unnecessary, if the model has further dimensions, if the batch is
+    divided, as no prime can be, or if the width of a head decides which kernel a GPU takes."""
     further = (name for name in SHAPE_FIELDS if name not in _WITHOUT_DIMENSIONS)
     if config.accumulate > 1 or not all(config.is_default(name) for name in further):
         return None
@@ -115,7 +115,7 @@ def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
         return None
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}
-    if config.num_heads is None:
+    if config.num_heads is None:  # attention alone, of one head
         primes[HALF_HEAD] = config.d_model
         shape["d_model"] = HALF_HEAD
     else:
@@ -133,7 +133,7 @@ def returned(graph: Graph) -> list[Any]:
 
 
 def scale_graph(graph: Graph, primes: Mapping[int, int]) -> None:
-    """Scale each node's result to these dimensions."""
+    """Give each node's result the size that it has with these dimensions, without storage."""
     made: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 
     def scaled(traced: Tensor) -> Tensor:

@@ -35,8 +35,7 @@ _CALLS = {
 _REDUCTIONS = {aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.max.dim}
 
 _MOST_READS = 4
-"""Inductor writes a value to memory if it has several users and needs more reads than this (its
-config.realize_reads_threshold)."""
+"""Inductor writes a value with several users to memory if it needs more reads (config.realize_reads_threshold)."""
 
 
 class GraphBuffers:
@@ -48,7 +47,7 @@ class GraphBuffers:
         self._owned = owned
         by_number = {number: node for node, number in owned.items()}
         self._same = {node: by_number[number] for node, number in owned.items()}
-        """Owned input -> the input that represents its piece, as several inputs may be one piece."""
+        """Owned input -> one input for its piece, as several inputs may be views of one piece."""
         self._returned = {root(node) for node in returned(graph) if is_tensor(node)}
         in_memory = (*self._returned, *_of_calls(graph))
         self._in_memory = {node for node in in_memory if node.op == "call_function"}
@@ -94,7 +93,7 @@ class GraphBuffers:
         return order[:first] + sorted(order[first:], key=lambda node: node not in zeroed)
 
     def _find_reads(self, node: Node) -> None:
-        """Find the values in memory that this node reads: its operands or, for fused operands, theirs."""
+        """Find the values in memory that this node reads: its operands or, for fused operands, what those read."""
         reads: set[Node] = set()
         for part in node.all_input_nodes:
             source = root(part)

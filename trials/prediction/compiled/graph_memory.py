@@ -63,8 +63,9 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     # The output and lasting inputs are not freed by the graph, whether they are saved or not.
     saved = [node for node in roots if node not in inputs and node is not root(output)]
     lasting = set(inputs[: traced.lasting])
-    owned_places = [i for i, node in enumerate(saved_inputs + saved) if node not in lasting]
-    numbers = {(saved_inputs + saved)[place]: number for number, place in enumerate(owned_places)}
+    given = saved_inputs + saved
+    owned_places = [place for place, node in enumerate(given) if node not in lasting]
+    numbers = {given[place]: number for number, place in enumerate(owned_places)}
     # The inputs of backward are what forward saved, in that order, and then the gradient of the output.
     owned = {
         placeholder: numbers[root(node)]

@@ -44,8 +44,8 @@ def traced_graph(config: TrialConfig) -> Traced:
 
 
 def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Captured]) -> Traced:
-    """Capture once with primes as sizes, so that each size in the graph shows its factors and any other configuration's
-    take their place; where that fails, with this configuration's own sizes."""
+    """Capture once with primes as dimensions, which `divide` then replaces by those of any configuration; where that
+    fails, capture with this configuration's own dimensions."""
     if shared := in_primes(config):
         of_primes, primes = shared
         with suppress(UnscalableError):
@@ -55,7 +55,7 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Capture
 
 @lru_cache(maxsize=8)
 def _captured_attention(config: TrialConfig, _: bool) -> Captured:
-    """As `_captured_model`, always with backward; of attention alone, primes change nothing."""
+    """Capture attention alone, always with backward. Unlike `_captured_model` it treats primes as any other sizes."""
     with FakeTensorMode():
         step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend
@@ -74,6 +74,7 @@ def _captured_attention(config: TrialConfig, _: bool) -> Captured:
 
 @lru_cache(maxsize=8)
 def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
+    """Capture the compiled block or model. is_of_primes: whether its dimensions are placeholders."""
     math_mode = fake_math_mode(config)
     with FakeTensorMode(), device_operators(config, any_width=is_of_primes):
         step = TrainingStep(eager_on_fakes(config), math_mode)

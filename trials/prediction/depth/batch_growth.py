@@ -21,10 +21,10 @@ class Growth:
 
     @classmethod
     def of(cls, small: Trace, larger: Trace, first: int) -> "Growth":
-        """Return that of traces of `first` sequences and of one more."""
+        """Return the growth from the traces of steps with `first` sequences and with one more."""
         few, more = (
-            np.cumsum(np.array([change for stretch in one for _, change in stretch.events], dtype=np.int64))
-            for one in (small, larger)
+            np.cumsum(np.array([change for stretch in trace for _, change in stretch.events], dtype=np.int64))
+            for trace in (small, larger)
         )
         return cls(first=first, small=few, growth=more - few)
 
@@ -34,7 +34,7 @@ class Growth:
 
 
 def grown_trace(small: Trace, larger: Trace, more: int) -> Trace:
-    """Return the trace of `more` sequences than the small batch has; the larger has one more."""
+    """Return the trace of a step with `more` sequences than the small one has; the larger one has one more."""
     return [
         Stretch(
             phase=one.phase,
@@ -58,7 +58,7 @@ def are_alike(small: Trace, larger: Trace) -> bool:
 
 
 def _size(small: int, larger: int, more: int) -> int:
-    """Return the change of an event with `more` sequences. What a smaller batch would extrapolate to 0 bytes or less
-    keeps one byte, so that it stays an allocation, or a free: the allocator hands out a whole block for it."""
-    found = grown(small, larger, more)
-    return max(found, 1) if small > 0 else min(found, -1)
+    """Return the bytes of an event with `more` sequences. Where a smaller batch leads to 0 bytes or less, one byte is
+    kept, so that the event stays an allocation or a free."""
+    size = grown(small, larger, more)
+    return max(size, 1) if small > 0 else min(size, -1)

@@ -72,7 +72,7 @@ class _DeepModel:
         """Number of the first piece that each part allocates."""
 
     def divided(self) -> Iterator[Part]:
-        """The parts; those that only free, in any order, are divided by the origin of their pieces, and sorted."""
+        """Yield the parts. What only frees may do so in any order: divide it by where its pieces are from, and sort."""
         for part in self._parts:
             if _allocations(part.larger):
                 yield part
@@ -83,7 +83,7 @@ class _DeepModel:
 
     def events_of(self, part: Part) -> list[Event] | None:
         """Return the events of a part; None if the larger model's are not the small one's with a layer inserted."""
-        if len(part.small) != len(part.larger):  # if not, these are operations on tensors of all layers
+        if len(part.small) != len(part.larger):  # else nothing is inserted, and what works on all layers changes sizes
             both = enumerate(zip(part.small, part.larger, strict=False))
             part.begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(part.small))
         rest, larger_rest = part.small[part.begin :], part.larger[part.begin + len(part.layer) :]
@@ -94,7 +94,7 @@ class _DeepModel:
         return [*before, *copies, *self._outside(rest, larger_rest)]
 
     def _alike(self, event: Event, larger_event: Event) -> bool:
-        """Whether both allocate the same size, or free the same piece or one that is a layer further."""
+        """Whether both allocate or free the same size, and the same piece or that of the next layer."""
         (part, place), (larger_part, larger_place) = self._names[event[0]], self._larger_names[larger_event[0]]
         further = larger_place - place
         return event[1] == larger_event[1] and part == larger_part and further in (0, self._of_layer[part])
@@ -108,7 +108,8 @@ class _DeepModel:
             yield number, grown(change, larger_change, self._layers)
 
     def _inside(self, part: Part, copy: int) -> Iterator[Event]:
-        """Events of a copy of the additional layer. What backward frees, the same layer of forward has allocated."""
+        """Events of a copy of the additional layer. Backward visits the copies from last to first, so if it frees what
+        forward allocated (or the reverse), the copy that allocated it is counted from the other end."""
         for piece, change in part.layer:
             made_in, place = self._larger_names[piece]
             further = copy if self._parts[made_in].backwards == part.backwards else self._layers - 1 - copy
@@ -137,8 +138,7 @@ def _allocations(events: list[Event]) -> int:
 
 
 def _runs(events: list[Event]) -> list[list[Event]]:
-    """Divide into runs of allocations and of frees. Operations on the tensors of all layers give as many runs at any
-    depth."""
+    """Divide into runs of allocations and of frees; what works on all layers at once has as many at any depth."""
     return [list(run) for _, run in groupby(events, key=lambda event: event[1] > 0)]
 
 

@@ -64,7 +64,7 @@ def at_full_depth(
             found = extrapolate(few, more, times)
         except (RequestError, UnsupportedError, UnpredictableError):
             raise
-        except Exception:  # a model may need the layers that a shallow one lacks; else the whole one fails alike
+        except Exception:  # a model may need layers that a shallow one lacks; other errors recur with the whole model
             if not config.is_hugging_face:
                 raise
             break
@@ -85,12 +85,12 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
     layers = config.num_layers or 0
     way = config.recomputation
     size = 1 if way.grows_with_layers else way.group_size(layers)
-    if way.nested or not size:  # a shallow model has smaller groups
+    if way.nested or not size:  # nested: the groups of a shallow model are smaller
         return
-    if size > 1:
+    if size > 1:  # "sqrt" would give a shallow model smaller groups
         config = replace(config, checkpointing=str(size))
     for first in (fewest, fewest + 1):
-        few = first + (layers - first) % size  # from which whole groups lead to all layers
+        few = first + (layers - first) % size  # the other layers are whole groups
         if few + size >= layers or first + 2 >= layers:  # the whole model costs no more
             return
         small, larger = (replace(config, num_layers=few + more) for more in (0, size))
@@ -110,8 +110,8 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
         kept, more = found.kept(few), found.kept(few + 1)
         if len(kept) < 2:
             continue  # checkpointing and sharding need a list of layers
-        # Two models with as many layers as the whole save nothing, unless each can be extrapolated in turn: beside so
-        # long a repetition, the layers before or after it may repeat as well.
+        # Two shallow models that have as many layers as the whole save nothing. With 6 repetitions or more they are
+        # tried all the same: the layers before or after may repeat as well, so that each is extrapolated in turn.
         if len(kept) + len(more) >= len(layers.kinds) and found.times < 6:
             return
         pair = ShallowPair(with_layers(config, kept), with_layers(config, more), found.times - few)
@@ -137,10 +137,12 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
                 after = len(kinds) - begin - times * period
                 found.append(Periods(before=begin, period=period, times=times, after=after))
             begin = max(begin + 1, end - period + 1)  # between, the same repetition would begin later
+    # Compared first: how many layers the models with one period and with two have.
     return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
 
 
 def _weights(config: TrialConfig) -> tuple[int, int]:
+    """Return the number and bytes of all weights."""
     return _weights_of(code_in_use(), str(config.model_code), config.model_args, config.attention)
 
 

@@ -39,17 +39,17 @@ FITTED = (Shape(512, 421), Shape(1024, 331), Shape(1536, 173), Shape(4, 421))
 With as few rows as in the last shape, a reduction takes fewer blocks than the device has."""
 
 ALONE = (Shape(1, 215552), Shape(1, 169472), Shape(1, 88576), Shape(1, 421), Shape(1, 331))
-"""Batches of one row, for which PyTorch makes fewer copies. The first three widths are 512 times 421, 331 and 173."""
+"""Batches of one row, for which PyTorch makes fewer copies. The first three widths are 512 times 421, 331 and 173: the
+allocator rounds no size that depends on them."""
 
 _every_partial_sums = np.vectorize(lru_cache(maxsize=2**16)(partial_sums), otypes=[np.int64])
 
-SizeFormula = Callable[[Shape], int]
-Term = Callable[[Shape], int]
+Formula = Callable[[Shape], int]
 
 _ROUNDED = (1, 8, 16, 32, 64, 128)
 
 
-def _terms() -> Iterator[Term]:
+def _terms() -> Iterator[Formula]:
     yield lambda shape: 1
     yield lambda shape: shape.rows
     for power in (0, 1):
@@ -61,8 +61,8 @@ def _terms() -> Iterator[Term]:
             )
 
 
-TERMS: tuple[Term, ...] = tuple(_terms())
-PLAIN: tuple[Term, ...] = (
+TERMS: tuple[Formula, ...] = tuple(_terms())
+PLAIN: tuple[Formula, ...] = (
     lambda shape: shape.tokens,
     lambda shape: 1,
     lambda shape: shape.rows,
@@ -76,7 +76,7 @@ PLAIN: tuple[Term, ...] = (
 
 
 @lru_cache(maxsize=4096)
-def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -> SizeFormula | None:
+def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -> Formula | None:
     """Return the first formula that gives these sizes at these shapes, rounded up to blocks; None if none does."""
     for term in TERMS:
         if (formula := _multiple(term, shapes, sizes, block)) is not None:
@@ -87,19 +87,19 @@ def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -
     return _reduction(shapes, sizes, block)
 
 
-def _multiple(term: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
-    """Return the formula `factor * term`. If several factors fit, take the one that the largest power of two divides: a
-    factor usually contains the size of an item. A constant fits a whole block of factors: take the largest."""
+def _multiple(term: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
+    """Return the formula `factor * term`. If several factors fit, as sizes are rounded up to blocks, take the one that
+    the largest power of two divides: a factor usually contains the size of an item, a constant fills its blocks."""
     most = min(size // term(shape) for shape, size in zip(shapes, sizes, strict=True))
     least = max(-(-(size - block + 1) // term(shape)) for shape, size in zip(shapes, sizes, strict=True))
     if not 0 < least <= most:
         return None
-    factor = max(range(least, most + 1), key=lambda one: one & -one) if most - least < block else most  # lowest set bit
+    factor = max(range(least, most + 1), key=lambda one: one & -one)  # by the lowest set bit
     return lambda shape: factor * term(shape)
 
 
-def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
-    (a, b), (c, d) = ((one(shape), two(shape)) for shape in shapes[:2])  # solved by Cramer's rule
+def _sum_of_two(x: Formula, y: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
+    (a, b), (c, d) = ((x(shape), y(shape)) for shape in shapes[:2])  # solved by Cramer's rule
     determinant = a * d - b * c
     if not determinant:
         return None
@@ -109,12 +109,12 @@ def _sum_of_two(one: Term, two: Term, shapes: Sequence[Shape], sizes: Sequence[i
         return None
 
     def formula(shape: Shape) -> int:
-        return first * one(shape) + second * two(shape)
+        return first * x(shape) + second * y(shape)
 
     return formula if _agrees(formula, shapes, sizes, block) else None
 
 
-def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> SizeFormula | None:
+def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
     """Return `partial_sums` with the number of outputs that gives all sizes. It divides the number of float32 in each
     size, so it is looked for among the divisors of the last, which is the smallest."""
     float32_count = sizes[-1] // 4
@@ -129,7 +129,7 @@ def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Siz
     return None
 
 
-def _agrees(formula: SizeFormula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:
+def _agrees(formula: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:
     return all(round_up(formula(at), block) == round_up(size, block) for at, size in zip(shapes, sizes, strict=True))
 
 
@@ -143,7 +143,7 @@ class ShapeGrowth:
     """Those that were recorded."""
     form: Trace
     """Of the first recorded shape: which pieces are allocated and freed in which order."""
-    formulas: tuple[SizeFormula, ...]
+    formulas: tuple[Formula, ...]
     """Each distinct formula once."""
     formula_index: Sizes
     """Of each piece: the index of its formula."""
@@ -185,15 +185,16 @@ def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | Non
     shapes, (first, *others) = tuple(traces), traces.values()
     if not all(are_alike(first, other) for other in others):
         return None
-    numbers: dict[tuple[int, ...], int] = {}
-    places: dict[int, int] = {}
-    events = [[event for one in trace for event in one.events if event[1] > 0] for trace in traces.values()]
-    for alike in zip(*events, strict=True):
-        places[alike[0][0]] = numbers.setdefault(tuple(size for _, size in alike), len(numbers))
-    formulas = [fit_formula(shapes, sizes, block) for sizes in numbers]
+    index_by_sizes: dict[tuple[int, ...], int] = {}  # bytes at each shape -> index of the formula that gives them
+    index_by_piece: dict[int, int] = {}
+    allocations = [[event for one in trace for event in one.events if event[1] > 0] for trace in traces.values()]
+    for of_piece in zip(*allocations, strict=True):
+        sizes = tuple(size for _, size in of_piece)
+        index_by_piece[of_piece[0][0]] = index_by_sizes.setdefault(sizes, len(index_by_sizes))
+    formulas = [fit_formula(shapes, sizes, block) for sizes in index_by_sizes]
     if None in formulas:
         return None
-    # A number without a piece has any formula.
-    index = np.array([places.get(piece, 0) for piece in range(max(places) + 1)], dtype=np.int64)
+    # A number that no piece has gets any formula.
+    index = np.array([index_by_piece.get(piece, 0) for piece in range(max(index_by_piece) + 1)], dtype=np.int64)
     found = tuple(one for one in formulas if one)
     return ShapeGrowth(block=block, shapes=shapes, form=first, formulas=found, formula_index=index)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace, with_value
 from lmsweep.trials.analytic.prediction_question import Largest, ManySteps, MemoryLimit, NextSizeUp
@@ -29,14 +28,14 @@ RUNS = 100
 """Runs of STEPS to simulate, each with another order of documents. A batch is safe if memory lasts in all of them."""
 SOME_RUNS = 20
 AMPLE = 10
-"""Where none of SOME_RUNS ran out, and their peaks leave so many standard deviations of room, at most 1 % of all runs
-do (Cantelli's inequality: 1 / (1 + 10^2), of any distribution), and no more of them are simulated."""
+"""If none of SOME_RUNS ran out of memory, and their mean peak is so many standard deviations below the limit, no more
+runs are simulated: at most 1 % of all run out (Cantelli's inequality, of any distribution: 1 / (1 + 10^2))."""
 TOKENS = 1024
 """Unit of `batch_tokens` in the search for the largest."""
 QUANTILES = (0.05, 0.5, 0.98)
-"""Of the tokens of a step: those whose operators are recorded, from which the times of all steps follow."""
+"""Quantiles of the tokens of a step: the operators of these steps are recorded, and give the times of all."""
 MEAN_OF = 4096
-"""Documents from which the mean length of packed ones is taken."""
+"""Number of documents from which the mean length of packed ones is taken."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +50,7 @@ class VariedMemory:
 
     @property
     def least(self) -> int:
-        """Return the smallest batch, in its unit: of one row, which may be the longest."""
+        """Return the smallest batch, in units: one row, which may be the longest document."""
         return -(-read_lengths(str(self.config.lengths)).longest // self.unit) if self.unit > 1 else 1
 
     def sized(self, units: int) -> TrialConfig:
@@ -60,33 +59,28 @@ class VariedMemory:
 
     def growth_of(self, shape: Shape) -> ShapeGrowth:
         """Return the formulas of steps with so many rows."""
-        return _alone(self._recorded_as) if shape.rows == 1 else _growth(self._recorded_as)
+        return _growth_of_one_row(self._recorded_as) if shape.rows == 1 else _growth(self._recorded_as)
 
     @property
     def _recorded_as(self) -> TrialConfig:
-        """Return the configuration whose steps are recorded: with masks of documents, those of its own lengths."""
+        """Return the configuration whose steps are recorded. It keeps its lengths if masks of documents need them."""
         masked = self.config.model_code is None and ATTENTIONS[self.config.attention].masked_by != "cu_seqlens"
         return fixed(self.config, keeps_lengths=masked and self.config.batching == "packed")
 
     def run(
         self, config: TrialConfig, limit: int | None, workspace: int, steps: int, *, counts: bool = False
     ) -> SimulatedRun:
-        """Return what the first steps of a configuration need, from those that differ in the batch alone. counts: the
-        steps in which memory runs out, rather than the first one."""
+        """Return what the first steps of a configuration, which differs from `self.config` only in the batch, need.
+        counts: count all steps in which memory runs out; else stop at the first one."""
         shapes = shapes_of(config, steps)
-        programs = {one.rows == 1: self._program(workspace, self.growth_of(one)) for one in (min(shapes), max(shapes))}
+        ends = min(shapes), max(shapes)  # by rows: if any batch has one row, the first has; if any has more, the last
+        programs = {one.rows == 1: self._program(workspace, self.growth_of(one)) for one in ends}
         return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], counts=counts)
 
     @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
     def _program(self, workspace: int, growth: ShapeGrowth) -> StepProgram:
         longest, holds_batch = self.config.context_length, self._recorded_as.varies
         return StepProgram(growth=growth, longest=longest, workspace=workspace, holds_batch=holds_batch)
-
-
-class SomeShape(NamedTuple):
-    batch: Shape
-    config: TrialConfig
-    """Of steps that all have this shape."""
 
 
 @lru_cache(maxsize=8)
@@ -96,7 +90,7 @@ def varied_memory(config: TrialConfig) -> VariedMemory:
 
 
 def fixed(config: TrialConfig, *, keeps_lengths: bool = False) -> TrialConfig:
-    """Return one configuration for all whose steps differ by the shape of their batches alone."""
+    """Return one representative of all configurations whose steps differ only by the shapes of their batches."""
     lengths = config.lengths if keeps_lengths else None
     if config.batching == "packed" and not keeps_lengths:
         lengths = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
@@ -111,12 +105,12 @@ def with_size(config: TrialConfig, size: int) -> TrialConfig:
     return with_value(config, "batch_tokens" if config.batching == "token_budget" else "batch_size", size)
 
 
-def some_shapes(config: TrialConfig) -> list[SomeShape]:
-    """Return steps of few tokens, of the middle and of many, from which the time of others follows."""
+def some_shapes(config: TrialConfig) -> dict[Shape, TrialConfig]:
+    """Return shape -> a configuration all of whose steps have it, at QUANTILES of the tokens of a step."""
     shapes = sorted(shapes_of(config, config.batches), key=lambda shape: (shape.tokens, shape.width))
     some = dict.fromkeys(shapes[round(share * (len(shapes) - 1))] for share in QUANTILES)
     alike = replace(fixed(config), compile="none") if runs_uncompiled(config) else fixed(config)
-    return [SomeShape(one, replace(alike, batch_size=one.rows, context_length=one.width)) for one in some]
+    return {one: replace(alike, batch_size=one.rows, context_length=one.width) for one in some}
 
 
 @lru_cache(maxsize=4)
@@ -133,8 +127,8 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
 
 
 @lru_cache(maxsize=4)
-def _alone(config: TrialConfig) -> ShapeGrowth:
-    """Return the formulas of batches of one row, which are recorded if a check shows that they differ from others."""
+def _growth_of_one_row(config: TrialConfig) -> ShapeGrowth:
+    """Return the formulas of batches of one row: those of several rows, unless one recorded step shows a difference."""
     shape = Shape(1, config.context_length if config.lengths else ALONE[-1].width)
     general, checked = _growth(config), _allocations(config, shape)
     if are_alike(general.trace(shape), checked):
@@ -161,14 +155,15 @@ def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
 
 
 def run_memory(config: TrialConfig) -> Prediction:
-    """Predict the memory of the steps that a trial runs: the peaks of all of them, the other bytes of the largest.
-    Raises what `VariedMemory` does."""
+    """Predict the memory of the steps that a trial runs: the peaks over all of them, all other fields of the largest
+    step. Raises what `VariedMemory` does."""
     family, shapes = varied_memory(config), shapes_of(config, config.batches)
     largest = max(shapes, key=lambda shape: (shape.tokens, shape.width))
     step = summary(family.growth_of(largest).trace(largest), config)
     if config.device_type != "cuda":
-        others = {shape for shape in shapes if shape.width > largest.width or shape.rows > largest.rows}
-        each = [summary(family.growth_of(shape).trace(shape), config) for shape in others]
+        # Only a step with more rows, or with wider ones, may need more than this one.
+        rivals = {shape for shape in shapes if shape.width > largest.width or shape.rows > largest.rows}
+        each = [summary(family.growth_of(shape).trace(shape), config) for shape in rivals]
         return max([step, *each], key=lambda one: one.peak)
     run = family.run(config, None, LARGE_WORKSPACE, config.batches)
     workspaces = step.workspaces * LARGE_WORKSPACE
@@ -185,7 +180,7 @@ def run_fits(config: TrialConfig, limit: MemoryLimit) -> bool | None:
 
 
 def beyond(config: TrialConfig, limit: MemoryLimit, largest: Largest) -> NextSizeUp:
-    """Return what happens with the next size, and the largest one with expandable segments."""
+    """Return what happens with the next larger size, and which size is the largest with expandable segments."""
     family = varied_memory(config)
     units = max(largest.sure // family.unit + 1, family.least)
     found = many_steps(family.sized(units), limit)
@@ -195,7 +190,7 @@ def beyond(config: TrialConfig, limit: MemoryLimit, largest: Largest) -> NextSiz
 
 
 def many_steps(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
-    """Return whether memory lasts for runs of so many steps: of some, if they show whether it does, else of all."""
+    """Return whether memory lasts for runs of so many steps. After SOME_RUNS, stop if these already show it."""
     family, workspace = varied_memory(config), cublas_workspace(limit.device_name)
     found: list[SimulatedRun] = []
     while len(found) < runs and not (len(found) == SOME_RUNS and _is_clear(found, limit)):
@@ -215,7 +210,7 @@ def many_steps(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs
 
 
 def _is_clear(found: Sequence[SimulatedRun], limit: MemoryLimit) -> bool:
-    """Whether these runs show enough: one ran out of memory, or none is near the limit and none released its cache."""
+    """Whether these runs show enough: one ran out of memory, or none comes near the limit or released its cache."""
     if any(one.failed or one.retries for one in found):
         return any(one.failed for one in found)
     needed = [one.peak_needed for one in found]
@@ -223,15 +218,15 @@ def _is_clear(found: Sequence[SimulatedRun], limit: MemoryLimit) -> bool:
 
 
 def largest_lasting(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> Largest:
-    """Return the largest batch_size, or batch_tokens, with which memory surely lasts in all runs, and the largest with
-    which it may; 0 if none does."""
+    """Return the largest batch_size or batch_tokens with which memory surely lasts in all runs, or may; 0 if none."""
     family, workspace = varied_memory(config), cublas_workspace(limit.device_name)
     runs = 1 if config.batching == "packed" else runs  # all alike
 
-    def lasts(units: int, unsure: int, of: int) -> bool:
-        seeds = (replace(family.sized(units), seed=config.seed + number) for number in range(of))
+    def lasts(units: int, unsure: int, number_of_runs: int) -> bool:
+        seeds = (replace(family.sized(units), seed=config.seed + number) for number in range(number_of_runs))
         return all(family.run(one, limit.bytes + unsure, workspace, steps).failed_at is None for one in seeds)
 
+    # One run narrows the search; then all runs decide.
     sure = largest_by(family.least, lambda units: lasts(units, -UNSURE_BYTES, 1))
     while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):
         sure -= 1

@@ -1,4 +1,8 @@
-"""Many steps of different shapes through the simulated allocator, whose cache each step leaves to the next."""
+"""Many steps of different shapes through the simulated allocator, whose cache each step leaves to the next.
+
+Most steps are not simulated whole: their allocations are taken to find room in segments that several requests share if
+none is larger than in an earlier step that found room. Only allocations with a separate segment are simulated.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +20,7 @@ from lmsweep.trials.prediction.without_device.caching_allocator import (
 )
 
 MOST_COUNTED = 20
-"""Steps that run out of memory which are counted one by one; the share of all steps is then known well enough."""
+"""So many steps that run out of memory are counted one by one; then the share of all steps is known well enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +31,13 @@ class SimulatedRun:
     """Bytes, as all here; with the workspaces of cuBLAS."""
     peak_reserved: int
     peak_needed: int
-    """What is reserved, less what the allocator would have released for others."""
+    """What is reserved, less what the allocator could have released when others need room."""
     retries: int
     """Times that the allocator released all it had cached, to continue."""
     failed_at: int | None
     """The first step, from 0, in which memory ran out; None if it did in none."""
     failed: int
-    """Steps in which it did; beyond MOST_COUNTED, as often as until then."""
+    """Number of steps in which it did; beyond MOST_COUNTED, extrapolated from the share until then."""
 
 
 def simulate(
@@ -47,11 +51,10 @@ def simulate(
 ) -> SimulatedRun:
     """Run a step of each shape, in order, with `limit` bytes for the allocator, and `way` as PyTorch names it.
 
-    programs: of batches of one row (True), and of others. Unless `each` step is to be simulated whole, allocations are
-    taken to find room if none is larger than in a step that did, until the allocator releases its cache. counts: where
-    memory runs out, begin again with the next step."""
+    programs: those of batches of one row (True), and of other batches (False). each: simulate each step whole. counts:
+    where memory runs out, count the step and begin a new run with the next one; else stop there."""
     largest_shared = CachingAllocator(limit, way).largest_shared
-    sizes = {alone: _Sizes(program, shapes, largest_shared) for alone, program in programs.items()}
+    sizes = {is_one_row: _Sizes(program, shapes, largest_shared) for is_one_row, program in programs.items()}
     run = _Run(sizes, shapes, CachingAllocator(limit, way), each=each)
     first, failed = run.until_memory_runs_out(0), 0
     runs, at = [run], first
@@ -81,11 +84,11 @@ class _Sizes:
     def __init__(self, program: StepProgram, shapes: Sequence[Shape], largest_shared: int) -> None:
         self.program = program
         self.all = program.growth.table(shapes)
-        self.apart = self.all > largest_shared
-        """Whether it has a segment of its own, whose free block serves only requests of about its size."""
-        self.has_apart = np.asarray(self.apart.any(axis=1))
-        self.shared = np.where((self.all > SMALL * GRAIN) & ~self.apart, self.all, 0)
-        """Of those in segments for several; smaller ones find room in any segment of 2 MiB."""
+        self.are_large = self.all > largest_shared
+        """Where an allocation has a separate segment, whose free block serves only requests of about its size."""
+        self.has_large = np.asarray(self.are_large.any(axis=1))
+        self.shared = np.where((self.all > SMALL * GRAIN) & ~self.are_large, self.all, 0)
+        """Bytes in segments for several requests, else 0: up to 1 MiB finds room in any segment of the small pool."""
 
 
 class _Steps:
@@ -94,13 +97,14 @@ class _Steps:
     def __init__(self, sizes: _Sizes) -> None:
         self.sizes = sizes
         self.slots = [0] * sizes.program.pieces
+        """Piece -> its address."""
         self.finds_room = np.zeros(len(sizes.all), dtype=np.bool_)
-        """Whether what a step shares is nowhere larger than in one that found room."""
+        """For each step, whether no allocation in shared segments is larger than in a step that found room."""
         self.holds_less = np.zeros(len(sizes.all), dtype=np.bool_)
-        """Whether nothing of it is larger than in one that was run whole."""
+        """For each step, whether no allocation at all is larger than in a step that was run whole."""
 
     def learn(self, index: int) -> None:
-        """Take notice that this step was run whole, and found room."""
+        """Note that this step was run whole, and found room."""
         self.finds_room |= (self.sizes.shared <= self.sizes.shared[index]).all(axis=1)
         self.holds_less |= (self.sizes.all <= self.sizes.all[index]).all(axis=1)
 
@@ -114,7 +118,7 @@ class _Run:
         self.allocator = allocator
         self._shapes = shapes
         self._each = each
-        self._steps = {alone: _Steps(its) for alone, its in sizes.items()}
+        self._steps = {is_one_row: _Steps(of_program) for is_one_row, of_program in sizes.items()}
         self._batch: list[int] = []
         self._done = 0
         """Steps that went through the allocator whole."""
@@ -124,41 +128,40 @@ class _Run:
         first = self._steps[self._shapes[begin].rows == 1]
         program, index = first.sizes.program, begin
         try:
-            self.allocator.replay(program.built, program.built_units, first.slots)
+            self.allocator.replay(program.built, program.units(Shape(1, program.longest)), first.slots)
             for index in range(begin, len(self._shapes)):
                 steps = self._steps[self._shapes[index].rows == 1]
                 may_skip = steps.finds_room[index] and not self._each
-                if not may_skip or (steps.sizes.has_apart[index] and not self._found_room_apart(index, steps)):
-                    self._run_whole(index, first if self._done < 2 else steps, steps)
+                if not may_skip or (steps.sizes.has_large[index] and not self._run_large_only(index, steps)):
+                    # The first two steps make what persists for the model that was built, by its program.
+                    self._run_whole(index, steps, by=first if self._done < 2 else steps)
         except OutOfMemoryError:
             return index
         return None
 
-    def _run_whole(self, index: int, its: _Steps, steps: _Steps) -> None:
-        """Run a step through the allocator by the operations of `its` program: in the first two steps, which make what
-        persists, that of the model that was built. `steps` has learned from the steps that are like this one."""
-        allocator, shape, program = self.allocator, self._shapes[index], its.sizes.program
+    def _run_whole(self, index: int, steps: _Steps, *, by: _Steps) -> None:
+        """Run all of a step through the allocator, by the program and the addresses of `by`; `steps` learn from it."""
+        allocator, shape, program = self.allocator, self._shapes[index], by.sizes.program
         retries, units = allocator.retries, program.units(shape)
         tensors = [] if program.holds_batch else 2 * [TOKEN_BYTES * shape.tokens]  # inputs and targets
         old, self._batch = self._batch, [allocator.allocate(size) for size in tensors]
         for address in old:
             allocator.free(address)
-        allocator.replay(program.step(self._done, units), units, its.slots)
+        allocator.replay(program.step(self._done, units), units, by.slots)
         self._done += 1
-        if allocator.retries > retries:
+        if allocator.retries > retries:  # it released its cache, in which the steps found room
             for one in self._steps.values():
                 one.finds_room[:] = False
         # Nothing is learned of the first steps, which make what persists: two, or four if pieces are taken in turns.
         if self._done > (2 if program.leaves_nothing else 4):
             steps.learn(index)
 
-    def _found_room_apart(self, index: int, steps: _Steps) -> bool:
-        """Run of a step only what has segments of its own. Return False, with nothing changed, if the rest of the step
-        might matter: it may hold more than any before, it changes what lasts, or the allocator would release what
-        others share."""
+    def _run_large_only(self, index: int, steps: _Steps) -> bool:
+        """Run only what has separate segments. Return False, with nothing changed, if the rest of the step may matter:
+        it leaves something, may hold more than any before, or makes the allocator release shared segments."""
         sizes, program = steps.sizes.all[index], steps.sizes.program
-        operations = program.large_only(self._done, steps.sizes.apart[index])
-        if not operations:
+        operations = program.large_only(self._done, steps.sizes.are_large[index])
+        if not operations:  # None: it leaves something; empty: nothing to run
             return operations is not None
         if not steps.holds_less[index]:
             return False

@@ -25,7 +25,7 @@ class StepProgram:
 
     growth: ShapeGrowth
     longest: int
-    """Width for which the model is built."""
+    """Width for which the model is built: its pieces have the sizes of a batch of one such row."""
     workspace: int
     """Bytes of each workspace of cuBLAS."""
     holds_batch: bool = False
@@ -37,19 +37,14 @@ class StepProgram:
         batch = self._batch
         return [one for one in self._operations(self._init) if (one if one >= 0 else ~one) not in batch]
 
-    @cached_property
-    def built_units(self) -> list[int]:
-        """Return the units of each piece of the model."""
-        return self.units(Shape(1, self.longest))
-
     def step(self, index: int, units: Sequence[int]) -> list[int]:
         """Return the operations of a step, without pieces of no bytes."""
         found = self._steps[_alike(index)]
         return found if all(units) else [one for one in found if units[one if one >= 0 else ~one]]
 
     def large_only(self, index: int, is_large: NDArray[np.bool_]) -> list[int] | None:
-        """Return the operations of a step on the pieces whose formula gives a large size; None if it leaves others of
-        them than it found."""
+        """Return the operations of a step on the pieces whose formulas `is_large` marks; None if the step does not free
+        exactly the large pieces that it allocates."""
         return self._large_only(_alike(index), is_large.tobytes())
 
     @lru_cache(maxsize=1024)  # noqa: B019 - as long as the program
@@ -69,11 +64,12 @@ class StepProgram:
     def units(self, shape: Shape) -> list[int]:
         """Return the units of each piece in a step of this shape."""
         more = np.full(len(self._workspaces), self.workspace, dtype=np.int64)
-        found: list[int] = (-(-np.concatenate([self.growth.sizes(shape), more]) // GRAIN)).tolist()
-        return found
+        rounded: list[int] = (-(-np.concatenate([self.growth.sizes(shape), more]) // GRAIN)).tolist()
+        return rounded
 
     @cached_property
     def pieces(self) -> int:
+        """Return how many pieces there are, with the workspaces, which are numbered last."""
         return len(self.growth.formula_index) + len(self._workspaces)
 
     @cached_property
@@ -112,9 +108,9 @@ class StepProgram:
         made = [[one for one in its if one >= 0] for its in (second, third)]
         if {~one for one in third if one < 0} == {*made[1]}:
             return [first, second, third, third]
-        # A later step takes the pieces of the second and of the third in turns.
-        turned = dict(zip(made[1], made[0], strict=True)) | dict(zip(made[0], made[1], strict=True))
-        fourth = [turned.get(one, one) if one >= 0 else ~turned.get(~one, ~one) for one in third]
+        # The third step frees pieces of the second and leaves its own; the fourth does so with the two exchanged.
+        exchanged = dict(zip(made[1], made[0], strict=True)) | dict(zip(made[0], made[1], strict=True))
+        fourth = [exchanged.get(one, one) if one >= 0 else ~exchanged.get(~one, ~one) for one in third]
         return [first, second, third, fourth]
 
     def _operations(self, stretches: Sequence[Stretch]) -> list[int]:
@@ -129,5 +125,5 @@ class StepProgram:
 
 
 def _alike(index: int) -> int:
-    """Return the first step with the same operations: from the third on, every other step may have the same."""
+    """Return the first step with the same operations: from the third on, those of two steps alternate."""
     return index if index < 2 else 2 + index % 2

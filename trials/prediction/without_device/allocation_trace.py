@@ -26,15 +26,15 @@ Event = tuple[int, int]
 
 @dataclass(kw_only=True)
 class Stretch:
-    """The events of one phase of one iteration, or of building the model. A recorder appends to it."""
+    """Consecutive events of one phase of an iteration, or of `init`. Where a phase visits the layers again, another
+    stretch begins, because `depth.layer_extrapolation` inserts a further layer at only one place of each."""
 
     phase: str
     """`init`, `forward`, `backward`, `synchronization` (of ranks), `optimizer` or `dropped`."""
     events: list[Event] = field(default_factory=list)
     """Allocations and frees, in order."""
     first_product: int | None = None
-    """Number of events before the first call of cuBLAS in this phase; None if there is none, or if an earlier iteration
-    called it in this phase."""
+    """Number of events before the first call of cuBLAS; None without one, or if an earlier stretch of the phase has."""
 
 
 Trace = list[Stretch]
@@ -54,14 +54,14 @@ def everything_freed(stretches: Trace) -> Stretch:
 
 
 def leaves_only(phase: str | None, iteration: Trace) -> bool:
-    """Whether the iteration frees what it allocates and nothing else, except for what it allocates in this phase."""
+    """Whether the iteration frees nothing older, and leaves only pieces allocated in this phase; None: leaves none."""
     made = {piece: one.phase for one in iteration for piece, change in one.events if change > 0}
     freed = {piece for one in iteration for piece, change in one.events if change < 0}
     return freed <= made.keys() and {made[piece] for piece in made.keys() - freed} <= {phase}
 
 
 def without_lasting(iteration: Trace) -> Trace:
-    """Return the iteration without what it allocates and leaves, which a later one finds."""
+    """Return the iteration without the allocations that it does not free, as a later one, which finds them, runs."""
     freed = {piece for stretch in iteration for piece, change in stretch.events if change < 0}
     return [
         replace(one, first_product=None, events=[event for event in one.events if event[0] in freed])
@@ -75,7 +75,7 @@ def count_pieces(iteration: Trace) -> int:
 
 
 def repeated(iteration: Trace, first: int) -> Trace:
-    """Return an iteration that leaves nothing once more, with pieces of its own: `first`, `first + 1`, ..."""
+    """Return a copy of an iteration that leaves nothing, with new numbers of pieces: `first`, `first + 1`, ..."""
     numbers: dict[int, int] = {}
     for stretch in iteration:
         for piece, _ in stretch.events:
@@ -84,8 +84,8 @@ def repeated(iteration: Trace, first: int) -> Trace:
 
 
 def with_ordered_frees(trace: Trace) -> Trace:
-    """Return the trace with pieces that are freed one after the other in the order of their allocation: autocast frees
-    the weights that it has cast in the order of their addresses."""
+    """Return the trace with consecutive frees in the order of allocation, as autocast frees the weights that it has
+    cast in the order of their addresses."""
 
     def ordered(events: list[Event]) -> list[Event]:
         runs = groupby(events, key=lambda event: event[1] > 0)
@@ -116,18 +116,17 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     now = 0
     phases: dict[str, Held] = {}
     of_iteration: dict[str, Held] = {}
-    """Phases of this iteration; micro-batches repeat their names."""
+    """Phases of this iteration. Micro-batches and further stretches repeat a name: the peaks are of all of them."""
     for stretch in trace:
         sums = list(accumulate((change for _, change in stretch.events), initial=now))
         now, requested = sums[-1], max(sums)
         allocated, reserved = requested, requested
         if blocks:
             allocated, reserved = blocks.play(stretch, is_first=stretch.phase not in phases)
-        before = of_iteration.get(stretch.phase)
-        if before:
-            requested, allocated = max(requested, before.requested), max(allocated, before.allocated)
-        found = Held(requested=requested, allocated=allocated, reserved=reserved, end=now)
-        phases[stretch.phase] = of_iteration[stretch.phase] = found
+        if earlier := of_iteration.get(stretch.phase):
+            requested, allocated = max(requested, earlier.requested), max(allocated, earlier.allocated)
+        latest = Held(requested=requested, allocated=allocated, reserved=reserved, end=now)
+        phases[stretch.phase] = of_iteration[stretch.phase] = latest
         if stretch.phase == "dropped":
             of_iteration = {}
     return phases
@@ -142,10 +141,10 @@ class _Blocks:
         self._workspaces = 0
         """Bytes of those allocated so far."""
         self._of_pieces: dict[int, int] = {}
+        """Piece -> the address of its block."""
 
     def play(self, stretch: Stretch, *, is_first: bool) -> tuple[int, int]:
-        """Return the most bytes allocated in a stretch, and those reserved at its end, both without workspaces.
-        `is_first`: the first of its phase."""
+        """Return peak and reserved bytes of a stretch, without workspaces. is_first: of its phase in the trace."""
         operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
         units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
         product = stretch.first_product if is_first else None
@@ -183,6 +182,7 @@ class Recorder:
         self._pieces: dict[int, int] = {}
         """Key of a storage -> its piece."""
         self._given: Iterator[int] | None = None
+        """Pieces for the next new tensors (see `giving`)."""
         self.on_operator: Callable[[str], None] | None = None
         """Called with the name of each operator after it has run."""
         self._tracker = tracker
@@ -190,6 +190,7 @@ class Recorder:
 
     @property
     def pieces(self) -> int:
+        """Return how many pieces were allocated, which is the number of the next one."""
         return len(self._bytes)
 
     def begin(self, phase: str) -> Stretch:
@@ -245,7 +246,7 @@ class Recorder:
             self._free(self._allocate(size))
 
     def _note_product(self) -> None:
-        """Note a call of cuBLAS, which comes after the allocation of its result."""
+        """Note a call of cuBLAS, after the allocation of its result: only the first of its phase in all iterations."""
         now = self.trace[-1]
         if all(stretch.first_product is None for stretch in self.trace if stretch.phase == now.phase):
             now.first_product = len(now.events)

@@ -42,7 +42,6 @@ _MASK = (1 << _ADDRESS) - 1
 _EVER = 1 << 40
 """Units of addresses that nothing fills."""
 
-
 Numbered = list[int] | dict[int, int]
 """A value for each number of an allocation."""
 
@@ -63,8 +62,8 @@ class CachingAllocator:
         """Times that all free segments were released."""
         self._allocated = self._reserved = self._most_allocated = self._most_reserved = self._most_needed = 0
         self._spare = 0
-        """Units of free blocks that are whole segments, which are released where others need room; counted only with
-        `max_split_size_mb`, where other requests rarely use them."""
+        """Units of free blocks that are whole segments, and so can be released when other requests need room; counted
+        only with `max_split_size_mb`, where other requests rarely use them."""
         self._lowest = _EVER
         """Address of the latest segment. Each segment lies below the one before it."""
         self._free: tuple[list[int], list[int]] = ([], [])
@@ -102,12 +101,12 @@ class CachingAllocator:
 
     @property
     def peak_needed(self) -> int:
-        """Return the most bytes of segments, less those counted that would have been released for others."""
+        """Return the most bytes of segments without the free ones that can be released (`_spare`)."""
         return self._most_needed * GRAIN
 
     @property
     def largest_shared(self) -> int:
-        """Return the bytes of the largest request whose segment may serve others; beyond, each has its own."""
+        """Return the bytes of the largest request whose segment may serve other requests; a larger one has its own."""
         return (self._unsplit - ROUND) * GRAIN
 
     def copied(self) -> Self:
@@ -208,7 +207,7 @@ class CachingAllocator:
             return place
         size = free[place] >> _ADDRESS
         is_too_large = size >= self._unsplit if wanted < self._unsplit else size >= wanted + PAGES[0]
-        if is_too_large:
+        if is_too_large:  # `max_split_size_mb` keeps large blocks for requests of about their size
             return len(free)
         if self._segments.get(free[place] & _MASK) == size:
             self._spare -= size
@@ -253,7 +252,8 @@ class CachingAllocator:
         return self._lowest, size
 
     def _released_unsplit(self, wanted: int, small: bool) -> bool:
-        """Release blocks that are never split, from the large end, until they have room for the request."""
+        """With `max_split_size_mb`, release free segments that are never split: the smallest that has room for the
+        request, else the largest ones until their sum has. Return whether there is room now."""
         if self._unsplit == _EVER or self._expands:
             return False
         free, needed = self._free[small], max(wanted, self._unsplit)

@@ -1,4 +1,4 @@
-"""Which kernel scaled_dot_product_attention takes on an H100 or H200, of whose kernels all predictions are.
+"""Which kernel scaled_dot_product_attention takes on an H100 or H200. Predictions for all GPUs take the same one.
 
 `select_sdp_backend` of PyTorch 2.11 to 2.14 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) for dense tensors.
 It asks the GPU, which need not be here. On a CPU PyTorch's own choice works, also without storage.
@@ -14,24 +14,19 @@ from lmsweep.trials.machine.torch_private import CUDNN_TAKES_ANY_DROPOUT, EFFICI
 from lmsweep.trials.spec.config import UnsupportedError
 
 ANY_BATCH = 2**33
-"""Sequences in a micro-batch that stand for any number: more than any other size, so that it shows in each product."""
+"""Placeholder for any number of sequences in a micro-batch. It exceeds every other size, so that each size of an
+operator divides into a multiple of it and a rest (`depth.operator_growth.scaled`)."""
 _CUDNN_LARGEST = 65535
 """Largest batch and number of heads of cuDNN."""
 
 
 class Kernel(StrEnum):
-    """The kernels, the one first that PyTorch prefers to those after it."""
+    """The kernels in the order in which PyTorch prefers them."""
 
     CUDNN = "cudnn"
     FLASH = "flash"
     EFFICIENT = "efficient"
     MATH = "math"
-
-
-class Widths(NamedTuple):
-    query: int
-    key: int
-    value: int
 
 
 class Call(NamedTuple):
@@ -45,19 +40,20 @@ class Call(NamedTuple):
     causal: bool
     grouped: bool
     any_width: bool = False
-    """Whether the heads' width stands for others, which each fused kernel takes."""
+    """Whether the heads' width is a placeholder; assume that each fused kernel takes it (64 is such a width)."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return self.query, self.key, self.value
 
     @property
-    def widths(self) -> "Widths":
-        return Widths(64, 64, 64) if self.any_width else Widths(*(one.shape[-1] for one in self.inputs))
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the heads of query, key and value."""
+        return (64, 64, 64) if self.any_width else tuple(one.shape[-1] for one in self.inputs)
 
     @property
     def is_one_width(self) -> bool:
-        return len({*self.widths}) == 1
+        return len(set(self.widths)) == 1
 
     @property
     def needs_gradients(self) -> bool:
@@ -84,7 +80,7 @@ def chosen_kernel(call: Call) -> Kernel:
 
 
 def _is_dense(call: Call, *, groups: bool) -> bool:
-    """Whether the shapes are those of a fused kernel; with `groups` it takes fewer heads of keys."""
+    """Whether a fused kernel takes these shapes. groups: whether it takes fewer heads of keys than of queries."""
     query, key, value = call.inputs
     if any(one.dim() != 4 for one in call.inputs) or not query.shape[0] == key.shape[0] == value.shape[0]:
         return False

@@ -1,6 +1,6 @@
-"""CUDA's rules of autocast, where PyTorch has those of the CPU: it casts fewer operators to float32.
+"""The rules of CUDA's autocast for tensors on the CPU, whose own autocast casts fewer operators to float32.
 
-For example, autocast of the CPU does not cast `exp`, so a softmax of separate operations saves other tensors.
+For example, the CPU's does not cast `exp`, so a softmax of separate operations saves other tensors than on CUDA.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ def _to_float32(operator: OpOverload) -> Callable[..., Any]:
     place = names.index("dtype") if "dtype" in names else None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if _is_eligible(args[0]):
+        if _is_eligible(args[0]):  # then set the argument `dtype`, which is passed by name or by place
             if place is None:
                 kwargs["dtype"] = kwargs.get("dtype") or torch.float32
             elif len(args) <= place or args[place] is None:
@@ -77,10 +77,10 @@ def _to_float32(operator: OpOverload) -> Callable[..., Any]:
 
 def _in_the_widest(operator: OpOverload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        found: list[torch.dtype] = []
-        tree_map_only(Tensor, lambda x: found.append(x.dtype) if _is_eligible(x) else None, (args, kwargs))
+        dtypes: list[torch.dtype] = []
+        tree_map_only(Tensor, lambda x: dtypes.append(x.dtype) if _is_eligible(x) else None, (args, kwargs))
         with below_autocast_on_cpu():
-            if torch.float32 not in found:
+            if torch.float32 not in dtypes:
                 return operator(*args, **kwargs)
             return operator(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
 
@@ -88,10 +88,10 @@ def _in_the_widest(operator: OpOverload) -> Callable[..., Any]:
 
 
 def _cast(arguments: Any, dtype: torch.dtype) -> Any:
-    """The arguments with each tensor that autocast casts in this type."""
+    """Return the arguments with every eligible tensor cast to this type."""
     return tree_map_only(Tensor, lambda x: x.to(dtype) if _is_eligible(x) else x, arguments)
 
 
 def _is_eligible(x: object) -> bool:
-    """Whether autocast casts it: not integers, and not float64."""
+    """Whether autocast casts this argument: a tensor of floating-point numbers, but not of float64."""
     return isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64

@@ -1,7 +1,7 @@
 """A device's operators for fake tensors on the CPU, where PyTorch chooses other ones by device.
 
-They decide what is kept for backward: of CUDA a mask of one byte for dropout; what fused attention saves; and what
-autocast casts.
+They decide what is kept for backward: for dropout, CUDA keeps a mask of one byte per element; fused attention and
+autocast save other tensors than on the CPU.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ def device_operators(config: TrialConfig, *, any_width: bool = False) -> Iterato
     widths are placeholders; assume that every fused kernel takes them."""
     kernels: dict[str, Callable[..., Tensor]] = {}
     if config.device_type != "cpu":
-        # FlexAttention, for which `sdpa` stands here, takes any width.
+        # In these runs `sdpa` stands in for FlexAttention (`eager_on_fakes`), which takes any width.
         fused = FusedAttention(config.device_type, any_width=any_width or config.attention == "flex")
         kernels["scaled_dot_product_attention"] = fused.attend
     if config.device_type == "cuda":
@@ -73,11 +73,11 @@ class FusedAttention:
             return _first(CUDNN(*call.inputs, mask, call.needs_gradients, dropout_p, is_causal))
         if self.any_width or width % 8 == 0:
             return _first(FLASH(*call.inputs, dropout_p, is_causal))
-        wider = [pad(one, (0, -width % 8)) for one in call.inputs]
-        return _first(FLASH(*wider, dropout_p, is_causal))[..., :width]
+        padded = [pad(one, (0, -width % 8)) for one in call.inputs]  # FlashAttention takes multiples of 8
+        return _first(FLASH(*padded, dropout_p, is_causal))[..., :width]
 
     def _chosen(self, call: Call) -> Kernel:
-        if self.is_metal:  # whose kernel, for which EFFICIENT stands, is for calls without gradients
+        if self.is_metal:  # EFFICIENT stands in for Metal's kernel, which takes only calls without gradients
             return Kernel.MATH if call.needs_gradients or call.dropout else Kernel.EFFICIENT
         return chosen_kernel(call)
 
@@ -85,7 +85,7 @@ class FusedAttention:
         """The mask with rows that begin at multiples of 8, as the memory-efficient kernel needs it."""
         if self.any_width or (mask.stride(-1) == 1 and not any(step % 8 for step in mask.stride()[:-1])):
             return mask
-        length = mask.shape[-1]  # PyTorch, too, pads by 8 where it is a multiple of 8 already
+        length = mask.shape[-1]  # if it is a multiple of 8 already, PyTorch pads by 8 all the same, and so does this
         return pad(mask, (0, 8 - length % 8))[..., :length]
 
 
@@ -106,4 +106,4 @@ OUTPUTS: Mapping[OpOverload, Callable[..., Any]] = {
     aten.log_sigmoid_forward.default: lambda x: (torch.empty_like(x), x.new_empty(0)),
     aten.log_sigmoid_backward.default: lambda gradient, *_: torch.empty_like(gradient),
 }
-"""Operator -> what it returns on CUDA, where that differs from the CPU."""
+"""Operator -> what it returns on CUDA, where that differs from the CPU. `fake_device` installs them for CUDA."""

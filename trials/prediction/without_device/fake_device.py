@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,9 +53,9 @@ class Fakes(FakeTensorMode):
     """A context in which tensors have no storage. Deep-copying a layer keeps this mode."""
 
     def __init__(self, replaced: Replaced | None = None) -> None:
-        """`replaced` are operators that run otherwise than on the CPU."""
+        """replaced: operators whose results differ from those on the CPU."""
         super().__init__(allow_non_fake_inputs=True)
-        waited = functional_collectives().wait_tensor.default  # it returns its argument; as PyTorch fakes it, a copy
+        waited = functional_collectives().wait_tensor.default  # returns its argument, but PyTorch's fake of it a copy
         self._replaced: Replaced = {GROUPED_MM: _grouped_product, waited: lambda tensor: tensor, **(replaced or {})}
 
     def __deepcopy__(self, memo: object) -> "Fakes":
@@ -96,7 +96,7 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
     given = args[0] if args and isinstance(args[0], FakeTensor) else None
     if given is None or given.constant is not None:
         return run()
-    mean, choices = (getattr(given, each, None) for each in (MEAN, CHOICES))
+    mean, choices = (getattr(given, attribute, None) for attribute in (MEAN, CHOICES))
     known = _of_values(mode, name, given, mean, choices)
     if known is not None:
         return known
@@ -109,22 +109,30 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
     if not isinstance(made, FakeTensor) or not made.numel() or (made.is_floating_point() and not keeps_mask):
         return result
     # How many elements of the operand there are for each of the result: those that a sum adds, for instance.
-    ratio, noted = given.numel() / made.numel(), cast(Any, made)
+    ratio = given.numel() / made.numel()
+    mean = _mean_of_result(name, args, made, ratio, mean, choices)
+    if mean is not None and name == "sum" and made.dim() == 1 and len(made) <= MOST_COUNTS:  # the tokens of each expert
+        parts = min(len(made), choices or len(made))  # a mask may have more classes than there are choices
+        return _known(mode, _evenly(round(mean * parts), parts, len(made)).to(made.dtype))
     if name in ("topk", "sort", "max", "argmax") and given.is_floating_point():
         # Indices of the chosen: among as many as the operand's last dimension has, which topk shortens.
-        noted.expected_choices = round(ratio * (made.shape[-1] if made.dim() == given.dim() else 1))
-    elif choices:  # what is computed of indices is such a number again; compared with one of them, a mask
-        noted.expected_choices = choices
-        noted.expected_mean = 1 / choices if name == "eq" else mean
-    if name == "scatter" and isinstance(args[2], Tensor):  # ones at these indices
-        noted.expected_mean = args[2].numel() / made.numel()
-    elif mean is not None:
-        mean *= ratio if name in ("sum", "any") else 1.0
-        noted.expected_mean = min(1.0, mean) if made.dtype == torch.bool else mean
-        if name == "sum" and made.dim() == 1 and len(made) <= MOST_COUNTS:  # tokens of each expert: known from here
-            parts = min(len(made), choices or len(made))  # a mask may have more classes than there are choices
-            return _known(mode, _evenly(round(mean * parts), parts, len(made)).to(made.dtype))
+        choices = round(ratio * (made.shape[-1] if made.dim() == given.dim() else 1))
+    for attribute, value in ((MEAN, mean), (CHOICES, choices)):
+        if value is not None:
+            setattr(made, attribute, value)
     return result
+
+
+def _mean_of_result(
+    name: str, args: Sequence[Any], made: Tensor, ratio: float, mean: float | None, choices: int | None
+) -> float | None:
+    """Return the mean of an operator's result, from the operand's; None if it is not known."""
+    if name == "scatter" and isinstance(args[2], Tensor):  # ones at these indices, among zeros
+        return args[2].numel() / made.numel()
+    if mean is not None:
+        mean *= ratio if name in ("sum", "any") else 1.0
+        return min(1.0, mean) if made.dtype == torch.bool else mean
+    return 1 / choices if choices and name == "eq" else None  # a mask of the indices that equal one of the choices
 
 
 def _of_values(

@@ -132,12 +132,12 @@ def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, F
 
 
 def divide_stretches(recorder: Recorder) -> None:
-    """Divide a phase into segments that visit each layer once. In init a new segment begins when rank 0 broadcasts the
-    weights of the layers that it has built. In the optimizer each `_fused_adamw_` begins one: the first updates the
-    weights that are replicated, the second those that are sharded."""
+    """Divide phases into stretches that visit each layer once (`Stretch` says why). In `init` a new one begins when
+    rank 0 broadcasts the weights of the layers that it has built. In the optimizer each `_fused_adamw_` begins one:
+    the first updates the weights that are replicated, the second those that are sharded."""
 
     def operated(name: str) -> None:
-        if len(recorder.trace) == 1 and "broadcast" in name:  # init is one segment so far
+        if len(recorder.trace) == 1 and "broadcast" in name:  # init is one stretch so far
             recorder.begin("init")
         elif "_fused_adamw_" in name:
             recorder.begin("optimizer")
@@ -146,7 +146,7 @@ def divide_stretches(recorder: Recorder) -> None:
 
 
 def largest_rank(config: TrialConfig) -> int:
-    """The rank with the largest shard of the optimizer. Only those of ZeRO-1 differ; else rank 0 stands for all."""
+    """Return the rank with the largest shard of the optimizer's state: 0, unless ZeRO-1 makes shards differ."""
     if config.ddp != "zero1":
         return 0
     with one_rank(config, 0) as (_, fake), fake:

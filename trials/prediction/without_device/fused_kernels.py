@@ -2,8 +2,8 @@
 
 An estimate, without Inductor: an operator joins the kernels that make its operands, or else a kernel that reads one of
 the same operands, unless the joined kernel would then need its own result. A kernel moves the bytes that enter and
-leave it. A value of forward that only kernels of backward read is computed again there, from what the kernel that made
-it read.
+leave it. If only kernels of backward read a value of forward, each of them computes it again, and so reads the operands
+of the kernel that made it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,9 +18,9 @@ SMALL_SHARE = 0.25
 backward and not computed again; a copy in 16 bits, with half of the bytes, is computed again."""
 
 UNFUSED = frozenset(("sort", "topk", "index_put_", "index_add", "index_add_", "scatter_add", "scatter_add_"))
-"""What has a kernel of its own in compiled code, too: in 16 bits Inductor calls PyTorch's."""
+"""Operators that never fuse: in 16 bits Inductor calls PyTorch's kernels for them."""
 UNFUSED_REDUCTIONS = ("max_all", "amax_columns", "scale")
-"""Reductions whose result no operator of the same kernel can read."""
+"""Reductions of `float8_operators` whose result no operator of the same kernel can read."""
 
 Storage = tuple[int, int]
 """Index of a storage, and the number of earlier storages with this index that were freed."""
@@ -70,6 +70,7 @@ class Kernel:
 
     @property
     def operator(self) -> Operator:
+        """Return what the kernel counts as: its only operator, or `fused` with the bytes that it moves."""
         if self.part is None:
             return self.first
         moved = sum(self.read.values()) + sum(self.wrote.values())
@@ -117,13 +118,13 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
 
 
 def _called(kernels: Iterable[Kernel]) -> Iterator[Operator]:
-    """Yield what runs, with the calls of compiled code at the first kernel of each."""
+    """Yield the operators of the kernels; the first of each call of compiled code has `Operator.calls` set."""
     known: set[tuple[object, ...]] = set()
     for kernel in kernels:
         one = kernel.operator
         if one.is_compiled and kernel.call not in known:
             known.add(kernel.call)
-            one = replace(one, calls=2 if one.is_again else 1)  # a checkpoint calls forward through hooks of its own
+            one = replace(one, calls=2 if one.is_again else 1)  # a checkpoint calls through hooks: counts as two
         yield one
 
 
@@ -143,7 +144,7 @@ class _Fusion:
         self._casts: dict[tuple[object, ...], list[int]] = {}
         """Cast of a compiled graph, by its operand and bytes, which tell the type -> what it made."""
         self._phases = ("forward", 0)
-        """The latest phase, and how many micro-batches ended before it."""
+        """The latest phase, and the number of its micro-batch."""
 
     def take(self, seen: Seen) -> None:
         """Take the operator that ran next: it joins kernels, or becomes one."""
@@ -171,17 +172,18 @@ class _Fusion:
         found = [one for one in self._kernels if one.into is None]
         for one in found:
             if one.part is not None:
-                self._leave(one)
+                self._set_written(one)
         return found
 
     def _kernel_of(self, operator: Operator, block: str, operands: dict[int, int]) -> Kernel:
         """Return the kernel that an operator becomes a part of."""
-        latest, ended = self._phases
-        self._phases = operator.phase, ended + (operator.phase == "forward" and latest == "backward")
-        call = operator.phase, operator.is_again, block, self._phases[1]
+        latest, micro_batch = self._phases
+        micro_batch += operator.phase == "forward" and latest == "backward"
+        self._phases = operator.phase, micro_batch
+        call = operator.phase, operator.is_again, block, micro_batch
         part: object = None
         if class_of(operator) == "compiled" and operator.name not in UNFUSED:
-            part = object() if _sums_columns(operator) else call
+            part = object() if _sums_columns(operator) else call  # a new object is a part that no other kernel has
         joined = [] if part is None else self._to_join(operands, part)
         if not joined:
             self._kernels.append(Kernel(first=operator, part=part, call=call, bits=1 << len(self._kernels)))
@@ -199,10 +201,10 @@ class _Fusion:
         for kernel in (*reversed(makers), *readers):
             if kernel.part != part or kernel in joined:
                 continue
-            together = {*joined, kernel}
-            # What must run before the joined kernel may not itself wait for it.
-            before = {other.now for one in together for other in one.after} | {*makers}
-            if not any(other.needs & one.bits for other in before - together for one in together):
+            joint = {*joined, kernel}
+            # What must run before the joint kernel may not itself wait for it.
+            before = ({other.now for one in joint for other in one.after} | {*makers}) - joint
+            if not any(other.needs & one.bits for other in before for one in joint):
                 joined.append(kernel)
                 if kernel not in makers:
                     break
@@ -232,9 +234,8 @@ class _Fusion:
                 if later.needs & kernel.bits:
                     later.needs |= kernel.needs | kernel.bits
 
-    def _leave(self, kernel: Kernel) -> None:
-        """Set what the kernel writes. Values that only kernels of backward read are not written but computed again,
-        unless they are small."""
+    def _set_written(self, kernel: Kernel) -> None:
+        """Set what the kernel writes: all but small values are computed again if only kernels of backward read them."""
         largest = max((self._bytes[value] for value in kernel.inside), default=0)
         for value in kernel.inside:
             size = self._bytes[value]

@@ -35,23 +35,22 @@ def scratch_of(config: TrialConfig) -> Scratch | None:
 
 
 def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """Bytes that an operator allocates until it returns. `func`, `args` and `result` are PyTorch's operator, its
-    arguments and what it returns."""
+    """Bytes that PyTorch's operator `func` with these arguments and this result allocates until it returns."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
-    if str(func) == VARLEN_BACKWARD:
-        varlen = _varlen_backward(cast(tuple[Tensor, ...], result), documents=cast(Tensor, args[6]).numel() - 1)
-        return varlen + sum(map(_copy, _output_and_its_gradient(args)))
-    if func is FLASH_BACKWARD:
-        return _flash_backward(cast(tuple[Tensor, ...], result)) + sum(
-            _copy(one.transpose(1, 2)) for one in _output_and_its_gradient(args)
-        )
+    if str(func) == VARLEN_BACKWARD or func is FLASH_BACKWARD:
+        # The output and its gradient are copied unless they are contiguous as (batch, context, heads, d_head)
+        # (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu).
+        gradients, read = cast(tuple[Tensor, ...], result), (cast(Tensor, args[4]), cast(Tensor, args[0]))
+        if func is FLASH_BACKWARD:
+            return _flash_backward(gradients) + sum(_copy(one.transpose(1, 2)) for one in read)
+        return _varlen_backward(gradients, documents=cast(Tensor, args[6]).numel() - 1) + sum(map(_copy, read))
     count = _SCRATCH.get(func)
     return count(result) if count else 0
 
 
 def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for FlexAttention in place of the fused kernel that represents it on the meta device.
+    """As `scratch_bytes`, for FlexAttention, which a run without the device replaces by another fused kernel.
     FlexAttention allocates one float32 per row in forward and in backward."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
@@ -59,8 +58,8 @@ def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> 
 
 
 def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for cuDNN's attention: the meta device runs FlashAttention in its place. cuDNN's workspace
-    has the same size (measured on an H100), but cuDNN takes any layout and makes no copies."""
+    """As `scratch_bytes`, for cuDNN's attention, which a run without the device replaces by FlashAttention. cuDNN's
+    workspace has the same size (measured on an H100), but it takes any layout and makes no copies."""
     if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result))
     return scratch_bytes(func, args, result)
@@ -77,7 +76,7 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 
 def partial_sums(rows: int, outputs: int) -> int:
-    """Bytes of the partial sums over so many rows; 0 if one block of threads takes all of them."""
+    """Bytes of the partial sums over so many rows; 0 if one block takes all. Comments have Reduce.cuh's names."""
     if outputs < 128:  # 4 times 32: blocks may be narrower than below, and the sums are small
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
@@ -100,12 +99,6 @@ def _flash_backward(result: tuple[Tensor, ...]) -> int:
     return 4 * batch * heads * round_up(context, 128) * (width + 1)
 
 
-def _output_and_its_gradient(args: Sequence[object]) -> tuple[Tensor, Tensor]:
-    """The tensors that FlashAttention's backward copies unless they are contiguous as (batch, context, heads, d_head)
-    (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu)."""
-    return cast(Tensor, args[4]), cast(Tensor, args[0])
-
-
 def _copy(tensor: Tensor) -> int:
     """Bytes of a contiguous copy; 0 if there is none to make."""
     return 0 if tensor.is_contiguous() else tensor.numel() * tensor.element_size()
@@ -119,8 +112,7 @@ def _varlen_backward(result: tuple[Tensor, ...], *, documents: int) -> int:
 
 
 def _efficient_backward(result: tuple[Tensor, ...]) -> int:
-    """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns. Measured on an
-    H200."""
+    """One float32 per row and, for 16 bits, q's gradient in float32, in blocks of 64 columns: measured on an H200."""
     batch, heads, context, d_head = result[0].shape
     width = 0 if result[0].dtype == torch.float32 else round_up(d_head, 64)
     return 4 * batch * heads * context * (width + 1)

@@ -24,8 +24,6 @@ _ROWS = frozenset(("embedding", "index", "index_select", "gather", "_unsafe_inde
 _INTO = frozenset(("scatter_", "scatter_add_", "index_put_", "index_add_", "_index_put_impl_", "_unsafe_index_put"))
 """Operators that change as many elements of their first argument as their last tensor has."""
 
-_ASSIGNS = frozenset(("copy_", "_foreach_copy_"))
-
 
 class Moved(NamedTuple):
     shapes: tuple[Shape, ...]
@@ -81,16 +79,17 @@ def _total(name: str, sizes: list[int], read: dict[int, int], wrote: dict[int, i
         return 2 * written + sum(sizes[1:])  # what it returns is read as well; the others are indices
     if name in _INTO:
         values = max(sizes[1:], default=0)
-        # What is changed is read and written: in a sum of several rows once, as where `operators` measures them.
+        # The changed elements are read and written; of `_add_` each once, even if several rows are added to it, as the
+        # workload `operators` counts the sums that it measures.
         return values + 2 * (min(values, sizes[0]) if "_add_" in name else values)
-    if name in _ASSIGNS:
+    if name in ("copy_", "_foreach_copy_"):
         return sizes[0] + sizes[1]
     if name == "embedding_dense_backward":
         return written + 2 * sizes[0] + sum(sizes[1:])  # zeros, to whose rows gradients are added
     if name in ("slice_backward", "select_backward"):
         return written + 2 * sizes[0]  # zeros, to whose part the gradient is copied
     if name == "nll_loss_forward":
-        return 33 * sizes[1] // 8  # for each target, of 8 bytes, about one sector of 32 bytes of its row
+        return 33 * sizes[1] // 8  # 33 for each target (8 bytes): it reads about one sector of 32 bytes of its row
     if name.startswith("_fused_"):  # weights, gradients, states: all but the gradients are also written
         return sum(sizes) + sum(sizes) - sizes[1]
     return sum(read.values()) + written

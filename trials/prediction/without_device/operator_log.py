@@ -36,7 +36,7 @@ from lmsweep.trials.spec.reference import CAUSAL, is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.losses import COMPILED_LOSSES
 
-_PHASES: dict[str, Phase] = {
+_PHASES: dict[str, Phase] = {  # phase of a trace -> that of its operators
     "forward": "forward",
     "backward": "backward",
     "synchronization": "backward",
@@ -50,7 +50,6 @@ _FREE = re.compile(
 )
 """Operators that launch no kernel."""
 
-
 SECTOR = 32
 """Minimum number of bytes that a GPU reads at once. Elements that are nearer to each other share a sector."""
 FEW_COLUMNS = 256
@@ -58,11 +57,11 @@ FEW_COLUMNS = 256
 
 
 class OperatorLog:
-    """Collects what a storage tracker's operators compute; `begin` starts a phase."""
+    """Collects the operators that a storage tracker sees in an iteration; `begin` starts a phase."""
 
     def __init__(self, config: TrialConfig) -> None:
         self._attention = _Attention(config)
-        self._sharing_host = config.ranks_per_node
+        self._sharing_host = config.ranks_per_node  # ranks whose updates share the host's memory
         self._phase: Phase | None = None
         self._paths: dict[int, str] = {}
         """Module -> its path."""
@@ -142,10 +141,10 @@ class OperatorLog:
         return tuple(((storage, self._freed.get(storage, 0)), size) for storage, size in moved)
 
     def operators(self, compiled: TrialConfig | None = None, seen: Sequence[Seen] | None = None) -> Operators:
-        """The operators of the iteration, equal ones combined; those that `compiled` compiles as the compiler's
-        kernels. seen: operators to take in place of this iteration's."""
+        """Return the operators of the iteration, with equal ones combined. compiled: a configuration whose compiled
+        operators are fused into the compiler's kernels. seen: operators to take instead of this iteration's."""
         seen = self.seen if seen is None else seen
-        found: Iterable[Operator] = (one.operator for one in seen)
+        ran: Iterable[Operator] = (one.operator for one in seen)
         if compiled:
             way, compiles_loss = compiled.compilation, compiled.loss in COMPILED_LOSSES
 
@@ -154,8 +153,8 @@ class OperatorLog:
                     return compiles_loss and operator.module == "loss"
                 return way.whole or (way.each_block and ".*" in operator.module)
 
-            found = fused(seen, is_compiled, across_layers=way.whole)
-        return tuple(replace(one, count=count) for one, count in Counter(found).items())
+            ran = fused(seen, is_compiled, across_layers=way.whole)
+        return tuple(replace(one, count=count) for one, count in Counter(ran).items())
 
     def _place(self) -> tuple[str, bool]:
         """The path of the module that an operator belongs to, and whether a checkpoint recomputes it.
@@ -319,8 +318,8 @@ class _Attention:
         return share
 
     def _kernel_name(self, name: str, *, is_masked: bool) -> str:
-        """Return the name of the GPU's kernel. FlashAttention's represents cuDNN's, any one that of FlexAttention; only
-        with a mask, which FlashAttention does not take, cuDNN's is called itself."""
+        """Return the name of the GPU's kernel. Without the device, FlashAttention stands in for cuDNN's kernel, unless
+        there is a mask, which it does not take; and any fused kernel stands in for FlexAttention."""
         if "cudnn" in name and is_masked:
             kernel = "sdpa_cudnn_masked"
         elif self._kernel and ("flash" in name or self._kernel == "flex_attention"):

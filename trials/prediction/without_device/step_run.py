@@ -65,8 +65,7 @@ class StepRun:
 @lru_cache(maxsize=4)
 def step_run(config: TrialConfig) -> StepRun:
     """Run all iterations that differ, of one process or of the rank with the largest share of the optimizer's state.
-    Raises UnpredictableError if the step needs values, UnsupportedError where the trial would, and what the user's code
-    raises."""
+    Raises UnpredictableError if the step needs values, UnsupportedError as the trial, and what the user's code does."""
     if config.ddp == "none":
         return record(config)
     from lmsweep.trials.prediction.without_device.fake_ranks import largest_rank
@@ -92,15 +91,15 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
         begun = len(recorder.trace)
         with log.watching(running.model):
             for index in range(ITERATIONS if leaves_something(config) else 1):
-                last, begun = recorder.trace[begun:], len(recorder.trace)
-                if repeats and index == 1 and _creates_only_state(config, last):
-                    second = without_lasting(last)
-                    recorder.trace += repeated(second, recorder.pieces)
-                    recorder.trace += repeated(second, recorder.pieces + count_pieces(second))
+                previous, begun = recorder.trace[begun:], len(recorder.trace)
+                if repeats and index == 1 and _creates_only_state(config, previous):
+                    later = without_lasting(previous)  # the second iteration and the third
+                    recorder.trace += repeated(later, recorder.pieces)
+                    recorder.trace += repeated(later, recorder.pieces + count_pieces(later))
                     break
-                if repeats and index > 1 and leaves_only(None, last):
-                    recorder.trace += repeated(last, recorder.pieces)
-                    continue
+                if repeats and index == ITERATIONS - 1 and leaves_only(None, previous):
+                    recorder.trace += repeated(previous, recorder.pieces)
+                    break
                 log.begin_iteration()
                 if config.varies:  # the first batch is drawn again when steps begin
                     recorder.begin("forward")
@@ -122,8 +121,8 @@ def leaves_something(config: TrialConfig) -> bool:
 
 
 def _creates_only_state(config: TrialConfig, first: Trace) -> bool:
-    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more: a model
-    of transformers may leave a loss scale or a cache, too."""
+    """Whether the first iteration differs from those that follow only by creating AdamW's state. A model of
+    transformers may also leave a loss scale or a cache, so its trace is checked."""
     plain = config.ddp == "none" and not (config.has_own_code or config.varies) and config.mode == "train_step"
     only_state = plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")
     return only_state and (not config.is_hugging_face or leaves_only("optimizer", first))
@@ -139,6 +138,8 @@ class _Running:
     drop: Callable[[], None]
     advance: Callable[[], object] = lambda: None
     """Takes the batch of the next iteration, where batches differ."""
+    mask: object = None
+    """FlexAttention's mask, which occupies memory as long as the step exists."""
 
 
 def _device(config: TrialConfig, rank: int | None) -> AbstractContextManager[tuple[StorageTracker, Fakes]]:
@@ -150,8 +151,8 @@ def _device(config: TrialConfig, rank: int | None) -> AbstractContextManager[tup
 
 
 def visits_divided(config: TrialConfig, recorder: Recorder) -> AbstractContextManager[None]:
-    """A context in which a model of transformers begins another stretch whenever it visits its layers again, to set
-    weights or to convert them."""
+    """A context in which a model of transformers begins a new stretch of `init` before and after it sets its weights,
+    since it then visits all layers again (`Stretch` says why)."""
     if not config.is_hugging_face or find_spec("transformers") is None:
         return nullcontext()
     from transformers import PreTrainedModel
@@ -168,10 +169,9 @@ def visits_divided(config: TrialConfig, recorder: Recorder) -> AbstractContextMa
 
 def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: GraphMemory | None) -> _Running:
     with fake, unset_random_weights(), visits_divided(config, recorder):
-        # Adapters visit the layers again, and so do copies of the weights.
-        again = partial(recorder.begin, "init")
+        again = partial(recorder.begin, "init")  # adapters and copies of the weights visit all layers again
         eager = eager_on_fakes(config)
-        if config.compiles_checkpoints:  # what stands for a block saves what its graph saves
+        if config.compiles_checkpoints:  # the stand-in of a compiled block already saves only what its graph saves
             eager = replace(eager, checkpointing="none")
         step = TrainingStep(eager, fake_math_mode(config), visits_again=again)
         mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
@@ -180,10 +180,10 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
             part.forward = partial(as_compiled(memory, recorder), *part.parameters(), *part.buffers())
 
     def operated(name: str) -> None:
-        if "_fused_adamw_" in name:  # after gradients are copied, and before the copies are freed
+        if "_fused_adamw_" in name:  # until here all layers were visited, to copy gradients; now again
             recorder.begin("optimizer")
 
-    if PRECISIONS[config.precision].has_copies:
+    if PRECISIONS[config.precision].has_copies:  # the optimizer updates float32 copies of 16-bit weights
         recorder.on_operator = operated
 
     def run(phase: Phase) -> None:
@@ -192,20 +192,16 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
                 phase.run()
             return
         if not is_reference(config.optimizer):
-            recorder.log.begin("init")  # a later iteration creates none
+            recorder.log.begin("init")  # operators of `init` are not logged: later iterations create no state
             make_state(step, fake)
-            recorder.begin(phase.name)  # which visits the layers again
-        phase.run()  # AdamW reads its count of steps, so that is a real tensor
-
-    def drop() -> None:
-        step.drop()
-        assert mask is None or config.attention == "flex", "it lives as long as the step"
+            recorder.begin(phase.name)  # the update visits all layers again
+        phase.run()  # not within `fake`: AdamW that is not fused reads its step counters
 
     def advance() -> None:
         with fake:
             step.advance()
 
-    return _Running(model=step.model, phases=step.phases, run=run, drop=drop, advance=advance)
+    return _Running(model=step.model, phases=step.phases, run=run, drop=step.drop, advance=advance, mask=mask)
 
 
 def _users(config: TrialConfig, fake: Fakes) -> _Running:
@@ -229,7 +225,7 @@ def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
     from lmsweep.trials.prediction.without_device.fake_ranks import FakeRank, divide_stretches
 
     with fake, visits_divided(config, recorder):
-        # `fully_shard` visits the layers again once they are divided.
+        # Once layers are sharded, `fully_shard` visits all of them again.
         step = FakeRank(config, on_layers_sharded=lambda: recorder.begin("init"))
     divide_stretches(recorder)
     with fake, visits_divided(config, recorder):
@@ -269,5 +265,5 @@ def attention_run(config: TrialConfig) -> StepRun:
             step.give_gradient()
             step.backward()
         recorder.end()
-        del mask
+        del mask  # until here it occupied memory
     return StepRun(trace=recorder.trace, log=log)
