@@ -153,9 +153,7 @@ def measure_model(runner: IsolatedRunner, folder: Path, name: str) -> list[Recor
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_failure_of_the_users_code_begins_with_its_file_and_line(
-    name: str, runner: IsolatedRunner, folder: Path
-) -> None:
+def test_a_failure_of_own_code_begins_with_its_file_and_line(name: str, runner: IsolatedRunner, folder: Path) -> None:
     (row,) = measure_attention(runner, folder, f"{name}:attend")
     said = BAD[name][1]
     assert row.status == "error"
@@ -177,9 +175,7 @@ def test_so_does_a_failure_of_the_users_model(name: str, runner: IsolatedRunner,
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_however_a_model_ends_its_process_the_row_says_what_it_did(
-    end: str, runner: IsolatedRunner, folder: Path, tmp_path: Path
-) -> None:
+def test_however_a_model_ends_its_process_the_row_says_how(end: str, runner: IsolatedRunner, tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODEL.replace("END", end))
     (row,) = measure_model(runner, tmp_path, "Ends")
     place = f"models.py:{MODEL[: MODEL.index('END')].count(chr(10)) + 1}: "
@@ -199,9 +195,7 @@ def test_a_loss_that_is_nan_from_the_first_iteration_is_flagged(runner: Isolated
 
 
 @pytest.mark.parametrize("reference", GOOD)
-def test_folders_of_research_code_are_measured_as_they_are(
-    reference: str, runner: IsolatedRunner, folder: Path
-) -> None:
+def test_folders_of_research_are_measured_as_they_are(reference: str, runner: IsolatedRunner, folder: Path) -> None:
     rows = measure_attention(runner, folder, reference)
     assert {row.status for row in rows} == {"ok"}, rows[0].error
     assert not any("disagrees" in row.flags for row in rows)

@@ -131,9 +131,7 @@ IN_MODEL = ("model=tiny", "vocab_size=50")
         ("four_dimensions", ("num_heads=4", "num_kv_heads=2")),  # which are repeated for it
     ],
 )
-def test_a_right_attention_agrees_with_float64_in_every_shape(
-    measure: Measure, name: str, settings: tuple[str, ...]
-) -> None:
+def test_right_attention_agrees_with_float64(measure: Measure, name: str, settings: tuple[str, ...]) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION, *settings)
     assert rows["forward.time"].samples and rows["backward.time"].samples
     for error in ("error.output", "error.gradient"):
@@ -141,19 +139,17 @@ def test_a_right_attention_agrees_with_float64_in_every_shape(
 
 
 @pytest.mark.parametrize(
-    ("name", "rows_that_differ"),
+    ("name", "differ"),
     [
         ("no_scale", ("error.output", "error.gradient")),
         ("WrongBackward", ("error.gradient",)),
         ("nan", ("error.output", "error.gradient")),
     ],
 )
-def test_a_wrong_attention_is_flagged_with_its_time(
-    measure: Measure, name: str, rows_that_differ: tuple[str, ...]
-) -> None:
+def test_a_wrong_attention_is_flagged_with_its_time(measure: Measure, name: str, differ: tuple[str, ...]) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION)
     flagged = tuple(key for key in ("error.output", "error.gradient") if "disagrees" in rows[key].flags)
-    assert flagged == rows_that_differ
+    assert flagged == differ
     assert "disagrees" in rows["forward.time"].flags
     if name == "nan":
         assert rows["error.output"].samples is None and "NaN" in (rows["error.output"].reason or "")
@@ -168,9 +164,7 @@ def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Measure)
 @pytest.mark.parametrize(
     ("name", "why"), [("without_graph", "its output is no function of q, k and v"), ("ForwardOnly", "the next problem")]
 )
-def test_without_a_backward_forward_alone_is_measured_and_the_rest_is_null_for_the_reason(
-    measure: Measure, name: str, why: str
-) -> None:
+def test_without_backward_forward_is_measured_and_the_rest_is_null(measure: Measure, name: str, why: str) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION)
     assert rows["forward.time"].samples and rows["error.output"].samples
     for null in ("backward.time", "step.time", "backward.peak_allocated", "error.gradient"):

@@ -91,9 +91,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("fields", [{}, *(pytest.param(one, marks=pytest.mark.slow) for one in WAYS)], ids=str)
-def test_the_peak_predicted_without_storage_is_the_measured_one_within_two_percent(
-    name: str, fields: dict[str, Any]
-) -> None:
+def test_the_peak_predicted_without_storage_is_within_two_percent(name: str, fields: dict[str, Any]) -> None:
     one = config(name, **fields)
     peak = sample(measured("memory", one), "step", "peak_tensors")
     assert predict(one).peak == pytest.approx(peak, rel=0.02)
@@ -150,9 +148,7 @@ def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
         ("import os; os._exit(3)", "ended the process that predicts (exit code 3)"),
     ],
 )
-def test_an_import_that_hangs_or_ends_its_process_does_not_disturb_the_plan(
-    tmp_path: Path, imported: str, words: str
-) -> None:
+def test_an_import_that_hangs_or_ends_its_process_harms_no_plan(tmp_path: Path, imported: str, words: str) -> None:
     (tmp_path / "odd.py").write_text(f"{imported}\ndef make(vocab_size): ...\n")
     one = replace(config("NanoGPT"), model_code="odd.py:make")
     answers = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
@@ -237,9 +233,7 @@ def test_arguments_that_lmsweep_has_a_field_for_set_the_field(tmp_path: Path) ->
     assert (one.vocab_size, one.num_layers) == (300, 2)
 
 
-def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_plan_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_vocabulary_of_a_name_not_in_the_cache_is_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     with pytest.warns(UserWarning, match="hf:some/model: .* dimensions are unknown, and null in the results"):
         one = trial_of("model: 'hf:some/model'", tmp_path)
@@ -324,9 +318,7 @@ class Layer(nn.Module):
     ],
     ids=["widths", "windows", "scales", "no scale"],
 )
-def test_layers_are_of_one_kind_if_their_modules_weights_and_settings_are_equal(
-    layers: list[Layer], kinds: tuple[int, ...]
-) -> None:
+def test_layers_of_equal_modules_weights_and_settings_are_alike(layers: list[Layer], kinds: tuple[int, ...]) -> None:
     model = nn.ModuleDict({"embedding": nn.Embedding(5, 8), "layers": nn.ModuleList(layers)})
     found = layers_of(model)
     assert found is not None and (found.path, found.kinds) == ("layers", kinds)

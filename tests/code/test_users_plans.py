@@ -53,9 +53,7 @@ def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measur
     assert alone.startswith("s: 1 trial, 1 to run, in unknown time\n")
 
 
-def test_the_memory_of_a_compiled_model_of_ones_own_lies_between_its_weights_and_the_step_that_is_not_compiled(
-    tmp_path: Path,
-):
+def test_a_compiled_model_of_ones_own_needs_between_its_weights_and_the_step_that_is_not_compiled(tmp_path: Path):
     """A GPU that lacks even the weights is left out, one that may do runs."""
     sweep = sweep_of(tmp_path, OWN)
     asked = ["plan", sweep, "--set", "compile=block", "--store", tmp_path / "none"]

@@ -67,9 +67,3 @@ def test_it_is_measured_again_if_any_field_of_a_series_changes(folder: Path) -> 
     own = trials(folder)[-1]
     _, more = load_sweep(str(folder / "sweep.yaml"), {"measure_steps": [4]}, code=str(folder)).trials
     assert measurement_id(own.config, own.workloads[0]) != measurement_id(more.config, more.workloads[0])
-
-
-def test_a_function_that_yields_nothing_is_an_error_with_its_line(folder: Path) -> None:
-    (row,) = records(trials(folder, "mine/bench.py:returns")[-1])
-    words = "mine/bench.py:12: returns returned a int; a workload yields its measurements"
-    assert row.status == "error" and str(row.error).splitlines()[0] == words

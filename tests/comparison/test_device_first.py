@@ -125,9 +125,7 @@ def test_compare_shows_what_differs_between_two_machines_and_what_of_it_compare_
     assert wrong.returncode == 2 and "--where gpu: no such column; did you mean device_name?" in wrong.stderr
 
 
-def test_beside_another_store_device_time_comes_first_with_both_intervals_and_the_flags_of_each_number(
-    tmp_path: Path,
-) -> None:
+def test_beside_another_store_device_time_comes_first_with_intervals_and_flags_of_each_number(tmp_path: Path) -> None:
     both = (Flag.HOST_BOUND, Flag.POWER_CAPPED)
     for name, fingerprint, device, wall, flags in (("one", H200, 0.01, 0.02, both), ("other", H100, 0.012, 0.04, ())):
         attempts = Attempts(tmp_path / name)

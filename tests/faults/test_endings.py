@@ -100,9 +100,7 @@ def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
         (signal.SIGUSR1, "5m", True),
     ],
 )
-def test_a_trial_is_ended_at_once_or_after_the_grace_period_or_by_a_second_signal(
-    tmp_path: Path, number: signal.Signals, grace: str, repeated: bool
-):
+def test_a_trial_is_ended_at_once_or_with_grace(tmp_path: Path, number: signal.Signals, grace: str, repeated: bool):
     process, started = run_until_one_is_stored(tmp_path, *(() if grace == "0s" else ("--grace", grace)))
     begin = time.monotonic()
     # As scancel does: Ray's own processes get the signal too.
@@ -182,9 +180,7 @@ ANNOUNCING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, sig
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", ANNOUNCING)
-def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twice(
-    tmp_path: Path, number: signal.Signals
-):
+def test_the_trial_that_runs_may_end_even_if_all_processes_are_signalled_twice(tmp_path: Path, number: signal.Signals):
     sweep = write_sweep(tmp_path, context_length=[128, 160, 192], measure_steps=200)
     process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "1m")
     child = wait_for_child(process)

@@ -97,9 +97,7 @@ def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str 
 
 
 @pytest.mark.slow
-def test_a_run_needs_at_most_64_file_descriptors_and_in_the_c_locale_a_store_has_any_name_if_warnings_are_errors_too(
-    tmp_path: Path,
-) -> None:
+def test_a_run_needs_64_file_descriptors_and_bears_the_c_locale_and_warnings_as_errors(tmp_path: Path) -> None:
     folder = tmp_path / "größe"
     folder.mkdir()
     assert_measured(run(folder, descriptors=64, LC_ALL="C", LANG="C", PYTHONWARNINGS="error"), folder / "store")
@@ -139,9 +137,7 @@ def shifted_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_clock_that_jumps_a_day_ahead_and_two_days_back_under_a_run_changes_nothing(
-    tmp_path: Path, shifted_clock: Path
-) -> None:
+def test_a_clock_that_jumps_by_days_under_a_run_changes_nothing(tmp_path: Path, shifted_clock: Path) -> None:
     shift, store = tmp_path / "shift", tmp_path / "store"
     shift.write_text("0")
     sweep = write_sweep(tmp_path, context_length=[16, 32, 48, 64], mode="forward")

@@ -66,9 +66,7 @@ def test_what_cannot_be_installed_is_unsupported_with_the_installers_reason_unle
     assert not is_made(software) and not folder_of(software).exists()
 
 
-def test_only_wheels_are_installed_and_nothing_is_looked_for_in_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_wheels_are_installed_not_what_the_folder_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = stand_in_uv(tmp_path / "bin", monkeypatch, says="no")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", ".")
@@ -126,9 +124,7 @@ def releases_sweep(folder: Path, *software: str) -> Path:
 
 
 @pytest.mark.slow
-def test_each_row_has_the_versions_of_the_interpreter_that_measured_and_a_second_run_measures_nothing(
-    wheels: Path, tmp_path: Path
-) -> None:
+def test_rows_have_the_versions_that_measured_and_a_second_run_measures_nothing(wheels: Path, tmp_path: Path) -> None:
     for version in ("2.98.0", "2.99.0"):
         write_torch(wheels, version)
     hidden = tmp_path / "hidden"  # PYTHONPATH does not win against what the trial asks for

@@ -11,16 +11,9 @@ import yaml
 
 from tests.support.command import lmsweep_here
 
-CHATS: dict[str, Any] = {
-    "d_model": 512,
-    "d_ff": 2048,
-    "num_layers": 4,
-    "num_heads": 8,
-    "vocab_size": 10000,
-    "context_length": 4096,
-}
+CHATS: dict[str, Any] = {"d_model": 512, "d_ff": 2048, "num_layers": 4, "num_heads": 8, "vocab_size": 10000}
+CHATS |= {"context_length": 4096, "lengths": "lognormal(600, 0.8, 4096)"}
 CHATS |= {"device": "cuda", "batch_size": 8, "attention": "sdpa", "precision": "bf16", "loss": "cross_entropy"}
-CHATS |= {"lengths": "lognormal(600, 0.8, 4096)"}
 
 Plan = Callable[..., dict[str, Any]]
 
@@ -66,9 +59,7 @@ def test_two_ranks_wait_for_the_longer_batch(plan: Plan) -> None:
 
 
 @pytest.mark.slow
-def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_take_as_long_as_uncompiled(
-    plan: Plan,
-) -> None:
+def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_takes_as_long_as_uncompiled(plan: Plan) -> None:
     eager = plan(attention="sdpa_flash")
     each = plan(attention="sdpa_flash", compile="block")
     dynamic = plan(attention="sdpa_flash", compile="block", dynamic_shapes=True)

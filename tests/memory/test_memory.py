@@ -164,9 +164,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("config", VARIANTS, ids=name_of)
-def test_three_repetitions_agree_and_parts_and_timeline_add_up_to_the_whole_and_to_each_phases_peak(
-    config: TrialConfig,
-):
+def test_three_repetitions_agree_and_parts_and_timeline_add_up_to_the_whole_and_each_phases_peak(config: TrialConfig):
     found = measured(config)
     assert len(found.rows["step", "peak_tensors"].samples or ()) == 3
     assert not [row for row in found.rows.values() if row.flags]

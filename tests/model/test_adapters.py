@@ -17,7 +17,6 @@ from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.without_device.step_run import record
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
 from tests.support.whole_steps import flops_by_phase
 
@@ -170,18 +169,6 @@ def test_flops_are_those_that_pytorch_counts_on_real_tensors(adapter: str, argum
 def test_four_bits_have_the_products_of_sixteen() -> None:
     lora, qlora = (count_flops(TrialConfig(**TINY, adapter=name, adapter_args=ARGUMENTS)) for name in ("lora", "qlora"))
     assert qlora == lora and lora.forward
-
-
-@pytest.mark.slow
-def test_a_measured_step_with_adapters_has_fewer_flops_than_one_that_trains_in_full(tmp_path: Path) -> None:
-    size = [f"{name}={value}" for name, value in TINY.items()]
-    for adapter in ([], ["adapter=lora", "adapter_args.rank=1"]):
-        lmsweep_here("trial", *size, *adapter, "measure_steps=3", "--store", str(tmp_path))
-    frame = analysis.load(tmp_path).query("metric == 'time' and phase == 'step'").set_index("adapter")
-    counted = count_flops(TrialConfig(**TINY, adapter="lora", adapter_args='{"rank": 1}'))
-    assert counted.forward and counted.backward
-    assert frame["flops"]["lora"] == counted.forward + counted.backward
-    assert frame["flops"]["lora"] < 0.8 * frame["flops"]["none"]
 
 
 def test_flops_are_unknown_where_no_trial_has_counted_them(tmp_path: Path) -> None:

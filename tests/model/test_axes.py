@@ -219,9 +219,7 @@ def test_a_chunked_loss_of_a_model_of_hugging_face_is_the_loss_of_its_logits(tmp
     ids=lambda one: one["model_type"],
 )
 @pytest.mark.usefixtures("forget_code")
-def test_a_loss_of_hidden_states_is_refused_if_the_logits_are_more_than_a_product(
-    tmp_path: Path, described: dict[str, Any]
-) -> None:
+def test_a_loss_of_hidden_states_needs_logits_that_are_a_product(tmp_path: Path, described: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match="does more for its logits than multiply"):
         step_of(of_hugging_face(tmp_path, "chunked", **described))
 

@@ -16,7 +16,7 @@ from lmsweep.trials.model.transformer.attention_functions import ATTENTION, atte
 from lmsweep.trials.model.transformer.layers import Experts
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize, size_name
+from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -159,7 +159,3 @@ def test_every_expert_takes_its_share_of_the_tokens() -> None:
 def test_the_shape_of_a_published_model_has_its_parameters(name: str, billions: float) -> None:
     count = parameter_count(**SIZES[name].terms, vocab_size=VOCABULARIES[name])
     assert count / 1e9 == pytest.approx(billions, rel=0.01)
-
-
-def test_a_shape_without_a_name_is_named_after_its_dimensions() -> None:
-    assert size_name(replace(PLAIN, num_kv_heads=2, tied_head=True).size) == "d32-f48-l2-h4-kv2-tied"

@@ -50,9 +50,7 @@ def offloaded(config: TrialConfig, way: str) -> tuple[list[Tensor], TrainingStep
 
 
 @pytest.mark.parametrize(("checkpointing", "adapter"), [("block", "none"), ("none", "lora")])
-def test_gradients_with_offloaded_activations_are_the_same_and_the_copies_are_predicted_and_no_weights(
-    checkpointing, adapter
-):
+def test_gradients_with_offloaded_activations_are_the_same_and_no_weights_are_copied(checkpointing, adapter):
     if adapter == "lora":
         pytest.importorskip("peft")
     config = replace(SMALL, checkpointing=checkpointing, adapter=adapter)

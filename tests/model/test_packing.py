@@ -82,9 +82,7 @@ def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
     "fields", [{}, {"causal": False}, {"window": 3}, {"lengths": None, "batching": "padded"}], ids=str
 )
 @pytest.mark.parametrize("name", ON_CPU)
-def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
-    name: str, fields: dict[str, Any]
-) -> None:
+def test_outputs_and_gradients_are_those_of_each_document_alone_in_float64(name: str, fields: dict[str, Any]) -> None:
     if "window" in fields and name not in WITH_WINDOW:
         pytest.skip("unsupported")
     config = replace(ALONE, attention=name, **fields)
@@ -103,9 +101,7 @@ def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [*ATTENTION])
-def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
-    name: str, dtype: torch.dtype, fields: dict[str, Any]
-) -> None:
+def test_on_cuda_each_is_near_naive_as_its_type_allows(name: str, dtype: torch.dtype, fields: dict[str, Any]) -> None:
     if "window" in fields and name not in WITH_WINDOW:
         pytest.skip("unsupported")
     if (name == "flex" and dtype == torch.float64) or (name == "varlen" and dtype.itemsize > 2):
@@ -131,9 +127,7 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     "mask", [{}, {"causal": False}, *({"window": window} for window in (1, 128, 129, 5000))], ids=str
 )
 @pytest.mark.parametrize("mean", [None, 300])
-def test_flex_computes_only_blocks_within_documents_and_window(
-    context: int, mask: dict[str, Any], mean: int | None
-) -> None:
+def test_flex_computes_only_blocks_that_are_not_masked(context: int, mask: dict[str, Any], mean: int | None) -> None:
     config = replace(ALONE, context_length=context, lengths=mean and str(mean), batching="packed", **mask)
     documents = document_of_positions(config, "cpu")
     alike = torch.zeros(context, dtype=torch.int32) if documents is None else documents

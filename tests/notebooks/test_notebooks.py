@@ -46,9 +46,7 @@ def test_a_notebook_is_committed_with_what_it_shows(path: Path) -> None:
     [pytest.param(path, marks=[pytest.mark.slow] if path.stem in MEASURES else []) for path in ALL],
     ids=lambda path: path.stem,
 )
-def test_a_notebook_shows_what_it_was_committed_with(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_shows_what_was_committed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change: `python -m tools.notebooks`."""
     if "sql" in path.stem:
         pytest.importorskip("duckdb")
@@ -81,9 +79,7 @@ DIFFERENT = "h200-attention"
     [pytest.param(one, marks=() if one == DIFFERENT else pytest.mark.slow) for one in (CPU_STORE, *stores())],
     ids=lambda store: Path(store).name,
 )
-def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
-    name: str, store: str, tmp_path: Path
-) -> None:
+def test_a_notebook_runs_over_any_store_or_says_what_it_lacks(name: str, store: str, tmp_path: Path) -> None:
     if "sql" in name:
         pytest.importorskip("duckdb")
     text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")

@@ -152,9 +152,7 @@ def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stor
 @pytest.mark.parametrize(
     ("device", "precision", "reason"), [("T4", "bf16", "T4 has no bfloat16 arithmetic"), ("H100", "fp8_rowwise", None)]
 )
-def test_a_plan_for_a_device_that_lacks_a_format_runs_and_prices_nothing(
-    device: str, precision: str, reason: str | None, tmp_path: Path
-) -> None:
+def test_what_a_device_lacks_costs_nothing(device: str, precision: str, reason: str | None, tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path, precision=[precision], device="cuda", context_length=64, vocab_size=128)
     options = ("--for", device, "--no-predict", "--price", f"{device}=2", "--format", "json")
     plan = json.loads(lmsweep_here("plan", sweep, *options, "--store", tmp_path / "store"))

@@ -100,9 +100,7 @@ def test_eight_gpus_are_one_node_unless_said() -> None:
         (["--nodes", "3"], "give --for"),
     ],
 )
-def test_what_cannot_be_planned_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, arguments: list[str], said: str
-) -> None:
+def test_what_cannot_be_planned_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[str], said: str) -> None:
     (tmp_path / "nodes.yaml").write_text(SWEEP)
     refused = answer_here("plan", tmp_path / "nodes.yaml", *arguments)
     assert refused.returncode == 2 and said in refused.stderr and "Traceback" not in refused.stderr

@@ -1,8 +1,6 @@
 """How long a plan will take and what it costs; in which order it runs, and what of it where the time is given."""
 
-import json
 import re
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -166,14 +164,6 @@ def test_the_first_of_every_kind_comes_early_then_long_before_short_and_compiled
     assert compiled == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8, "they do not wait for long ones"
 
 
-def test_a_plan_with_very_many_reasons_lists_those_of_most_trials(tmp_path):
-    devices = [f"cuda:H{number}" for number in range(60)]
-    plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
-    lines = lines_of(plan, tmp_path)
-    assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
-    assert "  20 more unsupported; lmsweep plan --format json lists their reasons" in lines
-
-
 def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
     plan = plan_of(GRID, tmp_path)
     found = each_of(plan.to_run, tmp_path)
@@ -239,16 +229,6 @@ def test_the_first_line_has_number_and_time_by_device_and_what_leaves_out_the_lo
     assert said.splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
 
 
-@pytest.mark.slow
-def test_what_leaves_out_the_cpu_is_a_command_that_plans_the_others_alone(tmp_path):
-    sweep = write_sweep(tmp_path, device=["cpu", "cuda"], model="medium", context_length=256)
-    asked = ["plan", sweep, "--store", tmp_path / "my store", "--no-predict", "--for", "H100"]
-    command = shlex.split(lmsweep_here(*asked).splitlines()[0].rpartition("to leave out cpu: lmsweep ")[2])
-    assert "leave out" not in lmsweep_here(*command).splitlines()[0]
-    both, alone = (json.loads(lmsweep_here(*words, "--format", "json"))["trials"] for words in (asked, command))
-    assert [one for one in both if one["config"]["device"] == "cuda"] == alone
-
-
 def test_graphs_for_a_gpu_that_is_not_here_compile_on_as_many_cores_as_such_hosts_have(tmp_path):
     sweep = write_sweep(tmp_path, device="cuda", compile="block", context_length=[16, 32, 64, 128])
     asked = ["plan", sweep, "--store", tmp_path / "s", "--no-predict", "--for"]
@@ -273,16 +253,6 @@ def test_the_table_of_a_plan_has_what_runs_here_and_not_what_is_unsupported(tmp_
     again = [replace(one, action="stored") if one.action == "unsupported" else one for one in plan.trials]
     said = "\n".join(lines_of(replace(plan, trials=tuple(again)), tmp_path))
     assert "  stored\n" not in said and said.count("  run\n") == len(again) / 2, "what is stored as missing a device"
-
-
-def test_of_a_long_plan_the_table_has_first_what_runs(tmp_path):
-    plan = plan_of(GRID, tmp_path, batch_size=[1, 2, 4, 8])
-    count = len(plan.trials)
-    assert count == 80
-    done = [replace(one, action="stored", reason="already") if one.index < 70 else one for one in plan.trials]
-    plan = replace(plan, trials=tuple(done))
-    lines = lines_of(plan, tmp_path)
-    assert [sum(line.endswith(f"  {word}") for line in lines) for word in ("run", "stored")] == [10, 50]
 
 
 def test_trials_on_the_cpu_and_on_the_gpus_of_one_machine_take_turns(tmp_path):

@@ -31,9 +31,7 @@ def in_blocks(operators: Operators, phase: str, **wanted: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("precision", "casts", "copies"), [("fp8_tensorwise", 4, 3), ("fp8_rowwise_gw_hp", 2, 1)])
-def test_eager_float8_rounds_both_operands_of_each_product_and_copies_those_of_backward_into_its_layout(
-    precision: str, casts: int, copies: int
-) -> None:
+def test_eager_float8_rounds_both_operands_and_copies_for_backward(precision: str, casts: int, copies: int) -> None:
     found = step_operators(small(precision=precision, attention="sdpa"))
     layers = 7  # query, key, value, output and three of the feed-forward
     assert len(in_blocks(found, "forward", name="abs")) == 2 * layers

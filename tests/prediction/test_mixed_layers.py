@@ -76,9 +76,7 @@ def assert_is_that_of_the_whole_model(one: TrialConfig) -> None:
 
 
 @pytest.mark.parametrize("name", FASTEST)
-def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_model_to_the_byte(
-    name: str, tmp_path: Path
-) -> None:
+def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_to_the_byte(name: str, tmp_path: Path) -> None:
     kinds, described = MIXTURES[name]
     one = config(tmp_path, described)
     found = layers_of_configuration(one)

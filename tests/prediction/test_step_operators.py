@@ -21,6 +21,13 @@ pytestmark = pytest.mark.usefixtures("one_core")
 
 
 PASSES = ("forward", "backward")
+USUAL = {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach", "loss": "cross_entropy"}
+OTHERS: list[dict[str, Any]] = [
+    {"checkpointing": "block", "feed_forward": "gelu"},
+    {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16"},
+    {"attention": "flex", "window": 8, "precision": "bf16", "checkpointing": "2"},
+    {"loss": "chunked", "compile": "block"},
+]
 
 
 def total(operators: Operators, **wanted: Any) -> int:
@@ -36,15 +43,8 @@ def products_of(config: TrialConfig) -> int:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach", "loss": "cross_entropy"},
-        pytest.param({"checkpointing": "block", "feed_forward": "gelu"}, marks=pytest.mark.slow),
-        pytest.param(
-            {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16"}, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            {"attention": "flex", "window": 8, "precision": "bf16", "checkpointing": "2"}, marks=pytest.mark.slow
-        ),
-        pytest.param({"loss": "chunked", "compile": "block"}, marks=pytest.mark.slow),
+        USUAL,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS),
     ],
     ids=str,
 )
@@ -100,7 +100,6 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     [
         {"attention": "sdpa_flash", "causal": False},
         {"attention": "sdpa_efficient", "causal": False},
-        {"attention": "sdpa_cudnn", "causal": False},
         {"attention": "sdpa", "lengths": "8"},
         {"attention": "sdpa_efficient", "lengths": "8"},
     ],
@@ -205,9 +204,7 @@ def test_the_users_attention_and_step_yield_what_they_compute(mine: Any) -> None
     assert total(step_operators(alone)) == 2 * 2 * 8 * 64 * 4 * 64, "forward, and the gradient of the weights"
 
 
-def test_a_long_context_with_a_large_vocabulary_has_operators(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_vocabulary_has_operators(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch that stands for any would need more bytes than 64 bits count."""
     monkeypatch.setattr(logging.getLogger("torch._subclasses.fake_tensor"), "handlers", [caplog.handler])
     wide = {"context_length": 8192, "vocab_size": 128256, "precision": "bf16", "attention": "sdpa"}

@@ -29,9 +29,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("workload", "fields", "reason"), UNSUPPORTED, ids=str)
-def test_a_combination_that_no_machine_runs_is_unsupported_with_the_reason(
-    workload: str, fields: dict[str, Any], reason: str | None
-) -> None:
+def test_what_no_machine_runs_has_a_reason(workload: str, fields: dict[str, Any], reason: str | None) -> None:
     found = why_not(replace(MODEL, **fields), workload)
     assert found is None if reason is None else reason in (found or "")
 
@@ -64,9 +62,7 @@ def test_a_plain_configuration_runs_every_workload(workload: str, device: str) -
         ("MI300X", {"attention": "sdpa_flash", "precision": "bf16"}, None),
     ],
 )
-def test_a_device_without_a_format_or_kernel_is_unsupported_with_what_it_has(
-    device: str, fields: dict[str, Any], reason: str | None
-) -> None:
+def test_what_a_device_lacks_is_unsupported(device: str, fields: dict[str, Any], reason: str | None) -> None:
     sheet = device_named(device)
     assert sheet
     found = why_not_on(replace(MODEL, **fields), "timing", capabilities_of(sheet))

@@ -9,7 +9,6 @@ import sys
 import threading
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 
 import pandas as pd
 import pytest
@@ -58,24 +57,6 @@ def test_rows_come_the_oldest_first_whatever_their_files_are_called(tmp_path):
     for hour in (3, 5, 1, 6, 2, 4):
         store.keep(rows(hour, started_at=began + timedelta(hours=hour))[:1])
     assert [row["context_length"] for row in store.rows(["context_length"])] == [1, 2, 3, 4, 5, 6]
-
-
-def test_what_is_appended_can_be_read_without_this_project(tmp_path):
-    if find_spec("duckdb") is None:
-        pytest.skip("duckdb is not installed")
-    store = Store(str(tmp_path / "results"))
-    store.keep(rows(16))
-    store.keep(rows(32))
-    by_pandas = pd.read_parquet(tmp_path / "results" / "measurements")
-    # In a process of its own, as a reader has it: in this one, which imports much else, its library nanobind would end
-    # with a list of all the objects that others keep alive until the process ends.
-    query = "select context_length, phase, samples from read_parquet('results/measurements/*.parquet')"
-    command = [sys.executable, "-P", "-c", f'import duckdb; print(len(duckdb.sql("{query}").fetchall()))']
-    by_duckdb = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert by_duckdb.stderr == ""
-    assert len(by_pandas) == int(by_duckdb.stdout) == 4
-    assert set(by_pandas["context_length"]) == {16, 32}
-    assert by_pandas["samples"].iloc[0].tolist() == [0.1, 0.2]
 
 
 def test_a_writer_merges_its_fragments_as_it_goes_unless_another_process_is_compacting(tmp_path, monkeypatch):

@@ -299,9 +299,7 @@ def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd
         ({"model": "2.7b", "device": "cpu"}, r"no result matches these values"),
     ],
 )
-def test_a_wrong_request_is_refused_with_what_is_right(
-    hardware: pd.DataFrame, request_: dict[str, str], message: str
-) -> None:
+def test_a_wrong_request_names_what_is_right(hardware: pd.DataFrame, request_: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
 
@@ -335,9 +333,7 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
         ((1.0, -3e5, 3e5), ("1", "[-3e+05, 3e+05]")),
     ],
 )
-def test_the_digits_of_a_cell_follow_its_interval(
-    numbers: tuple[float, float, float], texts: tuple[str, str | None]
-) -> None:
+def test_digits_follow_the_interval(numbers: tuple[float, float, float], texts: tuple[str, str | None]) -> None:
     assert interval_texts(*numbers) == texts
 
 

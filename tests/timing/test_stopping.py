@@ -124,9 +124,7 @@ def alike(rho: float, *, rows: int, n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("rho", "n", "least", "most"), [(0.0, 10, 0, 0.05), (0.9, 10, 0.5, 1), (0.0, 25, 0, 0.01)])
-def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
-    rho: float, n: int, least: float, most: float
-):
+def test_a_given_number_of_iterations_too_alike_is_worth_too_little(rho: float, n: int, least: float, most: float):
     share = np.mean([is_worth_little(series) for series in alike(rho, rows=400, n=n)])
     assert least <= share <= most
 
