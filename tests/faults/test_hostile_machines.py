@@ -97,7 +97,7 @@ def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str 
 
 
 @pytest.mark.slow
-def test_a_run_needs_64_file_descriptors_and_bears_the_c_locale_and_warnings_as_errors(tmp_path: Path) -> None:
+def test_a_run_needs_at_most_64_file_descriptors_in_the_c_locale_if_warnings_are_errors(tmp_path: Path) -> None:
     folder = tmp_path / "größe"
     folder.mkdir()
     assert_measured(run(folder, descriptors=64, LC_ALL="C", LANG="C", PYTHONWARNINGS="error"), folder / "store")
