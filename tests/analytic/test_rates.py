@@ -11,7 +11,7 @@ from lmsweep.trials.analytic.rates.collective_rates import Point, across, betwee
 from lmsweep.trials.analytic.rates.hardware import hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.product_rates import product_of
-from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, fastest_products, measured_operators
+from lmsweep.trials.analytic.rates.rate_data import fastest_products, measured_operators
 from lmsweep.trials.analytic.rates.rate_set import LAUNCH_SECONDS, MeasuredRates, Network, rates_of, rates_with
 from lmsweep.trials.analytic.rates.step_time import step_time
 
@@ -125,9 +125,6 @@ def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measur
     time = step_time((product(16384, 50257, 768, layout="nt"), product(16384, 768, 768)), rates)
     assert time.at(1.0, 0) < 0.6 * time.seconds < 1.5 * time.seconds < time.at(1.0, 1)
     assert "an assumption" in source_of(time)
-    small = product(2048, 50257, 768, layout="nt")
-    words = source_of(step_time((small, product(16384, 8192, 8192)), rates))
-    assert "products measured on H200 SXM (" in words and "% of their time: an assumption" in words
     rows = ((16384, 768), (768, 50257))
     linear = (one for one in measured_operators() if one.name == "mm" and one.device_name == "NVIDIA H200")
     one = next(one for one in linear if one.form == "forward" and one.dtype == "bfloat16")
@@ -370,18 +367,6 @@ def test_the_load_of_the_groups_is_expected_and_its_interval_has_even_and_skewed
     least, most = cost.unsure
     assert 0.5 < least <= 1 <= most < 2 and least < most
     assert "expected load" in cost.source
-
-
-def test_measured_grouped_products_replace_the_formula() -> None:
-    h200 = device("H200 SXM")
-    one = grouped(16384, 128, 1536, 2048)
-    point = MeasuredOperator(device_name="NVIDIA H200", kind="product", name="_grouped_mm", form="forward",
-                             shapes=one.shapes, dtype="bfloat16", bytes=one.bytes, flops=one.flops, is_causal=False,
-                             is_cold=True, seconds=4e-4)  # fmt: skip
-    rates = rates_with(h200, MeasuredRates(operators=(point,) * 9))
-    assert rates.of(one).seconds == pytest.approx(4e-4, rel=0.1)
-    alone = product(16384, 1536, 2048, layout="nt")
-    assert rates.of(alone).seconds < 3e-4, "a product of one group was not measured so"
 
 
 @pytest.mark.parametrize(("rows", "seconds"), [(32, 1.79e-3), (4096, 0.12e-3)])

@@ -203,22 +203,20 @@ def trial_of(fixed: str, folder: Path) -> TrialConfig:
     return trial.config
 
 
-def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overrides(tmp_path: Path) -> None:
-    plain = trial_of("model: 'hf:hf/llama.json'", tmp_path)
-    assert (plain.vocab_size, plain.d_model, plain.num_layers, plain.num_heads) == (512, 64, 4, 4)
-    gpt2 = trial_of("model: {hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", tmp_path)
-    assert (gpt2.vocab_size, gpt2.num_layers) == (100, 2)
-
-
-def test_a_hugging_face_configuration_in_a_mapping_may_stand_under_hf_or_call(tmp_path: Path) -> None:
-    named = trial_of("model: {name: mine, hf: hf/llama.json, override: {num_hidden_layers: 3}}", tmp_path)
-    assert (named.model, named.num_layers) == ("mine", 3)
-    for text in (
-        "model: {name: mine, call: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}",
-        "model: {name: mine, call: 'hf:hf/llama.json', args: {num_hidden_layers: 3}}",
-        "model: {name: mine, hf: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}",
-    ):
-        assert trial_of(text, tmp_path) == named
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        ("'hf:hf/llama.json'", (512, 4)),
+        ("{hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", (100, 2)),
+        ("{hf: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}", (512, 3)),
+        ("{call: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}", (512, 3)),
+        ("{call: 'hf:hf/llama.json', args: {num_hidden_layers: 3}}", (512, 3)),
+        ("{call: 'zoo.py:NanoGPT', args: {vocab_size: 300, num_layers: 2}}", (300, 2)),
+    ],
+)
+def test_dimensions_are_those_of_a_json_or_of_arguments_with_the_overrides(model, known, tmp_path: Path) -> None:
+    one = trial_of(f"model: {model}", tmp_path)
+    assert (one.vocab_size, one.num_layers) == known
 
 
 def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
@@ -226,11 +224,6 @@ def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> N
         trial_of("model: 'hf:hf/llama.json', vocab_size: 100", tmp_path)
     with pytest.raises(RequestError, match="there is no file"):
         trial_of("model: 'hf:hf/lama.json'", tmp_path)
-
-
-def test_arguments_that_lmsweep_has_a_field_for_set_the_field(tmp_path: Path) -> None:
-    one = trial_of("model: {call: 'zoo.py:NanoGPT', args: {vocab_size: 300, num_layers: 2}}", tmp_path)
-    assert (one.vocab_size, one.num_layers) == (300, 2)
 
 
 def test_the_vocabulary_of_a_name_not_in_the_cache_is_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,6 @@ def measure(bench):
     yield from time_phases(bench, copy=lambda: torch.empty_like(source).copy_(source))
 
 
-def returns(bench):
-    return 3
 """
 SWEEP = """
 name: own

@@ -4,7 +4,6 @@ Each row of "Hostile machines" in docs/failures.md names its test.
 """
 
 import os
-import resource
 import shlex
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.faults.test_faults import assert_each_once
-from tests.support.command import COMMAND, PYTHONPATH, program, start, write_sweep
+from tests.support.command import COMMAND, program, start, write_sweep
 
 
 def assert_measured(done: subprocess.CompletedProcess[str], store: Path | str, count: int = 2) -> None:
@@ -23,26 +22,10 @@ def assert_measured(done: subprocess.CompletedProcess[str], store: Path | str, c
     assert_each_once(Path(store), count)
 
 
-def run(
-    folder: Path, *before: str, descriptors: int | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Runs a small sweep into `store`, with at most so many open files, through the program `before`."""
-    sweep = write_sweep(folder)
-
-    def limit() -> None:
-        if descriptors:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-
-    return subprocess.run(
-        [*before, *COMMAND, "run", str(sweep), "--store", str(folder / "store")],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": PYTHONPATH} | environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        preexec_fn=limit,
-    )
+def run(folder: Path, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a small sweep into `store` through the program `before`."""
+    words = ("run", write_sweep(folder), "--store", folder / "store")
+    return program("env", "-C", folder, *before, *COMMAND, *words, **environment)
 
 
 FOREIGN = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups")
@@ -100,7 +83,8 @@ def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str 
 def test_a_run_needs_at_most_64_file_descriptors_in_the_c_locale_if_warnings_are_errors(tmp_path: Path) -> None:
     folder = tmp_path / "größe"
     folder.mkdir()
-    assert_measured(run(folder, descriptors=64, LC_ALL="C", LANG="C", PYTHONWARNINGS="error"), folder / "store")
+    limited = run(folder, "prlimit", "--nofile=64", LC_ALL="C", LANG="C", PYTHONWARNINGS="error")
+    assert_measured(limited, folder / "store")
 
 
 def test_without_docstrings_a_run_is_refused_with_what_to_set(tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
 from lmsweep.trials.results.outcome import Status
-from tests.support.command import PYTHONPATH, lmsweep
+from tests.support.command import PYTHONPATH, lmsweep, write_sweep
 from tests.support.waiting import wait_until
 from tests.support.wheels import write_torch, write_wheel
 
@@ -114,15 +113,6 @@ def test_a_package_that_trials_cannot_run_with_is_unsupported(wheels: Path) -> N
     assert end.value.status == Status.UNSUPPORTED and not is_made("torch==2.50.0")
 
 
-def releases_sweep(folder: Path, *software: str) -> Path:
-    fixed = {"model": "tiny", "vocab_size": 100, "context_length": 16, "batch_size": 1, "device": DEVICE}
-    fixed |= {"warmup_steps": 1, "measure_steps": 3}
-    grid = {"workloads": ["timing"], "axes": {"software": list(software)}, "fixed": fixed}
-    path = folder / "releases.yaml"
-    path.write_text(yaml.safe_dump({"name": "releases", "grids": [grid]}))
-    return path
-
-
 @pytest.mark.slow
 def test_rows_have_the_versions_that_measured_and_a_second_run_measures_nothing(wheels: Path, tmp_path: Path) -> None:
     for version in ("2.98.0", "2.99.0"):
@@ -130,7 +120,8 @@ def test_rows_have_the_versions_that_measured_and_a_second_run_measures_nothing(
     hidden = tmp_path / "hidden"  # PYTHONPATH does not win against what the trial asks for
     (hidden / "torch-2.99.0.dist-info").mkdir(parents=True)
     (hidden / "torch-2.99.0.dist-info" / "METADATA").write_text("Name: torch\nVersion: 1.0\n")
-    sweep = releases_sweep(tmp_path, "installed", "torch==2.98.0", "torch==2.99.0", UNSUPPORTED)
+    releases = ["installed", "torch==2.98.0", "torch==2.99.0", UNSUPPORTED]
+    sweep = write_sweep(tmp_path, software=releases, context_length=16, device=DEVICE)
     more = {"PYTHONPATH": os.pathsep.join([PYTHONPATH, str(hidden)])}
     store = tmp_path / "store"
     done = lmsweep("run", sweep, "--store", store, **more)

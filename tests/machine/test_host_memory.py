@@ -2,7 +2,6 @@
 
 import os
 from collections import namedtuple
-from pathlib import Path
 
 import psutil
 import pytest
@@ -16,6 +15,7 @@ from lmsweep.trials.spec.config import TrialConfig
 
 LARGE_HOST = 2 * 10**12
 Memory = namedtuple("Memory", "total available")
+PERIODS = dict.fromkeys(("cpu/job/cpu.cfs_period_us", "cpu/cpu.cfs_period_us"), "100000")
 
 
 def test_the_reserve_is_a_share_of_the_limit_not_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,26 +46,16 @@ def test_a_small_process_may_continue_in_a_small_share_of_a_large_host(monkeypat
         ("5:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000000000"}, [6_000_000_000], []),
         (
             "1:cpu,cpuacct:/job\n0::/",
-            {
-                "cpu/job/cpu.cfs_quota_us": "50000",
-                "cpu/job/cpu.cfs_period_us": "100000",
-                "cpu/cpu.cfs_quota_us": "-1",
-                "cpu/cpu.cfs_period_us": "100000",
-            },
+            PERIODS | {"cpu/job/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_quota_us": "-1"},
             [],
             [0.5],
         ),
         ("0::/", {}, [], []),
     ],
 )
-def test_the_limits_of_a_container_are_those_of_its_group_and_of_those_above_it(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    groups: str,
-    files: dict[str, str],
-    memory: list[int],
-    cores: list[float],
-) -> None:
+def test_a_container_has_the_limits_of_its_group_and_of_those_above(
+    tmp_path, monkeypatch, groups, files, memory, cores
+):
     (tmp_path / "groups").write_text(groups + "\n")
     for name, text in files.items():
         path = tmp_path / "mount" / name

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.utils import counters
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.orchestrator.features.ddp import timed_rank
 from lmsweep.trials.code.digest import code_folder
@@ -26,7 +25,9 @@ from lmsweep.trials.prediction.without_device.fake_device import UnpredictableEr
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError, word_or_number
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE
 from lmsweep.trials.timing.clock import HostClock, phase_names, time_iteration
+from tests.analytic.test_formulas import bytes_kept
 from tests.support.needs import needs_chunked_loss
+from tests.support.operators_run import OperatorsRun
 from tests.support.whole_steps import small
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -34,18 +35,6 @@ pytestmark = pytest.mark.usefixtures("one_core")
 CONFIG = TrialConfig(
     d_model=32, d_ff=48, num_layers=4, num_heads=2, vocab_size=50, context_length=8, batch_size=2, compile="none"
 )
-
-
-class Operations(TorchDispatchMode):
-    """Counts the operators that run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
 
 
 def step_of(config: TrialConfig = CONFIG, *, backend: Any = "eager", **fields: Any) -> TrainingStep:
@@ -64,9 +53,9 @@ def run(step: TrainingStep) -> None:
 def test_the_optimizer_is_one_kernel_or_lists_of_tensors_or_a_loop():
     found = []
     for name in ("adamw_fused", "adamw_foreach", "adamw_loop"):
-        with Operations() as seen:
+        with OperatorsRun() as seen:
             run(step_of(optimizer=name))
-        found.append(seen.count)
+        found.append(Counter(one.split(".")[1] for one in seen.names))
     fused, foreach, loop = found
     assert fused["_fused_adamw_"] == 1
     assert foreach["_foreach_addcdiv_"] and not foreach["addcdiv_"]
@@ -93,17 +82,7 @@ def test_compile_captures_nothing_or_a_block_or_the_model_and_its_mode_reaches_t
 
 
 def saved_bytes(checkpointing: str) -> int:
-    """What autograd keeps from forward for backward, weights and shared storages once."""
-    step = step_of(checkpointing=checkpointing, mode="forward_backward")
-    held: dict[int, int] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        step.forward()
-    return sum(held.values())
+    return bytes_kept(step_of(checkpointing=checkpointing, mode="forward_backward"))
 
 
 def test_groups_of_blocks_keep_less_than_blocks_and_nested_ones_no_more():

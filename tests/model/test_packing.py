@@ -180,7 +180,8 @@ def grouping_kernel(*inputs: Any, window_size: tuple[int, int] = (-1, -1), enabl
 def kernel_of_2_11(*inputs: Any, window_size: tuple[int, int] = (-1, -1)) -> Tensor:
     before, after = window_size
     shape = {"causal": after == 0, "window": None if before < 0 else before + 1}
-    return torch.cat([naive(*piece, **shape).transpose(0, 1) for piece in packed_documents(*inputs)])
+    pieces = [one for one in packed_documents(*inputs) if one[0].numel()]  # a batch is padded with documents of none
+    return torch.cat([naive(*piece, **shape).transpose(0, 1) for piece in pieces])
 
 
 VARLEN = "torch.nn.attention.varlen.varlen_attn"

@@ -229,17 +229,6 @@ def test_the_first_line_has_number_and_time_by_device_and_what_leaves_out_the_lo
     assert said.splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
 
 
-def test_graphs_for_a_gpu_that_is_not_here_compile_on_as_many_cores_as_such_hosts_have(tmp_path):
-    sweep = write_sweep(tmp_path, device="cuda", compile="block", context_length=[16, 32, 64, 128])
-    asked = ["plan", sweep, "--store", tmp_path / "s", "--no-predict", "--for"]
-    alone, eight = (lmsweep_here(*asked, gpus).splitlines() for gpus in ("H100", "8xH100"))
-    (note,) = [line for line in alone if line.startswith("compiling: ")]
-    assert re.fullmatch(r"compiling: about .* s on 12 cores for each GPU, as that host is not known", note)
-    assert note in eight
-    plan = make_plan(load_sweep(str(sweep)), [NODE], Store(str(tmp_path / "s")))
-    assert "compiling: " not in text_of(plan, estimated(plan, tmp_path / "s")), "of this host the cores are known"
-
-
 def test_the_table_of_a_plan_has_what_runs_here_and_not_what_is_unsupported(tmp_path):
     plan = plan_of(GRID, tmp_path, device=["cuda", "mps"])
     lines = lines_of(plan, tmp_path)

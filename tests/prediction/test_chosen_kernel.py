@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.prediction.without_device.chosen_kernel import Call, Kernel, chosen_kernel
 from lmsweep.trials.prediction.without_device.fake_device import Fakes, fake_device
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from tests.support.operators_run import OperatorsRun
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -67,19 +67,6 @@ def test_the_kernels_that_the_users_code_allows_are_the_only_ones() -> None:
             chosen_kernel(call("float64", [64, 64], HEADS, "none", 0.0, 1, 1))
 
 
-class Names(TorchDispatchMode):
-    """The operators of attention, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if "attention" in str(func) or "softmax" in str(func):
-            self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize(
     ("attention", "changes", "operator"),
     [
@@ -98,8 +85,8 @@ def test_a_gpu_runs_the_kernel_named_or_chosen(attention: Any, changes: dict[str
     with (
         fake_device(TrialConfig(d_model=64, device="cuda", attention=attention)) as (_, fakes),
         fakes,
-        Names() as names,
+        OperatorsRun() as run,
     ):
         scaled_dot_product_attention(q, k, v, mask, dropout, causal, enable_gqa=grouped).sum().backward()
-    seen = [name.removeprefix("aten.") for name in names.seen]
+    seen = [name.removeprefix("aten.") for name in run.names if "attention" in name or "softmax" in name]
     assert seen[0] == operator and any("backward" in name for name in seen[1:])
