@@ -186,9 +186,7 @@ def rate(name: str, operator: Operator) -> float:
     return operator.flops / rates_of(device(name)).of(operator).seconds
 
 
-@pytest.mark.parametrize(
-    "name", sorted({one.device_name for one in fastest_products() if one.dtype != "float8_e4m3fn"})
-)
+@pytest.mark.parametrize("name", {one.device_name: 0 for one in fastest_products() if "float8" not in one.dtype})
 def test_the_fastest_square_is_as_fast_as_users_published_it(name: str) -> None:
     card = find_device(name)
     assert card is not None
@@ -272,15 +270,10 @@ def test_an_operator_whose_operands_do_not_all_lie_alike_takes_as_long_as_its_ad
         add = product(1, 1, 1, name="add", flops=0, dtype="float32", shapes=((2**13, 2**13),), bytes=moves * 2**28)
         return rates_of(device(gpu)).of(replace(add, **fields)).seconds  # type: ignore[arg-type]
 
-    plain, of_row, strided, transposed = (
-        seconds("H200 SXM"),
-        seconds("H200 SXM", 2, layout="strided"),
-        *(seconds("H200 SXM", layout=layout) for layout in ("strided", "transposed")),
-    )
+    plain, of_row = seconds("H200 SXM"), seconds("H200 SXM", 2, layout="strided")
+    strided, transposed = (seconds("H200 SXM", layout=layout) for layout in ("strided", "transposed"))
     assert plain < of_row < strided < transposed and 2.3 < transposed / plain < 3
-    cast, both = (
-        seconds("H200 SXM", dtype="bfloat16", bytes=10 * 2**26, layout=one) for one in ("cast", "strided_cast")
-    )
+    cast, both = (seconds("H200 SXM", dtype="bfloat16", bytes=10 * 2**26, layout=x) for x in ("cast", "strided_cast"))
     assert transposed < 2 * cast < 1.4 * both < 1.4 * transposed, "each element asks for its type"
     in_16_bits = seconds("H200 SXM", dtype="bfloat16", bytes=3 * 2**27, layout="strided")
     assert in_16_bits == pytest.approx(strided, rel=0.3), "half of the bytes need as many addresses"

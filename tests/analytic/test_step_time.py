@@ -59,9 +59,7 @@ def test_a_step_takes_as_long_as_the_slower_of_device_and_host() -> None:
     assert (fast.seconds, fast.computing, fast.is_host_bound) == (pytest.approx(18 + WAIT_PER_LAUNCH * 0.9), 18, False)
     assert fast.launching == pytest.approx(0.9)
     assert (slow.seconds, slow.is_host_bound) == (27, True)
-    assert slow.at(2.0) == pytest.approx(36 + WAIT_PER_LAUNCH * 27) and slow.at(1.0, 1) == 54, (
-        "a slow host takes twice as long"
-    )
+    assert slow.at(2.0) == pytest.approx(36 + WAIT_PER_LAUNCH * 27) and slow.at(1.0, 1) == 54, "a slow host"
     assert step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0)).computing == 18, "of one process"
 
 
@@ -88,10 +86,8 @@ def test_what_is_assumed_of_a_class_is_named_beside_what_was_measured_whatever_t
                      unsure=(0.5, 2.0) if is_assumed else NO_ASSUMPTION)
             for seconds, source, is_assumed in given
         ]  # fmt: skip
-        found = {
-            StepTime(parts=order, computing=0, launching=0, hosts=(1, 1), host_source="").sources["products"]
-            for order in permutations(parts)
-        }
+        nothing = {"computing": 0, "launching": 0, "hosts": (1, 1), "host_source": ""}
+        found = {StepTime(parts=order, **nothing).sources["products"] for order in permutations(parts)}
         (words,) = found
         return words
 

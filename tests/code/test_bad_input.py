@@ -126,7 +126,6 @@ GOOD = ("research:attend", "my-kernel.py:attend", "scripts/run.py:attend", "pack
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A code folder with all of these files."""
     folder = tmp_path_factory.mktemp("code")
     bad = {name: text for name, (text, _) in BAD.items()} | {"broken.py": "x = 1\ndef f(:\n"}
     for name, text in {**bad, "models.py": MODEL, **RESEARCH}.items():
@@ -137,7 +136,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measure(runner: IsolatedRunner, folder: Path, *settings: str) -> list[Record]:
-    """The rows of a short trial."""
     size = ("context_length=16", "batch_size=2", "warmup_steps=1", "measure_steps=2")
     trial = single_trial([*size, *settings], code=str(folder))
     return records_of(runner.run(trial, fallback=fingerprint("cpu")))
@@ -187,9 +185,8 @@ def test_however_a_model_ends_its_process_the_row_says_how(end: str, runner: Iso
 
 
 def test_a_loss_that_is_nan_from_the_first_iteration_is_flagged(runner: IsolatedRunner, folder: Path) -> None:
-    flagged = {
-        name: [row for row in measure_model(runner, folder, name) if row.metric == "time"] for name in ("NaN", "Good")
-    }
+    names = ("NaN", "Good")
+    flagged = {name: [row for row in measure_model(runner, folder, name) if row.metric == "time"] for name in names}
     assert all("not_finite" in row.flags for row in flagged["NaN"])
     assert flagged["Good"] and not any("not_finite" in row.flags for row in flagged["Good"])
 

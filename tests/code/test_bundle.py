@@ -99,10 +99,7 @@ def repository(tmp_path: Path) -> Path:
         git(one, "commit", "--quiet", "-m", "first")
     git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
     git(repository, "commit", "--quiet", "-m", "second")
-    for one, place in (
-        (repository, repository / ".git"),
-        (repository / "sub", repository / ".git" / "modules" / "sub"),
-    ):
+    for one, place in ((repository, repository / ".git"), (repository / "sub", repository / ".git/modules/sub")):
         (one / ".gitattributes").write_text("*.py filter=evil diff=evil merge=evil\n")
         (place / "info").mkdir(exist_ok=True)
         (place / "info" / "attributes").write_text("*.py filter=evil\n")

@@ -130,13 +130,11 @@ without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorc
 
 @pytest.fixture
 def code(tmp_path: Path) -> Code:
-    """A folder with the module `mine`."""
     (tmp_path / "mine.py").write_text(CODE)
     return Code(folder=str(tmp_path))
 
 
 def look(code: Code, text: str, field: str = "model_code", seconds: float = 60.0, **fields: Any) -> list[Finding]:
-    """The findings about one reference."""
     size = {} if field == "step" else {"d_model": 32, "vocab_size": 50, "context_length": 16}
     config = TrialConfig(**{**size, field: text, **fields})
     workload = "timing" if config.ddp == "none" else "ddp"
@@ -221,7 +219,6 @@ RANKS: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads"
 
 @pytest.fixture
 def student(tmp_path: Path) -> Code:
-    """A folder with the student's code and modules beside it."""
     shutil.copytree(ROOT / "examples/student/cs336_systems", tmp_path / "cs336_systems")
     (tmp_path / "mine.py").write_text(WRAPPERS)
     return Code(folder=str(tmp_path))
@@ -271,7 +268,7 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
     count, missing = last.splitlines()
     assert count == "4 references, 3 with errors"
     words = (
-        "not installed here: not_{0}, which {0}.py:1 imports; your project's metadata does not say which package has it"
+        "not installed here: not_{0}, which {0}.py:1 imports; your project's metadata does not say which package has "
     )
     assert missing == "; ".join(words.format(name) for name in ("one", "two"))
 

@@ -43,7 +43,6 @@ def code(tmp_path: Path) -> Code:
 
 
 def said(code: Code, reference: str) -> str:
-    """What is wrong with a loss."""
     question = Question(field="loss", config=TrialConfig(model="tiny", loss=reference), workloads=("timing",))
     return "\n".join(one.found for one in in_clean_process(answer, question, code, 60) if one.kind == "wrong")
 
@@ -73,10 +72,7 @@ def test_all_packages_that_are_missing_are_named_at_once_with_the_command(code: 
     assert "not_needed" not in found and not [word for word in words if word.startswith(("torch", "not_"))]
 
 
-COMPILED = (
-    *("causal_conv1d_cuda", "rotary_emb", "xentropy_cuda_lib", "triton_kernels"),
-    *("pkg_resources", "apex", "google"),
-)
+COMPILED = ("causal_conv1d_cuda", "rotary_emb", "xentropy_cuda_lib", "triton_kernels", "apex", "google")
 """Modules whose package has another name: under theirs an index has nothing, or a stranger's package."""
 
 

@@ -142,8 +142,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Student:
-    """Runs trials with the code of the folder."""
-
     def __init__(self, runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> None:
         self.runner, self.code, self.environment = runner, Code(folder=str(folder)), environment
 
@@ -158,7 +156,6 @@ class Student:
         return {f"{row.phase}.{row.metric}": row for row in rows}
 
     def unsupported(self, *workloads: str, **fields: Any) -> str:
-        """Why."""
         (row,) = self.rows(*workloads, **fields)
         assert row.status == Status.UNSUPPORTED and row.error
         return row.error

@@ -78,7 +78,6 @@ def rows(runner: IsolatedRunner) -> Rows:
 
 
 def times(found: list[Record]) -> set[str]:
-    """The phases that a trial times."""
     assert {row.status for row in found} == {Status.OK}, found[0].error
     return {str(row.phase) for row in found if row.metric == "time"}
 
@@ -97,10 +96,8 @@ def test_a_function_is_a_whole_step_with_the_dimensions_of_a_model_if_it_takes_t
 
 
 def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
-    found = {
-        f"{row.phase}.{row.metric}": row
-        for row in rows("step: {call: mine.step:Step, args: {width: 32}}, batch_size: 1", workload="memory")
-    }
+    yielded = rows("step: {call: mine.step:Step, args: {width: 32}}, batch_size: 1", workload="memory")
+    found = {f"{row.phase}.{row.metric}": row for row in yielded}
     weight = 32 * 32 * 4
     assert found["init.tensors"].samples == (weight + 256 * 32 * 4,)
     peak = found["step.peak_tensors"].samples

@@ -32,13 +32,11 @@ SIDES = {"compile": "none"}, {"compile": "block"}
 
 
 def both(attempts: Attempts, none: float, block: float, half_interval: float = STEADY, **fields: Any) -> None:
-    """The time of a step that is not compiled and of one that is."""
     for compiled, median in (("none", none), ("block", block)):
         attempts.ok(gpu(compile=compiled, **fields), {"step.time": samples(median, half_interval)})
 
 
 def steps(tmp_path: Path, name: str, medians: dict[int, float], half_interval: float = STEADY) -> Attempts:
-    """A store of this name with the time of a step at each context length."""
     attempts = Attempts(tmp_path / name)
     for context_length, median in medians.items():
         attempts.ok(gpu(context_length=context_length), {"step.time": samples(median, half_interval)})

@@ -79,9 +79,8 @@ def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path: P
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
-    process = start(
-        "run", write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50), "--store", tmp_path / "s"
-    )
+    sweep = write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50)
+    process = start("run", sweep, "--store", tmp_path / "s")
     wait_for_child(process)
     out, err = interrupt(process)
     assert process.returncode == 130 and "press it again to stop at once" in out, out + err
@@ -246,11 +245,8 @@ def job(folder: Path, task: int) -> subprocess.Popen[str]:
     """Starts the script as Slurm would start this task of two, with stand-ins for Slurm's commands."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
-    stand_ins = {
-        "srun": 'exec "$@"',
-        "squeue": "date -d '1 hour' +%Y-%m-%dT%H:%M:%S",
-        "lmsweep": f'exec {" ".join(COMMAND)} "$@"',
-    }
+    stand_ins = {"srun": 'exec "$@"', "squeue": "date -d '1 hour' +%Y-%m-%dT%H:%M:%S"}
+    stand_ins["lmsweep"] = f'exec {" ".join(COMMAND)} "$@"'
     for name, words in stand_ins.items():
         (programs / name).write_text(f"#!/bin/bash\n{words}\n")
         (programs / name).chmod(0o755)

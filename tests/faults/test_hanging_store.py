@@ -41,9 +41,8 @@ def test_named_pipes_in_a_store_do_not_hang_a_reader(tmp_path: Path):
 
 
 def waits_for_a_disk(pid: int) -> bool:
-    return any(
-        stat.read_text().rpartition(")")[2].split()[0] == "D" for stat in Path(f"/proc/{pid}/task").glob("*/stat")
-    )
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return any(stat.read_text().rpartition(")")[2].split()[0] == "D" for stat in stats)
 
 
 def test_ctrl_c_ends_a_command_that_reads_a_store_that_hangs(tmp_path: Path):

@@ -50,7 +50,6 @@ def hang_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HangIn:
 
 
 def started(module: str) -> list[psutil.Process]:
-    """The processes that run this module for this one."""
     return [one for one in psutil.Process().children(recursive=True) if module in one.cmdline()]
 
 

@@ -45,8 +45,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Sweep:
-    """A sweep under way, with the cluster that it runs on."""
-
     def __init__(self, made: Hosts, name: str) -> None:
         self.hosts = made
         folder = made.home(HEAD) / name
@@ -57,7 +55,6 @@ class Sweep:
         self.run()
 
     def run(self) -> None:
-        """Begins or resumes it."""
         self.process = self.hosts.start(HEAD, f"source ~/.bashrc; {self._command}")
 
     def wait_until_both_nodes_measure(self) -> None:
@@ -68,7 +65,6 @@ class Sweep:
         wait_until(measure, 120)
 
     def attempts(self) -> set[str]:
-        """The stored rows."""
         return set(read(self.store)["attempt_id"])
 
     def raylet(self, node: int) -> psutil.Process:
@@ -76,7 +72,6 @@ class Sweep:
         return found
 
     def trials_on(self, node: int) -> list[psutil.Process]:
-        """The actors, trial servers and children there."""
         found = []
         for one in self.hosts.processes(node):
             with suppress(psutil.NoSuchProcess):
@@ -118,7 +113,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 @pytest.fixture
 def sweep(made: Hosts, request: pytest.FixtureRequest) -> Iterator[Sweep]:
-    """Under way on both nodes of a cluster that has just been started."""
     start_ray(made, HEAD, f"ray start --head --port={PORT}")
     for node in (NODE, OTHER):
         start_node(made, node)
@@ -144,7 +138,6 @@ def start_ray(made: Hosts, index: int, command: str) -> None:
 
 
 def wait_for_a_death(made: Hosts) -> None:
-    """Until Ray takes a node for dead."""
     done = made.ssh(HEAD, "source ~/.bashrc; timeout 90 python ~/wait.py")
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -57,7 +57,6 @@ class ObjectStore:
         self._ask("/moto-api/reset", "POST")
 
     def requests(self, method: str, status: int) -> int:
-        """How many it has answered so."""
         lines = self.log.read_text().splitlines()
         return sum(f"{method} /bucket/results/measurements/" in line and f" {status} " in line for line in lines)
 
@@ -119,7 +118,6 @@ def without(object_store: ObjectStore, name: str, methods: tuple[str, ...]) -> I
 
 
 def waiting(folder: Path) -> list[Path]:
-    """The fragments that have not been delivered."""
     return list((folder / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
 
 
@@ -184,9 +182,7 @@ def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tm
     under_way = store_writer.StoreWriter(Store(object_store.uri), lambda planned, records: None)
     object_store.take_bucket_away()
     under_way.put(None, rows(16))
-    with pytest.raises(
-        store_writer.StoreError, match=r"results are in .*cache/lmsweep/waiting/\w+; the next run here uploads them"
-    ):
+    with pytest.raises(store_writer.StoreError, match=r"are in .*cache/lmsweep/waiting/\w+; the next run here uploads"):
         under_way.close()
     with pytest.raises(RequestError, match=r"cannot (reach|write to) the store"):
         store_writer.writable_store(object_store.uri)

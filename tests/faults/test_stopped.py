@@ -32,7 +32,6 @@ def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
 
 
 def run_long(folder: Path) -> subprocess.Popen[str]:
-    """A run whose trials take minutes."""
     sweep = write_sweep(folder, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
     return start("run", sweep, "--store", folder / "store", "--no-predict")
 

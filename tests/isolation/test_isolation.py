@@ -52,7 +52,6 @@ def run(
 
 
 def our_children() -> list[psutil.Process]:
-    """The servers of this process, and their children."""
     found = []
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

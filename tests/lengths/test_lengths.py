@@ -32,9 +32,8 @@ def files(folder: Path) -> list[str]:
     (folder / "no_header.csv").write_text("".join(f"{count}\n" for count in COUNTS))
     csv.write_csv(pa.table({"name": list("abcde"), "tokens": COUNTS}), folder / "a.csv")
     np.save(folder / "a.npy", COUNTS)
-    parquet.write_table(
-        pa.table({"text": list("abcde"), "input_ids": lists, "other": COUNTS * 2}), folder / "a.parquet"
-    )
+    table = pa.table({"text": list("abcde"), "input_ids": lists, "other": COUNTS * 2})
+    parquet.write_table(table, folder / "a.parquet")
     names = ["a.txt", "no_header.csv", "a.csv", "a.csv:tokens", "a.npy", "a.parquet", "a.parquet:input_ids"]
     return [str(folder / name) for name in names]
 
@@ -128,9 +127,8 @@ def test_a_mean_is_packed_documents_that_are_the_same_in_every_row() -> None:
 
 
 def trial(**fields: Any) -> TrialConfig:
-    return single_trial(
-        [f"{name}={value}" for name, value in {"model": "tiny", "context_length": 64, **fields}.items()]
-    ).config
+    given = {"model": "tiny", "context_length": 64, **fields}
+    return single_trial([f"{name}={value}" for name, value in given.items()]).config
 
 
 def test_the_content_of_a_file_is_part_of_the_trial(tmp_path: Path) -> None:
@@ -175,10 +173,8 @@ def test_wrong_lengths_are_refused_in_one_sentence_that_says_what_to_do(name: st
 def test_a_column_is_named_where_a_file_has_several(tmp_path: Path) -> None:
     csv.write_csv(pa.table({"a": COUNTS, "b": list("abcde")}), tmp_path / "a.csv")
     assert trial(lengths=f"{tmp_path}/a.csv:a").lengths
-    for lengths, said in (
-        ("a.csv", "has several columns; write a.csv:COLUMN (one of: a, b)"),
-        ("a.csv:c", "no column c"),
-    ):
+    several = "has several columns; write a.csv:COLUMN (one of: a, b)"
+    for lengths, said in (("a.csv", several), ("a.csv:c", "no column c")):
         with pytest.raises(RequestError) as error:
             trial(lengths=tmp_path / lengths)
         assert said in str(error.value)
@@ -187,9 +183,8 @@ def test_a_column_is_named_where_a_file_has_several(tmp_path: Path) -> None:
 
 
 def test_commas_in_parentheses_do_not_separate_values(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(
-        "name: s\ngrids: [{workloads: [timing], fixed: {model: tiny, context_length: 64}}]\n"
-    )
+    grid = "{workloads: [timing], fixed: {model: tiny, context_length: 64}}"
+    (tmp_path / "s.yaml").write_text(f"name: s\ngrids: [{grid}]\n")
     overrides = load_sweep(str(tmp_path / "s.yaml"), {"lengths": ["uniform(1,9)", "lognormal(3, 1, 64)"]})
     assert [one.config.lengths for one in overrides.trials] == ["uniform(1, 9)", "lognormal(3, 1, 64)"]
     assert trial(lengths="uniform(1,9)").lengths == "uniform(1, 9)"

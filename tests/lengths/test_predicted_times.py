@@ -19,7 +19,6 @@ Plan = Callable[..., dict[str, Any]]
 
 
 def sweep(folder: Path, **changes: Any) -> Path:
-    """Of the chats, with changes."""
     world = {"ddp": "torch"} if "world_size" in changes else {}
     fixed = {name: one for name, one in (CHATS | world | changes).items() if one}
     grid = {"workloads": ["ddp" if world else "timing"], "fixed": fixed, "name": "g"}
@@ -34,7 +33,6 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
     @cache
     def trial(devices: str = "H100", **changes: Any) -> dict[str, Any]:
-        """The one trial of a plan for these devices."""
         shown = lmsweep_here("plan", sweep(folder, **changes), "--for", devices, "--format", "json")
         (found,) = json.loads(shown)["trials"]
         return found

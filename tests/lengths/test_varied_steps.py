@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
 from lmsweep.trials.bench.varied_steps import BatchesTaken, token_rows
@@ -20,14 +21,13 @@ from lmsweep.trials.lengths.recompiling import recompiles, runs_uncompiled
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_functions import naive
 from lmsweep.trials.model.transformer.document_mask import documents_of
 from lmsweep.trials.model.transformer.flex_attention import banded_block_mask
 from lmsweep.trials.model.transformer.varlen_attention import cu_seqlens_of_batch
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from tests.model.test_packing import VARLEN as FUNCTION
-from tests.model.test_packing import grouping_kernel
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 from tests.support.whole_steps import small
@@ -41,15 +41,21 @@ def records_of_trial(config: TrialConfig, workload: str) -> dict[tuple[Any, Any]
 
 
 def by_name(rows: Iterable[Row]) -> dict[tuple[Any, Any], Any]:
-    """Phase and metric -> the record."""
     rows = [*rows]
     assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}, records_of(rows)[0].error
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
 
 
+def one_after_the_other(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, *_: Any, **__: Any) -> Tensor:
+    """A stand-in for PyTorch's varlen_attn, which needs a GPU: attends to one document after the other."""
+    pieces = zip(*(one.split(cu_seqlens.diff().tolist()) for one in (q, k, v)), strict=True)
+    documents = [[one.transpose(0, 1) for one in piece] for piece in pieces if len(piece[0])]
+    return torch.cat([naive(*document).transpose(0, 1) for document in documents])
+
+
 @pytest.mark.parametrize("attention", ["naive", "sdpa", "flex", "varlen"])
 def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FUNCTION, grouping_kernel)  # its own needs a GPU
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", one_after_the_other)
     torch.manual_seed(0)
     packed = replace(TINY, batching="packed", attention=attention, mode="forward")
     step = TrainingStep(packed, MATH_MODES["fp32"], backend="eager")
@@ -67,9 +73,8 @@ def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str, monk
             alone.inputs = alone.targets = tokens[None]
             alone.forward()
             assert alone.logits is not None
-            torch.testing.assert_close(
-                step.logits[index, first : first + length], alone.logits[0], atol=1e-5, rtol=1e-4
-            )
+            found = step.logits[index, first : first + length]
+            torch.testing.assert_close(found, alone.logits[0], atol=1e-5, rtol=1e-4)
             first += length
 
 
@@ -194,13 +199,11 @@ def test_ranks_have_batches_of_their_own(batching: Any, runner: IsolatedRunner, 
     of_ranks = [list(islice(batches(config, rank, 2), 6)) for rank in range(2)]
     assert of_ranks[0] != of_ranks[1]
     for metric in ("real_tokens", "padded_tokens"):
-        assert rows["step", metric].samples == tuple(
-            getattr(one, metric) + getattr(other, metric) for one, other in zip(*of_ranks, strict=True)
-        )
+        pairs = zip(*of_ranks, strict=True)
+        assert rows["step", metric].samples == tuple(sum(getattr(one, metric) for one in pair) for pair in pairs)
     seconds = rows["step", "time"].samples
-    assert rows["step", "padded_tokens_per_second"].samples[0] == pytest.approx(
-        sum(rows["step", "padded_tokens"].samples) / sum(seconds)
-    )
+    speed = sum(rows["step", "padded_tokens"].samples) / sum(seconds)
+    assert rows["step", "padded_tokens_per_second"].samples[0] == pytest.approx(speed)
     assert "where all batches have one shape" in rows["gradients", "relative_error"].reason
 
 

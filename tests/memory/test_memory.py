@@ -44,8 +44,6 @@ CONFIG = TrialConfig(
 
 
 class Found:
-    """What the workload yielded."""
-
     def __init__(self, yielded: Sequence[Yielded]) -> None:
         self.rows = {(row.phase, row.metric): row for row in yielded if isinstance(row, Measurement)}
         self.allocations = [row for row in yielded if isinstance(row, Allocation)]
@@ -64,7 +62,6 @@ class Found:
 
 
 def total_at(timeline: Sequence[Timeline]) -> dict[int, int]:
-    """Position -> bytes held in all."""
     totals: dict[int, int] = {}
     for row in timeline:
         for position, held in zip(row.positions, row.bytes, strict=True):
@@ -149,7 +146,6 @@ def test_checkpointing_keeps_the_inputs_of_the_blocks_and_nothing_else_of_them()
 
 
 def name_of(config: TrialConfig) -> str:
-    """What makes it another than CONFIG."""
     changed = [str(value) for name, value in asdict(config).items() if value != getattr(CONFIG, name)]
     return "-".join(changed) or "plain"
 
@@ -313,10 +309,9 @@ def test_allocated_bytes_may_differ_if_requested_bytes_agree():
     handed_out, cached = (2048, 2048, 2560), (4096, 8192, 8192)
 
     def found(*asked: int) -> dict[str, Measurement]:
-        series = [
-            {("step", "peak_requested"): asked[i], ("step", "peak_allocated"): a, ("step", "peak_reserved"): r}
-            for i, (a, r) in enumerate(zip(handed_out, cached, strict=True))
-        ]
+        read = zip(asked, handed_out, cached, strict=True)
+        names = ("peak_requested", "peak_allocated", "peak_reserved")
+        series = [{("step", name): value for name, value in zip(names, each, strict=True)} for each in read]
         return {row.metric: row for row in value_rows(series)}
 
     same = found(1900, 1900, 1900)

@@ -35,7 +35,6 @@ MEMORY = ("baseline.allocated", "before_backward.allocated", "forward.peak_alloc
 
 
 def alone(**fields: Any) -> TrialConfig:
-    """Attention alone, small."""
     small = {"d_model": 16, "context_length": 32, "batch_size": 2, "warmup_steps": 1, "measure_steps": 3}
     return TrialConfig(**(small | fields))
 
@@ -169,9 +168,7 @@ def test_memory_on_cuda_is_what_is_predicted_and_agrees_in_every_repetition(cold
 
 @needs_cuda
 def test_a_cold_l2_cache_slows_tensors_that_fit_into_it() -> None:
-    config = alone(
-        device="cuda", attention="sdpa_math", precision="bf16", d_model=64, context_length=1024, batch_size=8
-    )
+    config = alone(device="cuda", attention="sdpa_math", precision="bf16", d_model=64, context_length=1024)
     config = replace(config, warmup_steps=10, measure_steps=50)
     warm, cold = (samples(run(replace(config, cold_l2=flag)))["forward.time"] for flag in (False, True))
     assert sorted(cold or ())[25] > sorted(warm or ())[25]

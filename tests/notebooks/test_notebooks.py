@@ -17,6 +17,7 @@ from tools.notebooks import NOTEBOOKS, code_cells, run_cells
 ALL = sorted(NOTEBOOKS.glob("*.ipynb"))
 MEASURES = ("06-own-code",)
 """Notebooks that measure on this machine, so that their numbers differ from run to run."""
+EACH = [pytest.param(path, marks=[pytest.mark.slow] if path.stem in MEASURES else []) for path in ALL]
 
 
 def stored(path: Path) -> list[dict[str, Any]]:
@@ -41,11 +42,7 @@ def test_a_notebook_is_committed_with_what_it_shows(path: Path) -> None:
     assert path.stat().st_size < 500_000
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[pytest.mark.slow] if path.stem in MEASURES else []) for path in ALL],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", EACH, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_was_committed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change: `python -m tools.notebooks`."""
     if "sql" in path.stem:

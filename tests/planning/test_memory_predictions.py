@@ -113,9 +113,8 @@ def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
 
     asked.clear()
     bounds = bounds_of(configs, [room], need, most=len(configs))
-    assert all(
-        (one.low or 0) > room if true > room else one.high <= room for one, true in zip(bounds, peaks, strict=True)
-    )
+    known = zip(bounds, peaks, strict=True)
+    assert all((one.low or 0) > room if true > room else one.high <= room for one, true in known)
     assert len(asked) < len(configs) / 10
 
 
@@ -159,10 +158,8 @@ def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tm
 def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
-    questions = [
-        Question(config=tiny, wants=("largest",), limits=(MemoryLimit("NVIDIA H100", budget),))
-        for budget in (no_such_budget, 10**9)
-    ]
+    limits = [MemoryLimit("NVIDIA H100", budget) for budget in (no_such_budget, 10**9)]
+    questions = [Question(config=tiny, wants=("largest",), limits=(limit,)) for limit in limits]
     found = [answer_to(question) for question in questions]
     assert not found[0].largest and found[0].failure.startswith("predicting it failed: RuntimeError: ")
     assert found[1].largest[0].sure > 0 and found[1].why_not is None

@@ -237,10 +237,9 @@ def test_a_plan_names_what_stays_in_float32_and_what_16_bits_would_save(model: s
         pytest.importorskip("transformers")
     sweep = sweep_outside_autocast(tmp_path, model, ["bf16", "bf16_pure"])
     trials = json.loads(planned_for_h100(sweep, "--format", "json"))["trials"]
-    wide, narrow = (
-        json.loads(planned_for_h100(sweep, "--explain", one["trial_id"], "--format", "json"))
-        for one in sorted(trials, key=lambda one: str(one["config"]["precision"]))
-    )
+    ordered = sorted(trials, key=lambda one: str(one["config"]["precision"]))
+    asked = (("--explain", one["trial_id"], "--format", "json") for one in ordered)
+    wide, narrow = (json.loads(planned_for_h100(sweep, *words)) for words in asked)
     saved = wide["beyond_autocast"][part]
     assert wide["beyond_autocast"].keys() == {part} and not narrow["beyond_autocast"]
     products = [one["measured_per_predicted"] * one["parts"][part]["products"] for one in (wide, narrow)]

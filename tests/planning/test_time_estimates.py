@@ -40,9 +40,8 @@ from tests.support import made_up_results
 from tests.support.command import ROOT, lmsweep_here, write_sweep
 
 H200 = replace(made_up_results.H200, torch_version="2.11.0+cu130", accelerator_type="H200")
-NODE = Node(
-    cpus=16, gpus=1, accelerator_type="H200", environments={"cuda": H200, "cpu": replace(H200, device_name="C")}
-)
+HERE = {"cuda": H200, "cpu": replace(H200, device_name="C")}
+NODE = Node(cpus=16, gpus=1, accelerator_type="H200", environments=HERE)
 GRID = ROOT / "benchmarks" / "end-to-end.yaml"
 MEASURED = ROOT / "analysis" / "reference" / "h200-end-to-end"
 TODAY = ROOT / "analysis" / "reference" / "h200-x2-end-to-end"
@@ -62,7 +61,6 @@ def lines_of(plan: Plan, store: Path) -> list[str]:
 
 
 def each_of(trials: tuple[PlannedTrial, ...], store: Path, **changes: float) -> dict[int, Estimate]:
-    """What is expected of each trial, with these changes."""
     estimates = Estimates(Store(str(store)))
     return {one.index: replace(estimates.of(one), **changes) for one in trials}
 
@@ -84,9 +82,8 @@ def test_the_estimate_for_the_published_grid_is_within_30_percent_of_what_it_too
 def test_each_trial_of_the_published_grid_is_estimated_within_half_of_what_it_took(tmp_path):
     rows = pd.read_parquet(TODAY / "measurements", columns=["measurement_id", "attempt_id", "phase", "unit", "samples"])
     rows = rows[(rows["phase"] == "trial") & (rows["unit"] == "s")]
-    taken = (
-        rows["samples"].map(sum).groupby([rows["measurement_id"], rows["attempt_id"]]).sum().groupby(level=0).median()
-    )
+    attempts = rows["samples"].map(sum).groupby([rows["measurement_id"], rows["attempt_id"]])
+    taken = attempts.sum().groupby(level=0).median()
     plan, estimates = plan_of(GRID, tmp_path, compile=["none"]), Estimates(Store(str(tmp_path)))
     for planned in plan.to_run[1:]:  # the first one's set-up holds the start of the trial server
         took = taken[measurement_id(planned.trial.config, "timing")]
@@ -199,9 +196,8 @@ def test_max_seconds_and_the_timeout_bound_the_expected_time(tmp_path):
 
 
 CPU = replace(H200, device_name="EPYC (16 cores)", device_memory=None, accelerator_type=None)
-WITH_CPU = replace(
-    NODE, environments={"cuda": H200, "cpu": CPU}, cpu_rates=CpuRates(fp32=1e12, bf16=1e12, bytes_per_second=5e10)
-)
+RATES = CpuRates(fp32=1e12, bf16=1e12, bytes_per_second=5e10)
+WITH_CPU = replace(NODE, environments={"cuda": H200, "cpu": CPU}, cpu_rates=RATES)
 BOTH = {"device": ["cuda", "cpu"], "model": ["medium"], "compile": ["none"], "precision": ["bf16"]}
 
 

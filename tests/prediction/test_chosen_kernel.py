@@ -82,11 +82,8 @@ def test_the_kernels_that_the_users_code_allows_are_the_only_ones() -> None:
 def test_a_gpu_runs_the_kernel_named_or_chosen(attention: Any, changes: dict[str, Any], operator: str) -> None:
     usual = {"dtype": "bfloat16", "widths": [64, 64], "key_heads": 8, "mask": "none", "dropout": 0.0, "causal": 0}
     q, k, v, mask, dropout, causal, grouped, _ = call(*(usual | changes).values(), 1)
-    with (
-        fake_device(TrialConfig(d_model=64, device="cuda", attention=attention)) as (_, fakes),
-        fakes,
-        OperatorsRun() as run,
-    ):
+    config = TrialConfig(d_model=64, device="cuda", attention=attention)
+    with fake_device(config) as (_, fakes), fakes, OperatorsRun() as run:
         scaled_dot_product_attention(q, k, v, mask, dropout, causal, enable_gqa=grouped).sum().backward()
     seen = [name.removeprefix("aten.") for name in run.names if "attention" in name or "softmax" in name]
     assert seen[0] == operator and any("backward" in name for name in seen[1:])

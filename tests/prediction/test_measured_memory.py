@@ -87,9 +87,7 @@ def test_the_memory_of_attention_measured_on_an_h200_is_predicted(each: int, cou
 def test_so_is_that_of_several_heads_measured_on_an_h100() -> None:
     # FlashAttention's backward copies the output and its gradient, which lie head by head; cuDNN's does not.
     frame = analysis.load("analysis/reference/h100-attention")
-    frame = frame[
-        (frame["phase"] == "backward") & (frame["metric"] == "peak_allocated") & (frame["context_length"] > 4096)
-    ]
+    frame = frame.query("phase == 'backward' and metric == 'peak_allocated' and context_length > 4096")
     deviations: dict[str, list[float]] = {}
     for _, row in frame.iterrows():
         found = predict(config_of(row.to_dict()), "attention").on(H100).peak_backward
@@ -101,13 +99,8 @@ def test_so_is_that_of_several_heads_measured_on_an_h100() -> None:
 
 MEASURED_STEPS = analysis.load("analysis/reference/h200-memory")
 ALL_STEPS = list(MEASURED_STEPS["measurement_id"].unique())
-SOME_STEPS = list(
-    MEASURED_STEPS.loc[
-        (MEASURED_STEPS["model"] == "small")
-        | (MEASURED_STEPS["mode"] == "train_forward") & (MEASURED_STEPS["context_length"] == 128),
-        "measurement_id",
-    ].unique()
-)
+SMALL_STEPS = MEASURED_STEPS.query("model == 'small' or mode == 'train_forward' and context_length == 128")
+SOME_STEPS = list(SMALL_STEPS["measurement_id"].unique())
 
 
 @pytest.mark.parametrize(

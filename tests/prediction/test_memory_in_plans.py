@@ -68,9 +68,8 @@ def test_what_compiled_code_allocates_is_bounded_by_the_step_that_is_not_compile
 def test_what_is_at_the_frontier_fits_and_the_next_does_not() -> None:
     dimension, unit, budget = "context_length", 64, 2 * 10**8  # test_shallow_models.py has that of batches
     config, room = named("tiny", num_layers=1), MemoryLimit(A100, budget)
-    at, none_fits = answered(
-        config, room, MemoryLimit(A100, budget // 1000), wants=("largest",), dimension=dimension
-    ).largest
+    limits = (room, MemoryLimit(A100, budget // 1000))
+    at, none_fits = answered(config, *limits, wants=("largest",), dimension=dimension).largest
     assert at.sure > unit and at.sure % unit == at.possible % unit == 0
     around = [replace(config, **{dimension: value}) for value in (at.sure, at.possible + unit)]
     assert [answered(one, room, wants=("verdict",)).fits for one in around] == [True, False]

@@ -87,9 +87,7 @@ def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_to_the_byte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "fields", [{"adapter": "lora", "precision": "bf16"}, {"ddp": "fsdp", "world_size": 2}], ids=str
-)
+@pytest.mark.parametrize("fields", [{"adapter": "lora", "precision": "bf16"}, {"ddp": "fsdp", "world_size": 2}])
 @pytest.mark.parametrize("checkpointing", ["none", "block"])
 def test_so_are_those_with_adapters_and_of_ranks(fields: dict[str, Any], checkpointing: str, tmp_path: Path) -> None:
     if "adapter" in fields:

@@ -22,7 +22,6 @@ MIB = 2**20
 
 
 def block_config(width: int, **fields: Any) -> TrialConfig:
-    """Blocks like the course's."""
     size = {"d_model": width, "d_ff": 4 * width, "num_layers": 1, "num_heads": 16, "vocab_size": 2}
     return TrialConfig(**{**size, "compile": "block", "mode": "forward_backward"} | fields)
 

@@ -35,9 +35,8 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, RANKS, RESIDUALS, UPGRADE = (
-    ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "residuals", "upgrade")
-)
+STORES = ROOT / "tests" / "support" / "stores"
+CPU, RANKS, RESIDUALS, UPGRADE = (STORES / name for name in ("cpu", "ranks", "residuals", "upgrade"))
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
     for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
@@ -149,9 +148,8 @@ def test_gloo_and_nccl_are_never_in_one_column(name: str, tmp_path: Path) -> Non
     table = make_preset(name, str(tmp_path))
     assert isinstance(table, Table)
     assert table.wide("median").columns.names[:2] == ["device", "device_name"]
-    libraries = {
-        device: set(part["collective_library"]) for device, part in results(tmp_path).of("ddp").groupby("device")
-    }
+    devices = results(tmp_path).of("ddp").groupby("device")
+    libraries = {device: set(part["collective_library"]) for device, part in devices}
     assert libraries == {"cpu": {"gloo"}, "cuda": {"nccl 2.28.9"}}
 
 

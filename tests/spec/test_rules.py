@@ -10,17 +10,16 @@ import yaml
 from lmsweep.trials.analytic.datasheets import DEVICES, capabilities_of, device_named
 from lmsweep.trials.bench import run_trial
 from lmsweep.trials.results.record import records_of
-from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import Capabilities, why_not_on
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import our_workloads
 from tests.support.made_up_results import config
 from tests.support.trial_here import run_here
+from tests.support.whole_steps import small
 
-MODEL = TrialConfig(
-    d_model=64, d_ff=128, num_layers=2, num_heads=4, context_length=16, batch_size=4, vocab_size=100, device="cuda"
-)
+MODEL = small(d_model=64, d_ff=128, num_heads=4, context_length=16, batch_size=4, vocab_size=100, device="cuda")
 
 UNSUPPORTED = [
     *yaml.safe_load(Path(__file__).with_name("unsupported.yaml").read_text("utf-8")),
@@ -75,9 +74,7 @@ def test_every_datasheet_of_nvidia_has_a_compute_capability_that_fits_its_rates(
     for device in DEVICES:
         if not device.name.startswith("MI"):
             assert (device.chip.compute >= (8, 9)) == (device.fp8 is not None), device.name
-            assert (device.chip.compute >= (8, 0)) == (device.tf32 is not None) == (device.bf16 is not None), (
-                device.name
-            )
+            assert (device.chip.compute >= (8, 0)) == (device.tf32 is not None) == (device.bf16 is not None), device
 
 
 def test_a_combination_that_a_rule_excludes_ends_before_the_device_is_prepared() -> None:

@@ -27,7 +27,6 @@ def described_rows(series: np.ndarray) -> pd.DataFrame:
 
 
 def coverage(series: np.ndarray, *, median: float = 1.0) -> tuple[float, float]:
-    """How often a row has an interval, and how often that covers the median."""
     table = described_rows(series)
     table = table[table["low"].notna()]
     return len(table) / len(series), float(((table["low"] <= median) & (table["high"] >= median)).mean())

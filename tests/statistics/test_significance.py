@@ -94,9 +94,8 @@ def test_a_difference_counts_if_it_is_significant_and_large_enough() -> None:
 
 
 def test_probabilities_are_adjusted_for_their_number_as_in_holms_paper() -> None:
-    assert holm(np.array([0.01, 0.04, 0.03, 0.005, np.nan])) == pytest.approx(
-        [0.03, 0.06, 0.06, 0.02, np.nan], nan_ok=True
-    )
+    expected = pytest.approx([0.03, 0.06, 0.06, 0.02, np.nan], nan_ok=True)
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005, np.nan])) == expected
 
 
 @pytest.mark.parametrize("k", [2, 5])

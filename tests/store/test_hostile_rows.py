@@ -64,7 +64,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
 
 
 def changed(table: pa.Table, column: str, value: Any) -> pa.Table:
-    """The table with this value in its first row."""
     field = table.schema.field(column)
     values = pa.array([value, *table[column].to_pylist()[1:]], field.type)
     return table.set_column(table.schema.get_field_index(column), field, values)

@@ -28,7 +28,6 @@ MACHINE = LAPTOP
 
 
 def rows(context_length: int = 16, *, started_at: datetime | None = None, **failure: str) -> list[Record]:
-    """The rows of one attempt of a trial."""
     trial = Trial(config=replace(CONFIG, context_length=context_length), workloads=("timing",), sweep="test")
     attempt = replace(Attempt.begin(trial), started_at=started_at or datetime.now(UTC))
     if failure:

@@ -32,10 +32,8 @@ CONFIG = TrialConfig(d_model=16, warmup_steps=0, measure_steps=5)
 
 @contextmanager
 def spinning(count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of this one that use a core each."""
-    processes = [
-        subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE, text=True) for _ in range(count)
-    ]
+    command = [sys.executable, "-c", SPIN]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:
         for one in processes:
             assert one.stdout and one.stdout.readline()

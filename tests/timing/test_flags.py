@@ -213,9 +213,8 @@ def test_a_table_explains_each_flag_it_shows(attempts: Attempts):
 
 
 def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts, capsys):
-    rows = attempts.ok(
-        config(), {"step.time": (1.0, 1.1), "step.energy": None}, flags=(Flag.HOST_BOUND,), reason="nobody knows"
-    )
+    values = {"step.time": (1.0, 1.1), "step.energy": None}
+    rows = attempts.ok(config(), values, flags=(Flag.HOST_BOUND,), reason="nobody knows")
     show_trial(rows)
     text = capsys.readouterr().out
     assert re.search(r"step +time +1\.05", text), "the median has its place"

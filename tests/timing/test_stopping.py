@@ -48,14 +48,10 @@ def test_no_iteration_begins_after_the_seconds_that_it_may_take_but_one_is_taken
     assert (1 <= len(taken) <= 3, enough) == (True, False)
     assert stopping.repeat(slow, 100, lambda taken: True, GENEROUS, 1e-9) == ([None], False)
     assert stopping.repeat(slow, 0, lambda taken: True, GENEROUS, 1e-9) == ([], True)
-    assert stopping.repeat(slow, 1, lambda taken: True, GENEROUS, 1e-9) == ([None], True), (
-        "that is as many as were asked for"
-    )
+    assert stopping.repeat(slow, 1, lambda taken: True, GENEROUS, 1e-9) == ([None], True), "as many as were asked for"
     assert stopping.repeat(slow, "auto", lambda taken: False, GENEROUS, 1e-9) == ([None], False)
     late = stopping.Limit(iterations=3, seconds=0)
-    assert len(stopping.repeat(slow, "auto", lambda taken: False, late, 60)[0]) == 3, (
-        "it stands in for the limit's seconds"
-    )
+    assert len(stopping.repeat(slow, "auto", lambda taken: False, late, 60)[0]) == 3, "in place of the limit's seconds"
 
 
 # When a warm-up is steady
@@ -135,22 +131,16 @@ def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -
     """Whether a series of this pace is flagged by `auto`, as lmsweep.trials.bench.iterations does it."""
     i = np.arange(len(noise))
     early = iter(pace(i, len(i)) * noise)
-    warmup, steady = stopping.repeat(
-        lambda: next(early),
-        "auto",
-        lambda taken: stopping.is_steady(taken, [0] * (len(taken) + 1)),
-        stopping.WARMUP_LIMIT,
-    )
+    calm = [0] * (len(noise) + 1)
+    settles = (lambda taken: stopping.is_steady(taken, calm), stopping.WARMUP_LIMIT)
+    warmup, steady = stopping.repeat(lambda: next(early), "auto", *settles)
     late = iter((pace(i, len(warmup)) * noise)[len(warmup) :])
-    measured, _ = stopping.repeat(
-        lambda: next(late), "auto", lambda taken: stopping.is_narrow(taken, "cuda"), stopping.MEASURE_LIMIT
-    )
+    narrows = (lambda taken: stopping.is_narrow(taken, "cuda"), stopping.MEASURE_LIMIT)
+    measured, _ = stopping.repeat(lambda: next(late), "auto", *narrows)
     return not steady or is_drifting(measured)
 
 
-@pytest.mark.parametrize(
-    "pace", [pytest.param(name, marks=pytest.mark.slow if "of warm-up" in name else ()) for name in PACES]
-)
+@pytest.mark.parametrize("pace", PACES)
 def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(pace: str):
     flagged = np.mean([run_auto(PACES[pace], row) for row in alike(0.0, rows=40, n=250)])
     assert flagged <= 0.05 if pace == "even" else flagged >= 0.95
@@ -177,9 +167,8 @@ def test_a_median_that_slow_runs_of_fifty_steps_move_is_flagged_or_within_its_in
 def test_two_speeds_are_seen_in_runs_only_and_where_they_differ_by_two_percent():
     runs = np.repeat([1.0, 1.1, 1.0], 10)
     assert has_levels(runs) and not has_levels(np.resize([1.0, 1.1], 30)) and not has_levels([1.0] * 30)
-    assert has_levels([1.021 if one > 1 else 1 for one in runs]) and not has_levels(
-        [1.019 if one > 1 else 1 for one in runs]
-    )
+    assert has_levels([1.021 if one > 1 else 1 for one in runs])
+    assert not has_levels([1.019 if one > 1 else 1 for one in runs])
 
 
 def test_a_trend_of_less_than_1_percent_and_one_of_fewer_than_ten_samples_are_of_no_matter():
