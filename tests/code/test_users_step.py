@@ -101,7 +101,6 @@ def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
     weight = 32 * 32 * 4
     assert found["init.tensors"].samples == (weight + 256 * 32 * 4,)
     peak = found["step.peak_tensors"].samples
-    assert peak
     assert peak[-1] >= 2 * weight + 2 * 256 * 32 * 4
 
 

@@ -102,22 +102,6 @@ def test_samples_without_an_interval_decide_nothing(attempts: Attempts) -> None:
     assert "+100 % [?]" in shown and "No interval of 1 ratio: samples or processes differ too much" in shown
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        ((0.9, 0.6), "each 11 to 67 % faster"),
-        ((0.92, 0.5), "each 1.09 to 2 times as fast"),
-        ((1.25, 0.25), "each 1.25 times as long to 4 times as fast"),
-        ((1.1, 0.8), "each 9.1 % slower to 25 % faster"),
-    ],
-)
-def test_a_range_is_in_percent_or_in_times(seconds: tuple[float, ...], said: str, attempts: Attempts) -> None:
-    for context, median in enumerate(seconds, start=1):
-        both(attempts, 1.0, median, context_length=context)
-    summary = of(attempts, *SIDES).summary
-    assert summary.partition("], ")[2] == said, summary
-
-
 def test_one_cell_on_a_busy_host_does_not_widen_the_mean_over_machines_as_if_all_were() -> None:
     def low(kinds: list[str]) -> float:
         places = [frozenset({"one", "other"})] * len(kinds)

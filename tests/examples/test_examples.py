@@ -60,7 +60,6 @@ def test_every_trial_of_an_example_is_measured(name: str, tmp_path: Path) -> Non
 def test_the_kernel_in_triton_says_that_it_needs_a_gpu() -> None:
     assert len(load_sweep(str(EXAMPLES / "triton_attention" / "attention.yaml")).trials) == 8
     spec = importlib.util.spec_from_file_location("kernel", EXAMPLES / "triton_attention" / "kernel.py")
-    assert spec is not None and spec.loader is not None
     kernel = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernel)
     with pytest.raises(RuntimeError, match="needs a GPU"):

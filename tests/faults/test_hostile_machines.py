@@ -126,7 +126,6 @@ def test_a_clock_that_jumps_by_days_under_a_run_changes_nothing(tmp_path: Path, 
     shift.write_text("0")
     sweep = write_sweep(tmp_path, context_length=[16, 32, 48, 64], mode="forward")
     process = start("run", sweep, "--store", store, LD_PRELOAD=str(shifted_clock), CLOCK_SHIFT=str(shift))
-    assert process.stdout
     for seconds in (86400, -86400):
         next(line for line in process.stdout if line.startswith("["))
         shift.write_text(str(seconds))

@@ -22,7 +22,6 @@ def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
     """A process of the run: one of Ray's by its name, the actor of a trial, or its trial server."""
     child = wait_for_child(process)
     server = child.parent()
-    assert server
     if name == "server":
         return server
     with suppress(StopIteration):

@@ -72,7 +72,6 @@ def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str, monk
             tokens = step.inputs[index, first : first + length]
             alone.inputs = alone.targets = tokens[None]
             alone.forward()
-            assert alone.logits is not None
             found = step.logits[index, first : first + length]
             torch.testing.assert_close(found, alone.logits[0], atol=1e-5, rtol=1e-4)
             first += length
@@ -90,7 +89,6 @@ def test_each_step_has_the_shape_of_its_batch(batching: Any) -> None:
             for phase in step.phases():
                 phase.run()
                 if phase.name == "forward":
-                    assert step.logits is not None
                     shapes.append(tuple(step.logits.shape[:2]))
             step.drop()
     assert shapes == [batch.shape for batch in expected]
@@ -162,9 +160,7 @@ VARLEN = {"batching": "packed", "attention": "varlen", "d_model": 1280, "batch_s
 @pytest.mark.parametrize(
     ("fields", "count"),
     [
-        ({"lengths": "lognormal(400, 0.8, 4096)", "attention": "sdpa"}, 1),
         ({"lengths": "lognormal(400, 0.8, 4096)", "attention": "sdpa", "batching": "grouped"}, 1),
-        ({"lengths": "uniform(16, 4096)", "attention": "sdpa"}, 0),
         ({"lengths": "uniform(16, 4096)", "attention": "sdpa", "d_model": 1024}, 0),
         ({"lengths": "uniform(16, 4096)", "attention": "sdpa_flash", "d_model": 1024}, 1),
         ({"lengths": "lognormal(400, 0.8, 4096)", "batching": "token_budget", "batch_tokens": 32768}, 0),
@@ -271,7 +267,6 @@ def test_every_kernel_gives_the_logits_of_naive_attention(attention: str, batchi
             torch.manual_seed(0)
             (batch,) = step.advance()
             step.forward()
-            assert step.logits is not None
             found.append(step.logits.detach().float())
         for index, row in enumerate(batch.rows):
             one, other = (logits[index, : sum(row)] for logits in found)

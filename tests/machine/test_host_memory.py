@@ -43,7 +43,6 @@ def test_a_small_process_may_continue_in_a_small_share_of_a_large_host(monkeypat
         ("0::/slurm/job_7/step_0", {"slurm/job_7/memory.max": "8000000000", "memory.max": "max"}, [8_000_000_000], []),
         ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, [], [2.0]),
         ("4:memory:/docker/1\n1:cpu:/", {"memory/memory.limit_in_bytes": "7000000000"}, [7_000_000_000], []),
-        ("5:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000000000"}, [6_000_000_000], []),
         (
             "1:cpu,cpuacct:/job\n0::/",
             PERIODS | {"cpu/job/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_quota_us": "-1"},

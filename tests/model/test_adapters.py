@@ -140,12 +140,6 @@ def test_flops_are_those_that_pytorch_counts_on_real_tensors(adapter: str, more:
     assert [found.forward, found.backward] == counts[:2]
 
 
-@pytest.mark.slow
-def test_four_bits_have_the_products_of_sixteen() -> None:
-    lora, qlora = (count_flops(TrialConfig(**TINY, adapter=name, adapter_args=ARGUMENTS)) for name in ("lora", "qlora"))
-    assert qlora == lora and lora.forward
-
-
 def test_flops_are_unknown_where_no_trial_has_counted_them(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     attempts.ok(config(device="cuda", adapter="lora"), {"step.time": samples(0.01, 1e-5)})

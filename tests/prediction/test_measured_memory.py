@@ -91,7 +91,6 @@ def test_so_is_that_of_several_heads_measured_on_an_h100() -> None:
     deviations: dict[str, list[float]] = {}
     for _, row in frame.iterrows():
         found = predict(config_of(row.to_dict()), "attention").on(H100).peak_backward
-        assert found is not None
         deviations.setdefault(row["attention"], []).append(abs(found / row["median"] - 1))
     assert deviations.keys() >= {"sdpa_flash", "sdpa_cudnn"}
     assert max(max(of_kernel) for of_kernel in deviations.values()) < 0.002, deviations

@@ -117,7 +117,6 @@ def test_a_preset_of_trials_that_all_failed_shows_how(attempts: Attempts) -> Non
         attempts.failed(config("medium", device="cuda", compile=compiled), "oom", workload="attention")
     for name in ("attention", "attention-compile"):
         table = make_preset(name, attempts.store)
-        assert isinstance(table, Table)
         assert set(table.cells["status"]) == {"oom"} and "speed_up" not in table.units
 
 
@@ -131,7 +130,6 @@ def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: A
     attempts.failed(gpu("2.7b"), "oom")
     attempts.ok(gpu("2.7b", mode="train_forward"), {"forward.time": samples(0.5, 1e-4)})
     table = make_preset("end-to-end", attempts.store)
-    assert isinstance(table, Table)
     small = table.wide("median").loc[("small", 256)].to_dict()
     wanted = {"forward": 0.010, "backward": 0.020, "forward_backward": 0.032, "optimizer": 0.005, "step": 0.039}
     assert {key[-1].removesuffix(".time"): value for key, value in small.items()} == pytest.approx(wanted)
@@ -146,7 +144,6 @@ def test_gloo_and_nccl_are_never_in_one_column(name: str, tmp_path: Path) -> Non
             (tmp_path / "measurements").mkdir(exist_ok=True)
             shutil.copy(path, tmp_path / "measurements" / f"{number}-{path.name}")
     table = make_preset(name, str(tmp_path))
-    assert isinstance(table, Table)
     assert table.wide("median").columns.names[:2] == ["device", "device_name"]
     devices = results(tmp_path).of("ddp").groupby("device")
     libraries = {device: set(part["collective_library"]) for device, part in devices}
@@ -160,7 +157,6 @@ def test_a_speed_up_is_the_ratio_of_medians_and_backward_with_optimizer_summed_b
         times = {"backward.time": tuple(factor * x for x in up), "optimizer.time": tuple(factor * x for x in down)}
         attempts.ok(gpu(compile=compiled), times | {"step.time": samples(0.1 * factor, 1e-3)})
     table = make_preset("compile-speed", attempts.store)
-    assert isinstance(table, Table)
     assert table.wide("median").loc[("small", 256, "step"), ("block", "speed_up")] == pytest.approx(2.0)
     # Medians are 0.03 and 0.006.
     sums = [one + other for one, other in zip(up, down, strict=True)]
@@ -184,19 +180,6 @@ def test_a_ratio_without_a_baseline_or_a_second_reading_is_refused(attempts: Att
     attempts.ok(gpu(precision="fp16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
     with pytest.raises(RequestError, match="no result with precision fp32 or tf32 or bf16"):
         make_preset("precision-speed", attempts.store)
-
-
-def test_the_series_of_a_trial_is_every_iteration_in_order() -> None:
-    table = preset("warm-up-series", **SOURCES["warm-up-series"][1])
-    assert isinstance(table, Listing)
-    frame = analysis.load(str(END_TO_END))
-    row = frame[
-        (frame["model"] == "small") & (frame["compile"] == "none") & (frame["precision"] == "tf32")
-        & (frame["phase"] == "step") & (frame["metric"] == "time")
-    ].iloc[0]  # fmt: skip
-    lines = table.frame[table.frame["precision"] == "tf32"]
-    assert list(lines["step"]) == [*row["warmup_samples"], *list(row["samples"])[-10:]]  # of the newest process
-    assert list(lines["measured"]) == ["no"] * 5 + ["yes"] * 10
 
 
 def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:

@@ -109,9 +109,6 @@ def test_no_code_asks_for_the_word_of_a_way() -> None:
 
 
 @pytest.mark.parametrize("source", ['c.loss in ("liger", "eager")', 'step.config.checkpointing != "nested"'])
-def test_a_word_that_code_asks_for_is_found(source: str) -> None:
+def test_a_word_that_code_asks_for_is_found_and_whether_a_way_is_chosen_at_all_may_be_asked(source: str) -> None:
     assert [*words_asked_for(source)]
-
-
-def test_whether_a_way_is_chosen_at_all_may_be_asked() -> None:
     assert not [*words_asked_for('config.compile != "none" and config.loss != "eager"')]
