@@ -267,9 +267,8 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
     count, missing = last.splitlines()
     assert count == "4 references, 3 with errors"
-    words = (
-        "not installed here: not_{0}, which {0}.py:1 imports; your project's metadata does not say which package has "
-    )
+    end = "your project's metadata does not say which package has it"
+    words = f"not installed here: not_{{0}}, which {{0}}.py:1 imports; {end}"
     assert missing == "; ".join(words.format(name) for name in ("one", "two"))
 
 

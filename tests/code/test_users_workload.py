@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.trial_here import run_here
@@ -45,12 +45,8 @@ def trials(folder: Path, workload: str = "./mine/bench.py:measure") -> tuple[Tri
     return load_sweep(str(folder / "sweep.yaml"), code=str(folder)).trials
 
 
-def records(trial: Trial) -> list[Record]:
-    return records_of(run_here(trial))
-
-
 def test_it_measures_under_its_reference_as_its_name(folder: Path) -> None:
-    rows = {(row.phase, row.metric): row for row in records(trials(folder)[-1])}
+    rows = {(row.phase, row.metric): row for row in records_of(run_here(trials(folder)[-1]))}
     row = rows["copy", "time"]
     assert row.workload == "mine/bench.py:measure" and row.samples and len(row.samples) == 3
     assert row.fingerprint.code_digest

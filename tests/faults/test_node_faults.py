@@ -137,11 +137,6 @@ def start_ray(made: Hosts, index: int, command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def wait_for_a_death(made: Hosts) -> None:
-    done = made.ssh(HEAD, "source ~/.bashrc; timeout 90 python ~/wait.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_the_trial_of_a_killed_raylet_runs_again_on_the_other_node(sweep):
     stored = sweep.attempts()
     ended = sweep.trials_on(NODE)
@@ -180,7 +175,8 @@ def test_a_node_declared_dead_loses_its_trial_even_if_it_returns(sweep):
     stored = sweep.attempts()
     ended = [sweep.raylet(NODE), *sweep.trials_on(NODE)]
     sweep.hosts.cut(NODE)
-    wait_for_a_death(sweep.hosts)
+    done = sweep.hosts.ssh(HEAD, "source ~/.bashrc; timeout 90 python ~/wait.py")  # until Ray takes the node for dead
+    assert done.returncode == 0, done.stdout + done.stderr
     sweep.hosts.join(NODE)
     sweep.assert_says_death(sweep.assert_completes(stored))
     assert_gone(ended)

@@ -68,14 +68,11 @@ def test_waiting_for_a_process_that_lives_on_ends_in_time():
     assert 0.2 <= time.monotonic() - began < 1
 
 
-LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
-
-
 def sleeper(pid: int) -> subprocess.Popen[bytes]:
     """A process that the kernel gives this identifier."""
     for _ in range(50):
         try:
-            LAST_PID.write_text(str(pid - 1))
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
         except OSError:
             pytest.skip("this user may not choose the identifier of a process")
         found = subprocess.Popen(["sleep", "60"])

@@ -20,10 +20,6 @@ MEASURES = ("06-own-code",)
 EACH = [pytest.param(path, marks=[pytest.mark.slow] if path.stem in MEASURES else []) for path in ALL]
 
 
-def stored(path: Path) -> list[dict[str, Any]]:
-    return code_cells(json.loads(path.read_text(encoding="utf-8")))
-
-
 def shown(outputs: list[dict[str, Any]]) -> str:
     """What the cell prints and its value, as text; versions of pandas pad the columns of a frame differently."""
     text = "".join("".join(one.get("text") or one["data"].get("text/plain", "")) for one in outputs)
@@ -32,7 +28,7 @@ def shown(outputs: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_with_what_it_shows(path: Path) -> None:
-    cells = stored(path)
+    cells = code_cells(json.loads(path.read_text(encoding="utf-8")))
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
     assert sum(bool(cell["outputs"]) for cell in cells) >= 3 and all(cell["metadata"] == {} for cell in cells)
     pictures = [one for cell in cells for one in cell["outputs"] if "image/png" in one.get("data", {})]

@@ -233,11 +233,6 @@ def test_the_table_of_a_plan_has_what_runs_here_and_not_what_is_unsupported(tmp_
     assert sum(line.endswith("  run") for line in table) == plan.count("run") == len(plan.trials) / 2
     assert f"... and {len(plan.trials) // 2} more; --all lists them, --format json has more" in table
     assert "device" not in table[0].split(), "it does not vary in the table"
-    nothing = plan_of(GRID, tmp_path, device=["mps"])
-    assert text_of(nothing, estimated(nothing, tmp_path)).count("  unsupported\n") > 9
-    again = [replace(one, action="stored") if one.action == "unsupported" else one for one in plan.trials]
-    said = "\n".join(lines_of(replace(plan, trials=tuple(again)), tmp_path))
-    assert "  stored\n" not in said and said.count("  run\n") == len(again) / 2, "what is stored as missing a device"
 
 
 def test_trials_on_the_cpu_and_on_the_gpus_of_one_machine_take_turns(tmp_path):

@@ -140,9 +140,6 @@ def test_the_workspaces_of_cublas_are_those_of_the_device_and_the_largest_where_
     assert predict(replace(config, device="cpu")).workspaces == 0
 
 
-H100_MEMORY = 85_017_493_504
-
-
 @pytest.mark.parametrize(
     ("model", "context_length", "precision", "attention", "compile_", "largest"),
     [
@@ -158,6 +155,6 @@ def test_the_largest_batch_that_ran_on_an_h100_fits_and_the_one_that_was_out_of_
 ) -> None:
     how = {"precision": precision, "attention": attention, "compile": compile_}
     config = named(model, context_length=context_length, **how)
-    room = MemoryLimit("H100 SXM", H100_MEMORY - CUDA_RESERVE)
+    room = MemoryLimit("H100 SXM", 85_017_493_504 - CUDA_RESERVE)
     around = [replace(config, batch_size=largest + more) for more in (0, 1)]
     assert [fits_in(room, allocations(one), one) for one in around] == [True, False]

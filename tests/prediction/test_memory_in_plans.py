@@ -121,12 +121,6 @@ def test_the_frontier_is_shown_for_each_configuration(tmp_path: Path) -> None:
     assert at["budget_bytes"] == 40 * 10**9 - CUDA_CONTEXT
     assert (none_fits["largest"], none_fits["reason"]) == (0, None)  # weights, gradients and moments need 54 GB
 
-    text = lmsweep_here(*command, "--max-context", "--set", "model=2.7b")
-    assert re.search(r"^batch_size +device +largest context_length$", text, re.MULTILINE)
-    assert re.search(r"^8 +a 40GB device +none fits$", text, re.MULTILINE)
-    room = "36.5 GiB of a 40GB device (37.3 GiB minus 767 MiB for the CUDA context)"
-    assert f"predicted peak of at most {room}" in text
-
 
 @pytest.mark.slow
 def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_again(tmp_path: Path) -> None:

@@ -48,8 +48,7 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
         {"model_type": "qwen3_vl", "text_config": {**WIDTHS, "model_type": "qwen3_vl_text", "num_hidden_layers": 6}},
     ),
 }
-QUICK = ("dense first",)
-FASTEST = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MIXTURES]
+FASTEST = ["dense first", *(pytest.param(name, marks=pytest.mark.slow) for name in [*MIXTURES][1:])]
 
 
 @pytest.fixture(autouse=True)

@@ -63,9 +63,6 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
 EVERY_FORMAT = ("compile-speed", "attention", "cost")
 """One preset of each kind of table: ratios against a baseline, a pivot with failed cells, a listing."""
 
-LINES = 30
-"""Of a listing, the first so many: a step has hundreds of kernels."""
-
 
 @cache
 def results(store: Path) -> Results:
@@ -77,7 +74,9 @@ def preset(name: str, **where: str) -> Table | Listing:
     chosen = Results(str(store), where, parse_prices(["H200=3.5"]) if name == "cost" else ())
     chosen.everything = results(store).everything  # read once for all
     table = presets()[name].make(chosen)
-    return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
+    if isinstance(table, Listing):  # a step has hundreds of kernels
+        return replace(table, frame=table.frame.head(30))
+    return table
 
 
 def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_of_table() -> None:

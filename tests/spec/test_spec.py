@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
 from lmsweep.trials.spec.ways.compilations import COMPILATIONS
+from tests.support.product import files
 from tests.support.sweeps import OTHERS
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
@@ -83,8 +83,6 @@ def test_the_statuses_that_are_results_are_not_tried_again():
     assert {status.value for status in Status if status.is_final} == {"ok", "oom", "predicted_oom", "unsupported"}
 
 
-ROOT = Path(__file__).parent.parent.parent
-PRODUCT = [path for folder in ("trials", "analysis", "orchestrator") for path in (ROOT / folder).rglob("*.py")]
 RECORDED = {
     "loss": WORDS["loss"],
     "checkpointing": tuple(CHECKPOINTINGS),
@@ -105,7 +103,7 @@ def words_asked_for(source: str) -> Iterator[str]:
 
 
 def test_no_code_asks_for_the_word_of_a_way() -> None:
-    assert {path: found for path in PRODUCT if (found := [*words_asked_for(path.read_text())])} == {}
+    assert {path: found for path in files() if (found := [*words_asked_for(path.read_text())])} == {}
 
 
 @pytest.mark.parametrize("source", ['c.loss in ("liger", "eager")', 'step.config.checkpointing != "nested"'])

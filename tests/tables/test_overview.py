@@ -15,9 +15,6 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 COMMAND = re.compile(r"^  (lmsweep table .*)$", flags=re.MULTILINE)
 SCREEN = 40
 
-LARGE = ("h100-best-grid", "h100-published-steps", "h200-memory", "h200-x2-sharded")
-"""Stores that ship and do not fit a screen."""
-
 
 def screen(*words: str, width: int, terminal: bool) -> str:
     """What the command prints. It fits a screen, where a long command continues on the next line."""
@@ -62,6 +59,6 @@ def check(store: str, **on: Any) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "terminal"), [(80, True), (120, False)])
-@pytest.mark.parametrize("store", LARGE)
+@pytest.mark.parametrize("store", ["h100-best-grid", "h100-published-steps", "h200-memory", "h200-x2-sharded"])
 def test_the_commands_of_a_shipped_store_lead_to_all_results_by_screens(store: str, width: int, terminal: bool) -> None:
     check(store, width=width, terminal=terminal)
