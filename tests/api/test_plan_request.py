@@ -9,10 +9,8 @@ import lmsweep
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.plan_request import OPTIONS, How, What, Where, command_on, resume_command
 
-VERBS = {
-    name: {word for one in verb.params for word in one.opts}
-    for name, verb in vars(typer.main.get_command(app))["commands"].items()
-}
+COMMANDS = vars(typer.main.get_command(app))["commands"]
+VERBS = {name: {word for one in verb.params for word in one.opts} for name, verb in COMMANDS.items()}
 
 
 def test_the_api_takes_every_option_of_the_record_by_name() -> None:

@@ -45,7 +45,6 @@ def test_reading_needs_some_of_the_same_dependencies() -> None:
 
 
 def without_torch_and_ray(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs the command where these cannot be imported."""
     script = (
         "import sys\n"
         "class Missing:\n"

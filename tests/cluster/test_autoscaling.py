@@ -86,11 +86,8 @@ def test_the_plan_counts_only_nodes_that_could_start(head):
     assert done.returncode == 0, done.stderr
     trials = json.loads(done.stdout)["trials"]
     found = {(one["config"]["device"], one["action"], one["reason"]) for one in trials}
-    assert found == {
-        ("cpu", "run", None),
-        ("cuda:H200", "run", None),
-        ("cuda:H100", "unsupported", "no H100 here, only H200"),
-    }
+    unsupported = ("cuda:H100", "unsupported", "no H100 here, only H200")
+    assert found == {("cpu", "run", None), ("cuda:H200", "run", None), unsupported}
 
 
 def test_a_node_is_started_for_the_trials_that_ask_for_it(head):

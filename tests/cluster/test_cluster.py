@@ -53,7 +53,6 @@ class Cluster:
         return done
 
     def on_head(self, command: str, *, check: bool = True) -> str:
-        """A command on the head, as `ray exec` gives it."""
         done = self.ray("exec", self.file, command, check=check)
         return done.stdout + done.stderr
 
@@ -67,10 +66,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home.mkdir()
     # There is no network to install from: the hosts use this environment, and the project that was brought to them.
     base = f"export PATH={Path(sys.executable).parent}:$PATH PYTHONPATH=$HOME/lmsweep AUTOSCALER_UPDATE_INTERVAL_S=1"
-    profiles = [
-        f"{base} RAY_OVERRIDE_RESOURCES='{resources}'"
-        for resources in ('{"CPU": 0}', '{"CPU": 1, "accelerator_type:A": 1}', '{"CPU": 1, "accelerator_type:B": 1}')
-    ]
+    resources = ('{"CPU": 0}', *(f'{{"CPU": 1, "accelerator_type:{name}": 1}}' for name in "AB"))
+    profiles = [f"{base} RAY_OVERRIDE_RESOURCES='{one}'" for one in resources]
     with Hosts(folder / "hosts", profiles, keep=[Path(sys.prefix), Path(sys.base_prefix)]) as made:
         content = yaml.safe_load((ROOT / "cluster-local.yaml").read_text())
         content["provider"] |= {"head_ip": made.addresses[0], "worker_ips": made.addresses[1:]}
@@ -87,7 +84,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.cut(2)
         started.ray("up", "--yes", file)
         run = made.start(0, "source ~/.bashrc; lmsweep run ~/sweep.yaml --address auto --store ~/results 2>&1")
-        assert run.stdout
         said = ""
         while "waiting for the others" not in said:
             said += (line := run.stdout.readline())

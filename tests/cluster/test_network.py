@@ -42,8 +42,6 @@ class Slow(nn.Module):
 
 
 class Socket(NamedTuple):
-    """A socket that waits for others."""
-
     owner: str
     ip: str
     port: int
@@ -211,13 +209,9 @@ def test_rays_files_are_in_a_folder_that_only_this_user_may_enter(running: Runni
     found = folder.lstat()
     assert folder.is_dir() and not folder.is_symlink()
     assert (found.st_uid, found.st_mode & 0o777) == (os.getuid(), 0o700)
-    sockets = {
-        one.laddr
-        for process in running.processes()
-        if process.name() in ("raylet", "gcs_server")
-        for one in process.net_connections(kind="unix")
-        if one.laddr and not one.laddr.startswith("@")
-    }
+    ours = [one for one in running.processes() if one.name() in ("raylet", "gcs_server")]
+    sockets = {one.laddr for process in ours for one in process.net_connections(kind="unix") if one.laddr}
+    sockets = {one for one in sockets if not one.startswith("@")}
     assert sockets and all(Path(one).is_relative_to(folder) for one in sockets)
 
 

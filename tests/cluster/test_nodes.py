@@ -70,12 +70,10 @@ def test_a_trial_of_several_nodes_asks_for_its_share_of_gpus_on_each_of_so_many_
     assert able == [nodes[1], nodes[3]]
     placed = place(config, able, nodes)
     assert (dict(placed.bundle), placed.nodes, placed.slots) == ({"CPU": 32, "GPU": 4}, 2, 1)
-    assert able_nodes(replace(config, nodes=4), nodes) == Refusal(
-        "nodes 4 needs 4 identical nodes with 2 GPUs each; available: 2"
-    )
-    assert able_nodes(replace(config, world_size=16), nodes) == Refusal(
-        "world_size 16 on 2 nodes needs 8 GPUs on each; the largest has 4"
-    )
+    refusal = "nodes 4 needs 4 identical nodes with 2 GPUs each; available: 2"
+    assert able_nodes(replace(config, nodes=4), nodes) == Refusal(refusal)
+    refusal = "world_size 16 on 2 nodes needs 8 GPUs on each; the largest has 4"
+    assert able_nodes(replace(config, world_size=16), nodes) == Refusal(refusal)
     assert able_nodes(CONFIG, [node()]) == Refusal("nodes 2 needs 2 identical nodes with 1 core each; available: 1")
     assert missing_environment(CONFIG, [node()]).device_name == "no cpu device for 2 ranks on 2 nodes"
 
@@ -136,7 +134,6 @@ def servers() -> list[psutil.Process]:
 
 
 def actor_and_rank() -> tuple[psutil.Process, psutil.Process]:
-    """The actor on the second node, and its rank."""
     found: list[psutil.Process] = []
 
     def begun() -> bool:
@@ -221,11 +218,8 @@ def make():
 def test_the_users_code_travels_to_the_nodes_without_what_git_ignores(address, tmp_path):
     code, sweep = tmp_path / "code", tmp_path / "own.yaml"
     code.mkdir()
-    for name, text in {
-        "mine.py": OWN_STEP.format(folder=str(code)),
-        ".gitignore": "*.bin\n",
-        "weights.bin": "",
-    }.items():
+    files = {"mine.py": OWN_STEP.format(folder=str(code)), ".gitignore": "*.bin\n", "weights.bin": ""}
+    for name, text in files.items():
         (code / name).write_text(text)
     fixed = {"step": "mine:make", "warmup_steps": 1, "measure_steps": 2}
     sweep.write_text(yaml.safe_dump({"name": "own", "grids": [{"workloads": ["timing"], "fixed": fixed}]}))

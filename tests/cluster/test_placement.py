@@ -49,8 +49,6 @@ STARTABLE = replace(gpu_node("", "B200", gib=180), node_id=None, started=False, 
 
 @pytest.fixture
 def plan_of(tmp_path):
-    """Plans one grid of timing on these nodes."""
-
     def plan(nodes: list[Node], *devices: str, store: Path | None = None) -> Plan:
         sweep = write_sweep(tmp_path, device=list(devices), context_length=16)
         return make_plan(load_sweep(str(sweep)), nodes, Store(str(store or tmp_path / "store")))
@@ -102,10 +100,8 @@ def test_a_trial_goes_to_the_types_that_can_hold_it(tmp_path, monkeypatch, warm)
     sweep = load_sweep(str(write_sweep(tmp_path, device=devices, model=model, context_length=64)))
     plan = make_plan(sweep, A100S, Store(str(tmp_path / "store")), predictions=Predictions(sweep.trials))
     # The last one is not measured again: of the two types of A100 `cuda` can only have met the larger.
-    assert [(one.trial.config.device, one.action) for one in plan.trials] == [
-        ("cuda:A100-40G", "predicted_oom"),
-        ("cuda", "run"),
-    ]
+    actions = [(one.trial.config.device, one.action) for one in plan.trials]
+    assert actions == [("cuda:A100-40G", "predicted_oom"), ("cuda", "run")]
     assert plan.trials[1].placement.node_ids == ("a100-80",)
 
 
@@ -154,7 +150,6 @@ def test_a_node_that_is_gone_has_the_environment_that_was_measured_last_there(pl
 
 
 def unseen(nodes: list[Node]) -> list[Node]:
-    """The same, not started."""
     kept = Fingerprint(device_name="not started", torch_version=H200.torch_version, python_version=H200.python_version)
     return [replace(one, node_id=None, started=False, environments={"cpu": kept, "cuda": kept}) for one in nodes]
 

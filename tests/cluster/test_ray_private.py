@@ -27,9 +27,7 @@ def test_a_private_name_that_ray_lacks_is_reported(monkeypatch: pytest.MonkeyPat
         ray_private.job_config()
 
 
-def test_auto_is_a_ray_that_others_reach_not_the_private_one_of_a_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_auto_is_a_ray_that_others_reach_and_none_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As where `ray start` had a --temp-dir, so that Ray finds clusters by the command lines of their raylets."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     started = []

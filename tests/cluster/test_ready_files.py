@@ -75,10 +75,8 @@ def test_the_app_for_modal_uses_what_modal_has() -> None:
     of_modal = set(re.findall(r"modal\.((?:Image|Volume|App)\.?\w*)", text))
     assert of_modal == {"App", "Image.from_dockerfile", "Volume.from_name"}
     assert (ROOT / re.search(r'from_dockerfile\("([^"]+)', text)[1]).exists()
-    assert {
-        re.search(r"--sweep (\w+)", text)[1],
-        re.search(r'sweep: str = "(\w+)"', text)[1],
-    } <= packaged_sweeps().keys()
+    named = {re.search(words, text)[1] for words in (r"--sweep (\w+)", r'sweep: str = "(\w+)"')}
+    assert named <= packaged_sweeps().keys()
 
 
 def test_the_image_leaves_out_what_is_not_installed() -> None:

@@ -126,7 +126,6 @@ GOOD = ("research:attend", "my-kernel.py:attend", "scripts/run.py:attend", "pack
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A code folder with all of these files."""
     folder = tmp_path_factory.mktemp("code")
     bad = {name: text for name, (text, _) in BAD.items()} | {"broken.py": "x = 1\ndef f(:\n"}
     for name, text in {**bad, "models.py": MODEL, **RESEARCH}.items():
@@ -137,7 +136,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measure(runner: IsolatedRunner, folder: Path, *settings: str) -> list[Record]:
-    """The rows of a short trial."""
     size = ("context_length=16", "batch_size=2", "warmup_steps=1", "measure_steps=2")
     trial = single_trial([*size, *settings], code=str(folder))
     return records_of(runner.run(trial, fallback=fingerprint("cpu")))
@@ -153,9 +151,7 @@ def measure_model(runner: IsolatedRunner, folder: Path, name: str) -> list[Recor
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_failure_of_the_users_code_begins_with_its_file_and_line(
-    name: str, runner: IsolatedRunner, folder: Path
-) -> None:
+def test_a_failure_of_own_code_begins_with_its_file_and_line(name: str, runner: IsolatedRunner, folder: Path) -> None:
     (row,) = measure_attention(runner, folder, f"{name}:attend")
     said = BAD[name][1]
     assert row.status == "error"
@@ -177,9 +173,7 @@ def test_so_does_a_failure_of_the_users_model(name: str, runner: IsolatedRunner,
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_however_a_model_ends_its_process_the_row_says_what_it_did(
-    end: str, runner: IsolatedRunner, folder: Path, tmp_path: Path
-) -> None:
+def test_however_a_model_ends_its_process_the_row_says_how(end: str, runner: IsolatedRunner, tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODEL.replace("END", end))
     (row,) = measure_model(runner, tmp_path, "Ends")
     place = f"models.py:{MODEL[: MODEL.index('END')].count(chr(10)) + 1}: "
@@ -191,17 +185,14 @@ def test_however_a_model_ends_its_process_the_row_says_what_it_did(
 
 
 def test_a_loss_that_is_nan_from_the_first_iteration_is_flagged(runner: IsolatedRunner, folder: Path) -> None:
-    flagged = {
-        name: [row for row in measure_model(runner, folder, name) if row.metric == "time"] for name in ("NaN", "Good")
-    }
+    names = ("NaN", "Good")
+    flagged = {name: [row for row in measure_model(runner, folder, name) if row.metric == "time"] for name in names}
     assert all("not_finite" in row.flags for row in flagged["NaN"])
     assert flagged["Good"] and not any("not_finite" in row.flags for row in flagged["Good"])
 
 
 @pytest.mark.parametrize("reference", GOOD)
-def test_folders_of_research_code_are_measured_as_they_are(
-    reference: str, runner: IsolatedRunner, folder: Path
-) -> None:
+def test_folders_of_research_are_measured_as_they_are(reference: str, runner: IsolatedRunner, folder: Path) -> None:
     rows = measure_attention(runner, folder, reference)
     assert {row.status for row in rows} == {"ok"}, rows[0].error
     assert not any("disagrees" in row.flags for row in rows)

@@ -44,9 +44,7 @@ def copied(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("under_git", [True, False])
-def test_the_files_that_git_would_keep_and_all_sources_of_the_named_package_travel(
-    folder: Path, under_git: bool
-) -> None:
+def test_files_that_git_would_keep_and_all_sources_of_the_named_package_travel(folder: Path, under_git: bool) -> None:
     if under_git:
         subprocess.run(["git", "init", "--quiet", folder], check=True)
     there = copied(folder)
@@ -62,9 +60,7 @@ def test_the_copy_has_the_digest_of_the_folder(folder: Path) -> None:
     assert digest != code_digest(CONFIG.references, Code(folder=str(folder)))
 
 
-def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_too_large_is_refused_with_its_largest_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digest_module, "MAX_BYTES", 2_000_000)
     (folder / "data.bin").write_bytes(bytes(3_000_000))
     with pytest.raises(RequestError, match=r"at most 2 MB may; the largest files are data.bin \(3 MB\).*\.gitignore"):
@@ -103,10 +99,7 @@ def repository(tmp_path: Path) -> Path:
         git(one, "commit", "--quiet", "-m", "first")
     git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
     git(repository, "commit", "--quiet", "-m", "second")
-    for one, place in (
-        (repository, repository / ".git"),
-        (repository / "sub", repository / ".git" / "modules" / "sub"),
-    ):
+    for one, place in ((repository, repository / ".git"), (repository / "sub", repository / ".git/modules/sub")):
         (one / ".gitattributes").write_text("*.py filter=evil diff=evil merge=evil\n")
         (place / "info").mkdir(exist_ok=True)
         (place / "info" / "attributes").write_text("*.py filter=evil\n")
@@ -122,9 +115,7 @@ def repository(tmp_path: Path) -> Path:
     return repository
 
 
-def test_asking_for_the_state_of_an_untrusted_folder_runs_nothing_of_it(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_asking_for_the_state_of_a_folder_runs_nothing(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = code_folder(repository)
     assert code.revision and code.dirty
     assert pack(code, ("mine:attend",))

@@ -130,13 +130,11 @@ without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorc
 
 @pytest.fixture
 def code(tmp_path: Path) -> Code:
-    """A folder with the module `mine`."""
     (tmp_path / "mine.py").write_text(CODE)
     return Code(folder=str(tmp_path))
 
 
 def look(code: Code, text: str, field: str = "model_code", seconds: float = 60.0, **fields: Any) -> list[Finding]:
-    """The findings about one reference."""
     size = {} if field == "step" else {"d_model": 32, "vocab_size": 50, "context_length": 16}
     config = TrialConfig(**{**size, field: text, **fields})
     workload = "timing" if config.ddp == "none" else "ddp"
@@ -186,9 +184,7 @@ def test_a_table_that_the_code_caches_is_of_one_run(code: Code) -> None:
     assert {one.kind for name, one in found.items() if name != "compiled ahead"} == {"fine"}, found
 
 
-def test_caches_of_lmsweep_itself_are_kept_and_modules_that_import_late_what_they_lack_are_not_read(
-    monkeypatch,
-) -> None:
+def test_caches_of_lmsweep_itself_are_kept_and_modules_that_import_late_what_they_lack_are_unread(monkeypatch) -> None:
     """Where lmsweep's checkout is the code folder."""
 
     class Late(types.ModuleType):
@@ -223,7 +219,6 @@ RANKS: dict[str, Any] = {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads"
 
 @pytest.fixture
 def student(tmp_path: Path) -> Code:
-    """A folder with the student's code and modules beside it."""
     shutil.copytree(ROOT / "examples/student/cs336_systems", tmp_path / "cs336_systems")
     (tmp_path / "mine.py").write_text(WRAPPERS)
     return Code(folder=str(tmp_path))
@@ -241,9 +236,7 @@ def test_a_wrapper_is_tried_in_ranks_by_the_code_that_measures_it(student: Code)
     assert refused.found.endswith(": number returned a int; a wrapper is called as the module is")
 
 
-def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
-    student: Code, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sharded_optimizer_is_tried_in_ranks_of_the_trial(student: Code, capfd: pytest.CaptureFixture[str]) -> None:
     found = {one.what: one for one in look(student, SHARDED, "optimizer", ddp="naive", **RANKS)}
     assert float(found["relative error of weights"].found) < 1e-6
     (unknown,) = [one for one in found.values() if one.kind != "fine"]
@@ -260,14 +253,6 @@ def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
     assert (slow.kind, slow.found.partition(": ")[2]) == ("cannot", words)
 
 
-@pytest.mark.slow
-def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -> None:
-    Path(code.folder, "slow.py").write_text("import time\n\nwhile True:\n    time.sleep(0.1)\n\ndef f(): ...\n")
-    (found,) = look(code, "slow:f", seconds=3)
-    assert found.kind == "wrong"
-    assert found.found == "slow.py:4: still running after 3 s (--timeout 5m gives it longer)"
-
-
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE + "\nprint('printed at import')\n")
     for name in ("one", "two"):
@@ -282,9 +267,8 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
     count, missing = last.splitlines()
     assert count == "4 references, 3 with errors"
-    words = (
-        "not installed here: not_{0}, which {0}.py:1 imports; your project's metadata does not say which package has it"
-    )
+    end = "your project's metadata does not say which package has it"
+    words = f"not installed here: not_{{0}}, which {{0}}.py:1 imports; {end}"
     assert missing == "; ".join(words.format(name) for name in ("one", "two"))
 
 

@@ -30,14 +30,10 @@ QWEN = {
 LLAMA = {**TEXT, "model_type": "llama", "auto_map": {"AutoModelForCausalLM": "modeling_mine.LlamaForCausalLM"}}
 COMPOSITES = {
     "qwen3_5": QWEN,
-    "gemma3": {"model_type": "gemma3", "text_config": {**TEXT, "model_type": "gemma3_text"}},
-    "gemma4": {"model_type": "gemma4", "text_config": {**TEXT, "model_type": "gemma4_text"}},
-    "llama4": {"model_type": "llama4", "text_config": {**TEXT, "model_type": "llama4_text", "num_local_experts": 2}},
     "mistral3": {"model_type": "mistral3", "text_config": {**TEXT, "model_type": "mistral"}},
-    "qwen3_vl": {
-        "model_type": "qwen3_vl",
-        "text_config": {**TEXT, "model_type": "qwen3_vl_text"},
-        "tie_word_embeddings": True,
+    **{
+        name: {"model_type": name, "text_config": {**TEXT, "model_type": f"{name}_text"}} | more
+        for name, more in (("gemma3", {}), ("gemma4", {}), ("qwen3_vl", {"tie_word_embeddings": True}))
     },
 }
 
@@ -52,9 +48,8 @@ def built(folder: Path, described: dict[str, Any], **changes: Any) -> torch.nn.M
 
     (folder / "config.json").write_text(json.dumps(described))
     with torch.device("meta"):
-        return from_hugging_face(
-            TrialConfig(model_code="hf:./config.json", attention="sdpa"), changes, dtype=torch.float32
-        )
+        config = TrialConfig(model_code="hf:./config.json", attention="sdpa")
+        return from_hugging_face(config, changes, dtype=torch.float32)
 
 
 def layers(model: torch.nn.Module) -> set[str]:
@@ -74,9 +69,8 @@ def test_a_model_of_images_and_text_is_its_text_model(name: str, tmp_path: Path)
     model = built(tmp_path, COMPOSITES[name])
     assert layers(model) == set("012345")
     assert not [one for one, _ in model.named_parameters() if "vision" in one or "visual" in one]
-    assert sum(one.shape == (512, 64) for one in model.parameters()) == (
-        1 if name in ("qwen3_vl", "gemma3", "gemma4") else 2
-    )
+    tables = 1 if name in ("qwen3_vl", "gemma3", "gemma4") else 2
+    assert sum(one.shape == (512, 64) for one in model.parameters()) == tables
     assert layers(built(tmp_path, COMPOSITES[name], num_hidden_layers=4)) == set("0123")
 
 
@@ -121,7 +115,6 @@ def test_the_tables_of_transformers_are_read_as_it_reads_them() -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
     found = model_types()
-    assert found is not None
     assert set(CONFIG_MAPPING_NAMES) <= found.known
     assert (set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), set(MODEL_MAPPING_NAMES)) == (found.causal, found.headless)
     assert [why_not_built(one) for one in COMPOSITES.values()] == [None] * len(COMPOSITES)
@@ -129,10 +122,8 @@ def test_the_tables_of_transformers_are_read_as_it_reads_them() -> None:
 
 def test_overrides_are_those_of_the_text_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
-    trial = single_trial(
-        ["model=hf:./config.json", "context_length=16", "batch_size=1", "model_args.num_hidden_layers=4"],
-        code=str(tmp_path),
-    )
+    words = ["model=hf:./config.json", "context_length=16", "batch_size=1", "model_args.num_hidden_layers=4"]
+    trial = single_trial(words, code=str(tmp_path))
     assert (trial.config.num_layers, arguments_of(trial.config.model_args)) == (4, {"num_hidden_layers": 4})
     with pytest.raises(RequestError, match="has no num_layer to override"):
         built(tmp_path, QWEN, num_layer=4)

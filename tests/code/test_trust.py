@@ -252,9 +252,7 @@ def test_a_package_lends_only_what_it_registers(folder: Path, monkeypatch: pytes
         code = code_folder(folder)
         source.check_reference("lender:Lent", code)
         for other in ("lender:run", "lender:os.system", "lender:Lent.run"):
-            with pytest.raises(
-                RequestError, match=r"there is no module lender in .* register this name; add --trust lender"
-            ):
+            with pytest.raises(RequestError, match=r"no module lender in .* register this name; add --trust lender"):
                 source.check_reference(other, code)
         source.check_reference("lender:run", code_folder(folder, ["lender"]))
     finally:
@@ -282,9 +280,7 @@ def test_files_that_other_programs_run_by_themselves_are_not_run(folder: Path) -
             fixed = {"model": {"hf": model.removeprefix("hf:"), "override": {"trust_remote_code": True}}}
             path.write_text(json.dumps({"name": "s", "grids": [{"workloads": ["timing"], "fixed": fixed}]}))
             assert answer_here("check", path).returncode == 2
-    (folder / "fine.py").write_text(
-        "from torch import nn\n\n\ndef make(vocab_size):\n    return nn.Embedding(vocab_size, vocab_size)\n"
-    )
+    (folder / "fine.py").write_text("from torch import nn\ndef make(vocab_size):\n    return nn.Embedding(50, 50)\n")
     fixed = {"model": "fine:make", "vocab_size": 50}
     path.write_text(json.dumps({"name": "s", "grids": [{"workloads": ["timing"], "fixed": fixed}]}))
     done = answer_here("check", path, "--code", folder)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -96,12 +97,8 @@ def nan(q, k, v, is_causal):
 """
 
 
-Measure = Callable[..., dict[str, Record]]
-"""Runs a short trial with an attention of the code folder, and returns its rows by phase and metric."""
-
-
 @pytest.fixture(scope="module")
-def measure(tmp_path_factory: pytest.TempPathFactory, runner: IsolatedRunner) -> Measure:
+def measure(tmp_path_factory: pytest.TempPathFactory, runner: IsolatedRunner) -> Callable[..., dict[str, Record]]:
     folder = tmp_path_factory.mktemp("code")
     (folder / "mine.py").write_text(ATTENTION)
     shutil.copytree(ROOT / "examples" / "student" / "cs336_systems", folder / "cs336_systems")
@@ -131,9 +128,7 @@ IN_MODEL = ("model=tiny", "vocab_size=50")
         ("four_dimensions", ("num_heads=4", "num_kv_heads=2")),  # which are repeated for it
     ],
 )
-def test_a_right_attention_agrees_with_float64_in_every_shape(
-    measure: Measure, name: str, settings: tuple[str, ...]
-) -> None:
+def test_right_attention_agrees_with_float64(measure: Any, name: str, settings: tuple[str, ...]) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION, *settings)
     assert rows["forward.time"].samples and rows["backward.time"].samples
     for error in ("error.output", "error.gradient"):
@@ -141,36 +136,30 @@ def test_a_right_attention_agrees_with_float64_in_every_shape(
 
 
 @pytest.mark.parametrize(
-    ("name", "rows_that_differ"),
+    ("name", "differ"),
     [
         ("no_scale", ("error.output", "error.gradient")),
         ("WrongBackward", ("error.gradient",)),
         ("nan", ("error.output", "error.gradient")),
     ],
 )
-def test_a_wrong_attention_is_flagged_with_its_time(
-    measure: Measure, name: str, rows_that_differ: tuple[str, ...]
-) -> None:
+def test_a_wrong_attention_is_flagged_with_its_time(measure: Any, name: str, differ: tuple[str, ...]) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION)
     flagged = tuple(key for key in ("error.output", "error.gradient") if "disagrees" in rows[key].flags)
-    assert flagged == rows_that_differ
+    assert flagged == differ
     assert "disagrees" in rows["forward.time"].flags
     if name == "nan":
         assert rows["error.output"].samples is None and "NaN" in (rows["error.output"].reason or "")
 
 
-def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Measure) -> None:
+def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Any) -> None:
     assert measure("mine:without_mask", *IN_ATTENTION, "causal=false")["error.output"].samples
     (row,) = measure("mine:without_mask", *IN_ATTENTION).values()
     assert row.status == "unsupported" and "causal: false" in (row.error or "")
 
 
-@pytest.mark.parametrize(
-    ("name", "why"), [("without_graph", "its output is no function of q, k and v"), ("ForwardOnly", "the next problem")]
-)
-def test_without_a_backward_forward_alone_is_measured_and_the_rest_is_null_for_the_reason(
-    measure: Measure, name: str, why: str
-) -> None:
+@pytest.mark.parametrize(("name", "why"), [("without_graph", "is no function of q"), ("ForwardOnly", "the next prob")])
+def test_without_backward_forward_is_measured_and_the_rest_is_null(measure: Any, name: str, why: str) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION)
     assert rows["forward.time"].samples and rows["error.output"].samples
     for null in ("backward.time", "step.time", "backward.peak_allocated", "error.gradient"):
@@ -182,14 +171,14 @@ def test_without_a_backward_forward_alone_is_measured_and_the_rest_is_null_for_t
     assert row.status == "unsupported" and f"mine:{name} has no backward" in (row.error or "")
 
 
-def test_in_mode_forward_attention_alone_has_no_backward(measure: Measure) -> None:
+def test_in_mode_forward_attention_alone_has_no_backward(measure: Any) -> None:
     for name in ("mine:ForwardOnly", "sdpa"):
         rows = measure(name, *IN_ATTENTION, "mode=forward")
         assert rows["forward.time"].samples == rows["step.time"].samples
         assert not any(key.startswith("backward.") or key == "error.gradient" for key in rows)
 
 
-def test_an_output_of_another_type_is_measured_and_flagged(measure: Measure) -> None:
+def test_an_output_of_another_type_is_measured_and_flagged(measure: Any) -> None:
     """Nor does it disagree: the tolerance grows with the rounding of the precision."""
     wrong = measure("mine:no_scale", *IN_ATTENTION, "precision=bf16")
     assert "disagrees" in wrong["error.output"].flags
@@ -201,14 +190,14 @@ def test_an_output_of_another_type_is_measured_and_flagged(measure: Measure) -> 
     assert rows["error.gradient"].samples and "disagrees" not in rows["step.time"].flags
 
 
-def test_the_error_of_a_compiler_is_its_cause_with_the_line_of_the_kernel(measure: Measure) -> None:
+def test_the_error_of_a_compiler_is_its_cause_with_the_line_of_the_kernel(measure: Any) -> None:
     (row,) = measure("mine:triton_source", *IN_ATTENTION).values()
     assert row.status == "error"
     words = "CompilationError: NameError: nowhere is not defined, in `y = nowhere + i`"
     assert (row.error or "").splitlines()[0].partition(": ")[2] == words
 
 
-def test_triton_on_a_cpu_is_unsupported(measure: Measure) -> None:
+def test_triton_on_a_cpu_is_unsupported(measure: Any) -> None:
     for name in ("triton_launch", "triton_import"):
         (row,) = measure(f"mine:{name}", *IN_ATTENTION).values()
         assert row.status == "unsupported"
@@ -219,7 +208,7 @@ def test_triton_on_a_cpu_is_unsupported(measure: Measure) -> None:
 
 
 @needs_cuda
-def test_attention_in_triton_is_compared_with_float64_and_timed(measure: Measure) -> None:
+def test_attention_in_triton_is_compared_with_float64_and_timed(measure: Any) -> None:
     rows = measure("cs336_systems.flash_attention:FlashAttention", "d_model=64", "device=cuda", context=512)
     assert rows["error.output"].samples and rows["error.gradient"].samples
     assert not any("disagrees" in row.flags for row in rows.values())

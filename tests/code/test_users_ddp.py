@@ -142,8 +142,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Student:
-    """Runs trials with the code of the folder."""
-
     def __init__(self, runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> None:
         self.runner, self.code, self.environment = runner, Code(folder=str(folder)), environment
 
@@ -158,7 +156,6 @@ class Student:
         return {f"{row.phase}.{row.metric}": row for row in rows}
 
     def unsupported(self, *workloads: str, **fields: Any) -> str:
-        """Why."""
         (row,) = self.rows(*workloads, **fields)
         assert row.status == Status.UNSUPPORTED and row.error
         return row.error
@@ -236,9 +233,7 @@ def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> 
     assert value(rows["gradients.size"]) == 4 * (2 * 50 * 16 + 50)
 
 
-def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that_it_gathers(
-    student: Student, whole: dict[str, Record]
-) -> None:
+def test_a_wrapper_that_shards_weights_is_compared_by_whole_ones(student: Student, whole: dict[str, Record]) -> None:
     rows = student.measured(ddp="mine:FSDP")
     assert value(rows["error.weights"]) < 1e-6
     assert rows["gradients.relative_error"].samples is None

@@ -1,6 +1,7 @@
 """Models that were not written for lmsweep run unedited: measured, predicted and counted."""
 
 import contextlib
+import importlib.util
 import math
 import os
 import socket
@@ -76,24 +77,18 @@ def _code(forget_code: None) -> None:
     use_code(CODE)
 
 
-needs_transformers = pytest.mark.skipif(
-    not __import__("importlib.util").util.find_spec("transformers"), reason="transformers is not installed"
-)
+has_transformers = importlib.util.find_spec("transformers") is not None
+needs_transformers = pytest.mark.skipif(not has_transformers, reason="transformers is not installed")
 MODELS = [*ZOO, *(pytest.param(name, marks=[pytest.mark.slow, needs_transformers]) for name in HUGGING_FACE)]
 
 
-WAYS: tuple[dict[str, Any], ...] = (
-    {"precision": "bf16"},
-    {"precision": "bf16_pure", "checkpointing": "block"},
-    {"mode": "forward"},
-)
+PURE = {"precision": "bf16_pure", "checkpointing": "block"}
+WAYS: tuple[dict[str, Any], ...] = ({"precision": "bf16"}, PURE, {"mode": "forward"})
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("fields", [{}, *(pytest.param(one, marks=pytest.mark.slow) for one in WAYS)], ids=str)
-def test_the_peak_predicted_without_storage_is_the_measured_one_within_two_percent(
-    name: str, fields: dict[str, Any]
-) -> None:
+def test_the_peak_predicted_without_storage_is_within_two_percent(name: str, fields: dict[str, Any]) -> None:
     one = config(name, **fields)
     peak = sample(measured("memory", one), "step", "peak_tensors")
     assert predict(one).peak == pytest.approx(peak, rel=0.02)
@@ -150,9 +145,7 @@ def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
         ("import os; os._exit(3)", "ended the process that predicts (exit code 3)"),
     ],
 )
-def test_an_import_that_hangs_or_ends_its_process_does_not_disturb_the_plan(
-    tmp_path: Path, imported: str, words: str
-) -> None:
+def test_an_import_that_hangs_or_ends_its_process_harms_no_plan(tmp_path: Path, imported: str, words: str) -> None:
     (tmp_path / "odd.py").write_text(f"{imported}\ndef make(vocab_size): ...\n")
     one = replace(config("NanoGPT"), model_code="odd.py:make")
     answers = in_clean_process(_answers, [Question(config=one)], code_folder(tmp_path), 3)
@@ -178,7 +171,6 @@ def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
 
 
 def block(width: int) -> nn.Module:
-    """With experts; the first one of a model may be wider."""
     experts = nn.ModuleList(nn.Sequential(nn.Linear(4, width), nn.Linear(width, 4)) for _ in range(8))
     return nn.ModuleDict({"norm": nn.LayerNorm(4), "experts": experts})
 
@@ -207,22 +199,20 @@ def trial_of(fixed: str, folder: Path) -> TrialConfig:
     return trial.config
 
 
-def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overrides(tmp_path: Path) -> None:
-    plain = trial_of("model: 'hf:hf/llama.json'", tmp_path)
-    assert (plain.vocab_size, plain.d_model, plain.num_layers, plain.num_heads) == (512, 64, 4, 4)
-    gpt2 = trial_of("model: {hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", tmp_path)
-    assert (gpt2.vocab_size, gpt2.num_layers) == (100, 2)
-
-
-def test_a_hugging_face_configuration_in_a_mapping_may_stand_under_hf_or_call(tmp_path: Path) -> None:
-    named = trial_of("model: {name: mine, hf: hf/llama.json, override: {num_hidden_layers: 3}}", tmp_path)
-    assert (named.model, named.num_layers) == ("mine", 3)
-    for text in (
-        "model: {name: mine, call: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}",
-        "model: {name: mine, call: 'hf:hf/llama.json', args: {num_hidden_layers: 3}}",
-        "model: {name: mine, hf: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}",
-    ):
-        assert trial_of(text, tmp_path) == named
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        ("'hf:hf/llama.json'", (512, 4)),
+        ("{hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", (100, 2)),
+        ("{hf: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}", (512, 3)),
+        ("{call: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}", (512, 3)),
+        ("{call: 'hf:hf/llama.json', args: {num_hidden_layers: 3}}", (512, 3)),
+        ("{call: 'zoo.py:NanoGPT', args: {vocab_size: 300, num_layers: 2}}", (300, 2)),
+    ],
+)
+def test_dimensions_are_those_of_a_json_or_of_arguments_with_the_overrides(model, known, tmp_path: Path) -> None:
+    one = trial_of(f"model: {model}", tmp_path)
+    assert (one.vocab_size, one.num_layers) == known
 
 
 def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
@@ -232,14 +222,7 @@ def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> N
         trial_of("model: 'hf:hf/lama.json'", tmp_path)
 
 
-def test_arguments_that_lmsweep_has_a_field_for_set_the_field(tmp_path: Path) -> None:
-    one = trial_of("model: {call: 'zoo.py:NanoGPT', args: {vocab_size: 300, num_layers: 2}}", tmp_path)
-    assert (one.vocab_size, one.num_layers) == (300, 2)
-
-
-def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_plan_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_vocabulary_of_a_name_not_in_the_cache_is_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     with pytest.warns(UserWarning, match="hf:some/model: .* dimensions are unknown, and null in the results"):
         one = trial_of("model: 'hf:some/model'", tmp_path)
@@ -279,30 +262,23 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         threading.Thread(target=hang_up, daemon=True).start()
         environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
         said = in_clean_process(fetched, environment)
-    assert said == (
-        "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
-        "is a network: hf download some/model config.json"
-    )
+    assert said.startswith("hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; ")
+    assert said.endswith("fetch it where there is a network: hf download some/model config.json")
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "loss"),
-    [("ByName", False), ("Masked", False), ("LastToken", True), ("LossFirst", True), ("InMapping", True)],
-)
-def test_forwards_and_outputs_are_accepted_by_name_and_a_models_own_loss_counts(name: str, loss: bool) -> None:
+@pytest.mark.parametrize("name", ["ByName", "Masked", "LastToken", "LossFirst", "InMapping"])
+def test_forwards_and_outputs_are_accepted_by_name_and_a_models_own_loss_counts(name: str) -> None:
     """Keyword-only tokens; a mask and positions, or targets for all logits; (loss, logits), a dict with both."""
     step = TrainingStep(config(name), MathMode())
     step.forward()
     assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
     usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
-    torch.testing.assert_close(step.loss, 2 * usual if loss else usual)
+    torch.testing.assert_close(step.loss, usual if name in ("ByName", "Masked") else 2 * usual)
 
 
 def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
-    words = (
-        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
-    )
+    words = r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns"
     with pytest.raises(CodeError, match=words):
         TrainingStep(config("Pair"), MathMode())
 
@@ -324,9 +300,7 @@ class Layer(nn.Module):
     ],
     ids=["widths", "windows", "scales", "no scale"],
 )
-def test_layers_are_of_one_kind_if_their_modules_weights_and_settings_are_equal(
-    layers: list[Layer], kinds: tuple[int, ...]
-) -> None:
+def test_layers_of_equal_modules_weights_and_settings_are_alike(layers: list[Layer], kinds: tuple[int, ...]) -> None:
     model = nn.ModuleDict({"embedding": nn.Embedding(5, 8), "layers": nn.ModuleList(layers)})
     found = layers_of(model)
     assert found is not None and (found.path, found.kinds) == ("layers", kinds)

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import answer_here, lmsweep_here, write_sweep
 from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
 FOLDER = Path(__file__).parent / "folder"
 OWN: dict[str, Any] = {"name": "mine", "call": "zoo.py:NanoGPT", "size": "tiny"}
+CUDA: dict[str, Any] = {"device": "cuda", "vocab_size": 64, "context_length": 16, "batch_size": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -28,16 +28,8 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
 
 
-def sweep_of(folder: Path, *models: object, device: str = "cuda") -> Path:
-    fixed = {"device": device, "vocab_size": 64, "context_length": 16, "batch_size": 2}
-    path = folder / "sweep.yaml"
-    grid = {"name": "all", "workloads": ["timing"], "axes": {"model": [*models]}, "fixed": fixed}
-    path.write_text(yaml.safe_dump({"name": "s", "grids": [grid]}))
-    return path
-
-
 def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measured(tmp_path: Path):
-    sweep = sweep_of(tmp_path, "tiny", OWN)
+    sweep = write_sweep(tmp_path, "s", model=["tiny", OWN], **CUDA)
     command = ["plan", sweep, "--for", "H100", "--no-predict", "--price", "H100=36", "--store", tmp_path / "none"]
     found = json.loads(lmsweep_here(*command, "--format", "json"))
     ours, own = found["trials"]
@@ -49,15 +41,13 @@ def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measur
     text = lmsweep_here(*command)
     assert f"\ntime ?: {words}" in text
     assert "dollars, without 1 trial of unknown time\n" in text
-    alone = lmsweep_here(*command[:1], sweep_of(tmp_path, OWN), *command[2:])
+    alone = lmsweep_here(*command[:1], write_sweep(tmp_path, "s", model=[OWN], **CUDA), *command[2:])
     assert alone.startswith("s: 1 trial, 1 to run, in unknown time\n")
 
 
-def test_the_memory_of_a_compiled_model_of_ones_own_lies_between_its_weights_and_the_step_that_is_not_compiled(
-    tmp_path: Path,
-):
+def test_a_compiled_model_of_ones_own_needs_between_its_weights_and_the_step_that_is_not_compiled(tmp_path: Path):
     """A GPU that lacks even the weights is left out, one that may do runs."""
-    sweep = sweep_of(tmp_path, OWN)
+    sweep = write_sweep(tmp_path, model=[OWN], **CUDA)
     asked = ["plan", sweep, "--set", "compile=block", "--store", tmp_path / "none"]
     (trial,) = json.loads(lmsweep_here(*asked, "--for", "H100", "--format", "json"))["trials"]
     assert (trial["action"], trial["predicted_peak_bytes"]) == ("run", None)
@@ -88,13 +78,8 @@ def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
     ids=str,
 )
 def test_best_names_a_choice_between_models_that_the_sweep_accepts(models: list[Any], option: str, tmp_path: Path):
-    sweep = sweep_of(tmp_path, *models, device="cpu")
+    sweep = write_sweep(tmp_path, model=models, **CUDA | {"device": "cpu"})
     done = answer_here("best", sweep, "--store", tmp_path / "none")
     assert done.returncode == 2
     assert f"choose one, such as {option}" in done.stderr
     assert len(load_sweep(str(sweep), parse_overrides([option.removeprefix("--set ")])).trials) >= 1
-
-
-def test_best_searches_the_grids_that_are_named(tmp_path: Path):
-    done = answer_here("best", sweep_of(tmp_path, "tiny"), "--grid", "al", "--store", tmp_path / "none")
-    assert done.returncode == 2 and "--grid al: " in done.stderr and "did you mean all?" in done.stderr

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,12 +63,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-Rows = Callable[..., list[Record]]
-"""Returns the rows of a sweep of one trial with these fields."""
-
-
 @pytest.fixture
-def rows(runner: IsolatedRunner) -> Rows:
+def rows(runner: IsolatedRunner) -> Callable[..., list[Record]]:
     def run(fields: str, *, workload: str = "timing") -> list[Record]:
         steps = "" if workload != "timing" else "warmup_steps: 1, measure_steps: 3, "
         Path("s.yaml").write_text(f"name: s\ngrids:\n  - workloads: [{workload}]\n    fixed: {{{steps}{fields}}}\n")
@@ -78,33 +75,29 @@ def rows(runner: IsolatedRunner) -> Rows:
 
 
 def times(found: list[Record]) -> set[str]:
-    """The phases that a trial times."""
     assert {row.status for row in found} == {Status.OK}, found[0].error
     return {str(row.phase) for row in found if row.metric == "time"}
 
 
 @pytest.mark.slow
-def test_its_phases_are_those_methods_that_it_has_and_the_mode_calls(rows: Rows) -> None:
+def test_its_phases_are_those_methods_that_it_has_and_the_mode_calls(rows: Any) -> None:
     assert times(rows("step: mine.step:Step")) == {"forward", "backward", "optimizer", "step"}
     assert times(rows("step: mine.step:Step, mode: forward_backward")) == {"forward", "backward", "step"}
     assert times(rows("step: mine.step:Evaluation")) == {"forward", "step"}
 
 
-def test_a_function_is_a_whole_step_with_the_dimensions_of_a_model_if_it_takes_them(rows: Rows) -> None:
+def test_a_function_is_a_whole_step_with_the_dimensions_of_a_model_if_it_takes_them(rows: Any) -> None:
     assert times(rows("step: mine.step:whole, model: tiny")) == {"step"}
     (row,) = rows("step: mine.step:whole, model: tiny, mode: forward")
     assert row.status == Status.UNSUPPORTED
 
 
-def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
-    found = {
-        f"{row.phase}.{row.metric}": row
-        for row in rows("step: {call: mine.step:Step, args: {width: 32}}, batch_size: 1", workload="memory")
-    }
+def test_its_memory_is_measured_without_categories(rows: Any) -> None:
+    yielded = rows("step: {call: mine.step:Step, args: {width: 32}}, batch_size: 1", workload="memory")
+    found = {f"{row.phase}.{row.metric}": row for row in yielded}
     weight = 32 * 32 * 4
     assert found["init.tensors"].samples == (weight + 256 * 32 * 4,)
     peak = found["step.peak_tensors"].samples
-    assert peak
     assert peak[-1] >= 2 * weight + 2 * 256 * 32 * 4
 
 
@@ -115,14 +108,12 @@ def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
         ("step: mine.step:nothing", Status.ERROR, "returned a int with none of forward, backward, optimize"),
     ],
 )
-def test_a_field_without_effect_and_what_is_no_step_are_refused(
-    rows: Rows, fields: str, status: Status, words: str
-) -> None:
+def test_a_field_without_effect_and_no_step_are_refused(rows: Any, fields: str, status: Status, words: str) -> None:
     (row,) = rows(fields)
     assert row.status == status and words in (row.error or "")
 
 
-def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_show_them(rows: Rows) -> None:
+def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_show_them(rows: Any) -> None:
     given, not_given = rows("step: mine.step:Step"), rows("step: mine.step:Evaluation")
     unknown = {"d_model", "attention", "optimizer", "loss", "vocab_size", "feed_forward", "tied_head", "qk_norm"}
     assert set(given[0].unknown) == unknown

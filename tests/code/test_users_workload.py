@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.trial_here import run_here
@@ -23,8 +23,6 @@ def measure(bench):
     yield from time_phases(bench, copy=lambda: torch.empty_like(source).copy_(source))
 
 
-def returns(bench):
-    return 3
 """
 SWEEP = """
 name: own
@@ -47,12 +45,8 @@ def trials(folder: Path, workload: str = "./mine/bench.py:measure") -> tuple[Tri
     return load_sweep(str(folder / "sweep.yaml"), code=str(folder)).trials
 
 
-def records(trial: Trial) -> list[Record]:
-    return records_of(run_here(trial))
-
-
 def test_it_measures_under_its_reference_as_its_name(folder: Path) -> None:
-    rows = {(row.phase, row.metric): row for row in records(trials(folder)[-1])}
+    rows = {(row.phase, row.metric): row for row in records_of(run_here(trials(folder)[-1]))}
     row = rows["copy", "time"]
     assert row.workload == "mine/bench.py:measure" and row.samples and len(row.samples) == 3
     assert row.fingerprint.code_digest
@@ -67,9 +61,3 @@ def test_it_is_measured_again_if_any_field_of_a_series_changes(folder: Path) -> 
     own = trials(folder)[-1]
     _, more = load_sweep(str(folder / "sweep.yaml"), {"measure_steps": [4]}, code=str(folder)).trials
     assert measurement_id(own.config, own.workloads[0]) != measurement_id(more.config, more.workloads[0])
-
-
-def test_a_function_that_yields_nothing_is_an_error_with_its_line(folder: Path) -> None:
-    (row,) = records(trials(folder, "mine/bench.py:returns")[-1])
-    words = "mine/bench.py:12: returns returned a int; a workload yields its measurements"
-    assert row.status == "error" and str(row.error).splitlines()[0] == words

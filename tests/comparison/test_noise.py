@@ -22,7 +22,6 @@ SIDES = [config(device="cuda", compile=compiled) for compiled in ("none", "block
 
 
 def processes(attempts: Attempts, trial: TrialConfig, *wall: float, device: tuple[float, ...] = ()) -> None:
-    """Processes of one trial, with these medians."""
     for place, median in enumerate(wall):
         values = {WALL_TIME: samples(median, STEADY * median)}
         if device:

@@ -20,7 +20,6 @@ OTHER = "9999ffff00000000"
 def measured(
     attempts: Attempts, attention: str, digest: str | None, seconds: float, *, error: float = 1e-6, context: int = 64
 ) -> None:
-    """Adds a result of this attention in this state of the code."""
     trial = TrialConfig(d_model=16, context_length=context, attention=attention)
     fingerprint = replace(LAPTOP, code_digest=digest, code_revision=f"{digest[:4]}dddd" if digest else None)
     values: dict[str, tuple[float, ...] | None] = {

@@ -142,9 +142,7 @@ def test_a_value_whose_processes_differ_in_kind_is_of_the_kind_that_varies_most(
     assert known == [[kind, PRIORS[kind].scale, PRIORS[kind].freedom]]
 
 
-def test_the_newest_failure_is_kept_and_attempts_in_other_environments_or_of_other_measurements_are_others(
-    attempts: Attempts,
-) -> None:
+def test_the_newest_failure_is_kept_and_other_environments_or_measurements_are_others(attempts: Attempts) -> None:
     attempts.failed(config(), "error")
     attempts.failed(config(), "oom")
     assert list(analysis.load(attempts.store)["status"]) == ["oom"]
@@ -155,9 +153,7 @@ def test_the_newest_failure_is_kept_and_attempts_in_other_environments_or_of_oth
     assert sorted(analysis.load(attempts.store)["median"]) == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_is_null(
-    attempts: Attempts, tmp_path: Path
-) -> None:
+def test_a_field_that_an_older_store_lacks_holds_its_default_or_is_null(attempts: Attempts, tmp_path: Path) -> None:
     (row,) = attempts.ok(config(), {"step.time": samples(1.0, 0.1)})
     older = rows_to_table([row], Record).drop_columns(["optimizer", "reason", "host_load", "flags"])
     folder = tmp_path / "older" / "measurements"

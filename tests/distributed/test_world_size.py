@@ -10,12 +10,10 @@ from lmsweep.orchestrator.running.run_plan import count_slots
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.machine.cpu_affinity import share_of
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.store.store import Store
+from tests.support.whole_steps import small
 
-TWO_RANKS = TrialConfig(
-    d_model=32, d_ff=64, num_layers=2, num_heads=2, vocab_size=50, context_length=8, world_size=2, ddp="naive"
-)
+TWO_RANKS = small(d_model=32, world_size=2, ddp="naive")
 
 
 def node(gpus: int, accelerator: str = "H200") -> Node:

@@ -19,7 +19,6 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/lmsweep.yaml"))
 
 
 def needs(name: str) -> None:
-    """Skip the example whose package is not installed."""
     if name == "hugging_face" and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
 
@@ -41,11 +40,8 @@ def test_check_finds_no_error_in_an_example(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "hugging_face"])
 def test_init_finds_the_model_of_an_example(name: str) -> None:
-    written = {
-        trial.config.model_code.partition(":")[0]
-        for trial in load_sweep(str(EXAMPLES / name / "lmsweep.yaml")).trials
-        if trial.config.model_code
-    }
+    trials = load_sweep(str(EXAMPLES / name / "lmsweep.yaml")).trials
+    written = {one.config.model_code.partition(":")[0] for one in trials if one.config.model_code}
     found = discover(code_folder(EXAMPLES / name)).of("model")
     assert {found[0].reference.partition(":")[0]} == written
 
@@ -55,9 +51,8 @@ def test_init_finds_the_model_of_an_example(name: str) -> None:
 def test_every_trial_of_an_example_is_measured(name: str, tmp_path: Path) -> None:
     needs(name)
     store = tmp_path / "results"
-    done = lmsweep(
-        "run", EXAMPLES / name / "lmsweep.yaml", "--store", store, "--set", "measure_steps=2", "--set", "warmup_steps=1"
-    )
+    short = ("--set", "measure_steps=2", "--set", "warmup_steps=1")
+    done = lmsweep("run", EXAMPLES / name / "lmsweep.yaml", "--store", store, *short)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not re.search(r"\d error\b|\(error\)", lmsweep("table", store).stdout)
 
@@ -65,7 +60,6 @@ def test_every_trial_of_an_example_is_measured(name: str, tmp_path: Path) -> Non
 def test_the_kernel_in_triton_says_that_it_needs_a_gpu() -> None:
     assert len(load_sweep(str(EXAMPLES / "triton_attention" / "attention.yaml")).trials) == 8
     spec = importlib.util.spec_from_file_location("kernel", EXAMPLES / "triton_attention" / "kernel.py")
-    assert spec is not None and spec.loader is not None
     kernel = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernel)
     with pytest.raises(RuntimeError, match="needs a GPU"):

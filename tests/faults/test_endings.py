@@ -56,7 +56,6 @@ def words_of(err: str) -> list[str]:
 @pytest.mark.parametrize("to_all", [False, True])
 def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bool):
     process = start("run", write_noops(tmp_path, 40), "--store", tmp_path / "store")
-    assert process.stdout
     printed = [next(line for line in process.stdout if line.startswith("[")) for _ in range(3)]
     (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=60)
@@ -79,9 +78,8 @@ def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path: P
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
-    process = start(
-        "run", write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50), "--store", tmp_path / "s"
-    )
+    sweep = write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50)
+    process = start("run", sweep, "--store", tmp_path / "s")
     wait_for_child(process)
     out, err = interrupt(process)
     assert process.returncode == 130 and "press it again to stop at once" in out, out + err
@@ -100,9 +98,7 @@ def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
         (signal.SIGUSR1, "5m", True),
     ],
 )
-def test_a_trial_is_ended_at_once_or_after_the_grace_period_or_by_a_second_signal(
-    tmp_path: Path, number: signal.Signals, grace: str, repeated: bool
-):
+def test_a_trial_is_ended_at_once_or_with_grace(tmp_path: Path, number: signal.Signals, grace: str, repeated: bool):
     process, started = run_until_one_is_stored(tmp_path, *(() if grace == "0s" else ("--grace", grace)))
     begin = time.monotonic()
     # As scancel does: Ray's own processes get the signal too.
@@ -182,9 +178,7 @@ ANNOUNCING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, sig
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", ANNOUNCING)
-def test_the_trial_that_runs_may_end_even_if_every_process_is_signalled_and_twice(
-    tmp_path: Path, number: signal.Signals
-):
+def test_the_trial_that_runs_may_end_even_if_all_processes_are_signalled_twice(tmp_path: Path, number: signal.Signals):
     sweep = write_sweep(tmp_path, context_length=[128, 160, 192], measure_steps=200)
     process = start("run", sweep, "--store", tmp_path / "store", "--no-predict", "--grace", "1m")
     child = wait_for_child(process)
@@ -250,11 +244,8 @@ def job(folder: Path, task: int) -> subprocess.Popen[str]:
     """Starts the script as Slurm would start this task of two, with stand-ins for Slurm's commands."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
-    stand_ins = {
-        "srun": 'exec "$@"',
-        "squeue": "date -d '1 hour' +%Y-%m-%dT%H:%M:%S",
-        "lmsweep": f'exec {" ".join(COMMAND)} "$@"',
-    }
+    stand_ins = {"srun": 'exec "$@"', "squeue": "date -d '1 hour' +%Y-%m-%dT%H:%M:%S"}
+    stand_ins["lmsweep"] = f'exec {" ".join(COMMAND)} "$@"'
     for name, words in stand_ins.items():
         (programs / name).write_text(f"#!/bin/bash\n{words}\n")
         (programs / name).chmod(0o755)

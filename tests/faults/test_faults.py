@@ -94,7 +94,6 @@ def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undist
 
 
 def kill_actor(process: subprocess.Popen[str]) -> None:
-    """Kills the actor whose trial is running, which takes its server and child along."""
     child = wait_for_child(process)
     ended = [child, *child.parents()[:1]]
     wait_for_actor(process).kill()

@@ -26,7 +26,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_servers")
 
-FOR_EVER = 1000
 
 HangIn = Callable[[str, str], None]
 
@@ -40,7 +39,7 @@ def hang_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HangIn:
             "import os, pathlib, signal, socket, sys, time\n"
             "def hang():\n"
             f"    pathlib.Path({str(tmp_path / 'hangs')!r}).touch()\n"
-            f"    time.sleep({FOR_EVER})\n"
+            "    time.sleep(1000)\n"
             f"if {module!r} in sys.orig_argv:\n"
             f"    {statement}\n"
         )
@@ -50,7 +49,6 @@ def hang_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HangIn:
 
 
 def started(module: str) -> list[psutil.Process]:
-    """The processes that run this module for this one."""
     return [one for one in psutil.Process().children(recursive=True) if module in one.cmdline()]
 
 

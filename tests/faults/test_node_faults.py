@@ -45,8 +45,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Sweep:
-    """A sweep under way, with the cluster that it runs on."""
-
     def __init__(self, made: Hosts, name: str) -> None:
         self.hosts = made
         folder = made.home(HEAD) / name
@@ -57,7 +55,6 @@ class Sweep:
         self.run()
 
     def run(self) -> None:
-        """Begins or resumes it."""
         self.process = self.hosts.start(HEAD, f"source ~/.bashrc; {self._command}")
 
     def wait_until_both_nodes_measure(self) -> None:
@@ -68,7 +65,6 @@ class Sweep:
         wait_until(measure, 120)
 
     def attempts(self) -> set[str]:
-        """The stored rows."""
         return set(read(self.store)["attempt_id"])
 
     def raylet(self, node: int) -> psutil.Process:
@@ -76,7 +72,6 @@ class Sweep:
         return found
 
     def trials_on(self, node: int) -> list[psutil.Process]:
-        """The actors, trial servers and children there."""
         found = []
         for one in self.hosts.processes(node):
             with suppress(psutil.NoSuchProcess):
@@ -118,7 +113,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 @pytest.fixture
 def sweep(made: Hosts, request: pytest.FixtureRequest) -> Iterator[Sweep]:
-    """Under way on both nodes of a cluster that has just been started."""
     start_ray(made, HEAD, f"ray start --head --port={PORT}")
     for node in (NODE, OTHER):
         start_node(made, node)
@@ -140,12 +134,6 @@ def start_node(made: Hosts, node: int) -> None:
 
 def start_ray(made: Hosts, index: int, command: str) -> None:
     done = made.ssh(index, f"source ~/.bashrc; {command} --node-ip-address={made.addresses[index]}")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def wait_for_a_death(made: Hosts) -> None:
-    """Until Ray takes a node for dead."""
-    done = made.ssh(HEAD, "source ~/.bashrc; timeout 90 python ~/wait.py")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -187,7 +175,8 @@ def test_a_node_declared_dead_loses_its_trial_even_if_it_returns(sweep):
     stored = sweep.attempts()
     ended = [sweep.raylet(NODE), *sweep.trials_on(NODE)]
     sweep.hosts.cut(NODE)
-    wait_for_a_death(sweep.hosts)
+    done = sweep.hosts.ssh(HEAD, "source ~/.bashrc; timeout 90 python ~/wait.py")  # until Ray takes the node for dead
+    assert done.returncode == 0, done.stdout + done.stderr
     sweep.hosts.join(NODE)
     sweep.assert_says_death(sweep.assert_completes(stored))
     assert_gone(ended)

@@ -21,14 +21,6 @@ from lmsweep.orchestrator.running import store_writer
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.run_plan import compact
-from lmsweep.orchestrator.running.store_writer import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    StoreError,
-    StoreWriter,
-    Uploader,
-    writable_store,
-)
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
@@ -65,7 +57,6 @@ class ObjectStore:
         self._ask("/moto-api/reset", "POST")
 
     def requests(self, method: str, status: int) -> int:
-        """How many it has answered so."""
         lines = self.log.read_text().splitlines()
         return sum(f"{method} /bucket/results/measurements/" in line and f" {status} " in line for line in lines)
 
@@ -127,7 +118,6 @@ def without(object_store: ObjectStore, name: str, methods: tuple[str, ...]) -> I
 
 
 def waiting(folder: Path) -> list[Path]:
-    """The fragments that have not been delivered."""
     return list((folder / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
 
 
@@ -162,7 +152,7 @@ def test_an_object_that_is_listed_and_not_there_is_passed_over_as_a_local_file_i
 def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(object_store, tmp_path):
     kept = []
     store = Store(object_store.uri)
-    under_way = StoreWriter(store, lambda planned, records: kept.append(records[0].config.context_length))
+    under_way = store_writer.StoreWriter(store, lambda planned, records: kept.append(records[0].config.context_length))
     object_store.take_bucket_away()
     refused = object_store.requests("PUT", 404)
     for length in (16, 32, 64):
@@ -177,38 +167,38 @@ def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(o
 
 
 def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store):
-    post = Uploader(Store(object_store.uri), in_background=False)
+    post = store_writer.Uploader(Store(object_store.uri), in_background=False)
     post.kept_here.keep(rows(16))
     object_store.take_bucket_away()
     for count in range(1, 9):
         assert "NO_SUCH_BUCKET" in str(post.upload())
-        assert post.pause == min(FIRST_PAUSE * 2**count, LONGEST_PAUSE)
+        assert post.pause == min(store_writer.FIRST_PAUSE * 2**count, store_writer.LONGEST_PAUSE)
     object_store.make_bucket()
-    assert (post.upload(), post.pause) == (None, FIRST_PAUSE)
+    assert (post.upload(), post.pause) == (None, store_writer.FIRST_PAUSE)
 
 
 def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tmp_path, monkeypatch):
     monkeypatch.setattr(store_writer, "PATIENCE", 0.0)
-    under_way = StoreWriter(Store(object_store.uri), lambda planned, records: None)
+    under_way = store_writer.StoreWriter(Store(object_store.uri), lambda planned, records: None)
     object_store.take_bucket_away()
     under_way.put(None, rows(16))
-    with pytest.raises(StoreError, match=r"results are in .*cache/lmsweep/waiting/\w+; the next run here uploads them"):
+    with pytest.raises(store_writer.StoreError, match=r"are in .*cache/lmsweep/waiting/\w+; the next run here uploads"):
         under_way.close()
     with pytest.raises(RequestError, match=r"cannot (reach|write to) the store"):
-        writable_store(object_store.uri)
+        store_writer.writable_store(object_store.uri)
     assert len(waiting(tmp_path)) == 1
     object_store.make_bucket()
-    writable_store(object_store.uri)
+    store_writer.writable_store(object_store.uri)
     assert (contexts(Store(object_store.uri)), waiting(tmp_path)) == ([16], [])
 
 
 def test_results_are_kept_while_a_request_waits_for_its_answer(object_store, tmp_path):
     kept = threading.Semaphore(0)
-    under_way = StoreWriter(Store(object_store.uri), lambda planned, records: kept.release())
+    under_way = store_writer.StoreWriter(Store(object_store.uri), lambda planned, records: kept.release())
     object_store.process.suspend()
     try:
         under_way.put(None, rows(16))
-        time.sleep(2 * FIRST_PAUSE)  # by now it is on its way
+        time.sleep(2 * store_writer.FIRST_PAUSE)  # by now it is on its way
         for length in (32, 64):
             under_way.put(None, rows(length))
         assert all(kept.acquire(timeout=5.0) for _ in range(3)), "nothing is durable until the server answers"

@@ -22,7 +22,6 @@ def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
     """A process of the run: one of Ray's by its name, the actor of a trial, or its trial server."""
     child = wait_for_child(process)
     server = child.parent()
-    assert server
     if name == "server":
         return server
     with suppress(StopIteration):
@@ -32,7 +31,6 @@ def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
 
 
 def run_long(folder: Path) -> subprocess.Popen[str]:
-    """A run whose trials take minutes."""
     sweep = write_sweep(folder, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
     return start("run", sweep, "--store", folder / "store", "--no-predict")
 

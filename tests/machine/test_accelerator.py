@@ -64,11 +64,6 @@ def test_a_device_that_this_build_of_pytorch_lacks_is_absent_for_that_reason(mon
     assert accelerator.why_absent("cuda").endswith("built for 12.6, says The driver is too old")
 
 
-def test_an_intel_gpu_has_no_float8_and_the_reason_names_the_device() -> None:
-    with pytest.raises(UnsupportedError, match=r"8\.9 or higher, not device: xpu"):
-        set_math_mode("fp8_tensorwise", "xpu")
-
-
 STAND_IN = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,9 +128,7 @@ def test_a_driver_that_hangs_holds_nobody_up(calls: Path, monkeypatch: pytest.Mo
     assert not held_up
 
 
-def test_without_a_device_it_ends_at_once(
-    calls: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-):
+def test_without_a_device_it_ends(calls: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     monkeypatch.setenv("CU_RESULT", "100")
     others = {one.pid for one in psutil.Process().children()}
     ready = ReadyCudaDriver()

@@ -44,8 +44,6 @@ CONFIG = TrialConfig(
 
 
 class Found:
-    """What the workload yielded."""
-
     def __init__(self, yielded: Sequence[Yielded]) -> None:
         self.rows = {(row.phase, row.metric): row for row in yielded if isinstance(row, Measurement)}
         self.allocations = [row for row in yielded if isinstance(row, Allocation)]
@@ -64,7 +62,6 @@ class Found:
 
 
 def total_at(timeline: Sequence[Timeline]) -> dict[int, int]:
-    """Position -> bytes held in all."""
     totals: dict[int, int] = {}
     for row in timeline:
         for position, held in zip(row.positions, row.bytes, strict=True):
@@ -148,12 +145,6 @@ def test_checkpointing_keeps_the_inputs_of_the_blocks_and_nothing_else_of_them()
 # What holds of every trial
 
 
-def name_of(config: TrialConfig) -> str:
-    """What makes it another than CONFIG."""
-    changed = [str(value) for name, value in asdict(config).items() if value != getattr(CONFIG, name)]
-    return "-".join(changed) or "plain"
-
-
 VARIANTS = [
     CONFIG,
     replace(CONFIG, mode="forward"),
@@ -163,10 +154,8 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
-def test_three_repetitions_agree_and_parts_and_timeline_add_up_to_the_whole_and_to_each_phases_peak(
-    config: TrialConfig,
-):
+@pytest.mark.parametrize("config", VARIANTS, ids=["plain", "forward", "before_backward", "block", "bf16"])
+def test_three_repetitions_agree_and_parts_and_timeline_add_up_to_the_whole_and_each_phases_peak(config: TrialConfig):
     found = measured(config)
     assert len(found.rows["step", "peak_tensors"].samples or ()) == 3
     assert not [row for row in found.rows.values() if row.flags]
@@ -202,12 +191,6 @@ def test_an_optimizer_without_state_does_not_prolong_the_warm_up(monkeypatch):
     assert list(measure(Workbench(replace(CONFIG, optimizer="sgd"), requested_at=time.monotonic())))
     hook.remove()
     assert len(stepped) == 1 + REPETITIONS
-
-
-def test_a_process_has_more_memory_than_its_tensors():
-    found = measured(CONFIG)
-    assert 50e6 < found["baseline.resident"] <= found["step.peak_resident"]
-    assert found["step.peak_resident"] % 1024 == 0
 
 
 def test_resident_memory_is_null_with_the_reason_as_far_as_a_sandbox_does_not_state_it(monkeypatch):
@@ -315,10 +298,9 @@ def test_allocated_bytes_may_differ_if_requested_bytes_agree():
     handed_out, cached = (2048, 2048, 2560), (4096, 8192, 8192)
 
     def found(*asked: int) -> dict[str, Measurement]:
-        series = [
-            {("step", "peak_requested"): asked[i], ("step", "peak_allocated"): a, ("step", "peak_reserved"): r}
-            for i, (a, r) in enumerate(zip(handed_out, cached, strict=True))
-        ]
+        read = zip(asked, handed_out, cached, strict=True)
+        names = ("peak_requested", "peak_allocated", "peak_reserved")
+        series = [{("step", name): value for name, value in zip(names, each, strict=True)} for each in read]
         return {row.metric: row for row in value_rows(series)}
 
     same = found(1900, 1900, 1900)

@@ -53,17 +53,6 @@ def test_a_line_of_each_flag_counts_its_results(flagged: Attempts):
     ]
 
 
-@pytest.mark.parametrize("flag", list(Flag))
-def test_the_first_sentence_of_each_flag_fits_a_line_of_a_terminal(flag: Flag):
-    (line,) = flag_lines({flag: 24})
-    assert line.endswith(".") and len(line) <= 80 and line.partition(": ")[2][:-1] in flag.advice
-
-
-def test_a_result_without_flags_has_no_words(attempts: Attempts):
-    attempts.ok(config(), {"step.time": (1.0, 1.1)})
-    assert flag_lines(flag_counts(analysis.load(attempts.store))) == []
-
-
 def test_the_flags_of_an_older_attempt_do_not_count(flagged: Attempts):
     flagged.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
     assert flag_counts(analysis.load(flagged.store, pooled=False)) == {Flag.OUTLIERS: 1}

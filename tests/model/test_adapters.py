@@ -1,6 +1,5 @@
 """Adapters: what is trained, and its gradients against those of merged weights in float64."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,8 @@ from lmsweep.trials.model import adapted_layers
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.peak_memory import summary
-from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.without_device.step_run import record
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
 from tests.support.whole_steps import flops_by_phase
 
@@ -119,25 +115,6 @@ def test_a_target_that_no_layer_has_is_refused_with_those_that_there_are():
         step_of(adapter="lora", adapter_args='{"rank": 4, "targets": "q_proj"}')
 
 
-@pytest.mark.slow
-def test_the_peak_of_qlora_is_below_that_of_lora_by_the_bits_saved():
-    wide = {"d_model": 1024, "d_ff": 4096, "num_layers": 8, "num_heads": 8, "vocab_size": 64, "context_length": 64}
-    wide |= {"precision": "bf16_pure", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
-    lora = TrialConfig(**wide, adapter="lora", adapter_args='{"rank": 4}', batch_size=2, device="cuda")
-    qlora = replace(lora, adapter="qlora")
-    matrices = 8 * (4 * 1024**2 + 3 * 1024 * 4096)
-    saved = matrices * (2 - 0.5 - 4 / 64)
-    # During backward the largest weight exists once more.
-    once = 2 * 1024 * 4096
-
-    predicted = [summary(step_family(one).allocations(2), one) for one in (lora, qlora)]
-    less = predicted[0].after_init - predicted[1].after_init
-    assert less == pytest.approx(saved, rel=0.01)
-    peaks = [one.peak for one in predicted]
-    assert peaks[0] - peaks[1] <= saved + 2**20
-    assert peaks[0] - peaks[1] >= saved - 4 * once
-
-
 @pytest.mark.parametrize("adapter", [pytest.param("lora", marks=pytest.mark.slow), "qlora"])
 @pytest.mark.parametrize(
     "fields",
@@ -156,32 +133,11 @@ def test_what_stands_for_pefts_layer_on_fake_tensors_allocates_and_computes_as_i
     assert ours.log.operators() == theirs.log.operators() and ours.log.operators()
 
 
-@pytest.mark.parametrize(
-    ("adapter", "arguments"),
-    [("lora", '{"rank": 8, "targets": ["query", "value"]}'), ("dora", '{"rank": 8, "dropout": 0.1}')],
-)
-def test_flops_are_those_that_pytorch_counts_on_real_tensors(adapter: str, arguments: str) -> None:
-    step = step_of(adapter=adapter, adapter_args=arguments, attention="sdpa_math")
+@pytest.mark.parametrize(("adapter", "more"), [("lora", '"targets": ["query", "value"]'), ("dora", '"dropout": 0.1')])
+def test_flops_are_those_that_pytorch_counts_on_real_tensors(adapter: str, more: str) -> None:
+    step = step_of(adapter=adapter, adapter_args=f'{{"rank": 8, {more}}}', attention="sdpa_math")
     counts, found = flops_by_phase(step), count_flops(step.config)
     assert [found.forward, found.backward] == counts[:2]
-
-
-@pytest.mark.slow
-def test_four_bits_have_the_products_of_sixteen() -> None:
-    lora, qlora = (count_flops(TrialConfig(**TINY, adapter=name, adapter_args=ARGUMENTS)) for name in ("lora", "qlora"))
-    assert qlora == lora and lora.forward
-
-
-@pytest.mark.slow
-def test_a_measured_step_with_adapters_has_fewer_flops_than_one_that_trains_in_full(tmp_path: Path) -> None:
-    size = [f"{name}={value}" for name, value in TINY.items()]
-    for adapter in ([], ["adapter=lora", "adapter_args.rank=1"]):
-        lmsweep_here("trial", *size, *adapter, "measure_steps=3", "--store", str(tmp_path))
-    frame = analysis.load(tmp_path).query("metric == 'time' and phase == 'step'").set_index("adapter")
-    counted = count_flops(TrialConfig(**TINY, adapter="lora", adapter_args='{"rank": 1}'))
-    assert counted.forward and counted.backward
-    assert frame["flops"]["lora"] == counted.forward + counted.backward
-    assert frame["flops"]["lora"] < 0.8 * frame["flops"]["none"]
 
 
 def test_flops_are_unknown_where_no_trial_has_counted_them(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from lmsweep.trials.model.compiler import compile_model, reset_compiler
 from lmsweep.trials.model.float8 import convert_to_float8, float8_product
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
+from tests.support.whole_steps import small
 
-SMALL = TrialConfig(
-    d_model=64, d_ff=96, num_layers=2, num_heads=2, vocab_size=50, context_length=16, batch_size=2, attention="sdpa"
-)
+SMALL = small(d_model=64, d_ff=96, context_length=16, batch_size=2, attention="sdpa")
 TOKENS = SMALL.batch_size * SMALL.context_length
 RECIPES = [MATH_MODES[precision].float8_recipe for precision in FLOAT8_PRECISIONS]
 

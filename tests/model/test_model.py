@@ -15,8 +15,8 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION, attention_for
 from lmsweep.trials.model.transformer.layers import Experts
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
-from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize, size_name
+from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize
+from tests.support.whole_steps import small
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -34,10 +34,8 @@ def reference_logits(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
 
     def turn(x: Tensor) -> Tensor:
         pairs = torch.view_as_complex(x.reshape(CONTEXT, d_head // 2, 2).contiguous())
-        angles = torch.tensor(
-            [[i * 10_000.0 ** (-2 * k / d_head) for k in range(d_head // 2)] for i in range(CONTEXT)],
-            dtype=torch.float64,
-        )
+        angles = [[i * 10_000.0 ** (-2 * k / d_head) for k in range(d_head // 2)] for i in range(CONTEXT)]
+        angles = torch.tensor(angles, dtype=torch.float64)
         return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).reshape(CONTEXT, d_head)
 
     def attend(x: Tensor, prefix: str) -> Tensor:
@@ -100,9 +98,7 @@ def test_loss_survives_logits_whose_exponentials_overflow() -> None:
     assert cross_entropy(logits, torch.tensor([[1, 1]])).item() == 1e4
 
 
-PLAIN = TrialConfig(
-    d_model=32, d_ff=48, num_layers=2, num_heads=4, vocab_size=50, context_length=8, batch_size=2, attention="sdpa"
-)
+PLAIN = small(d_model=32, d_ff=48, num_heads=4, context_length=8, batch_size=2, attention="sdpa")
 EXPERTS = {"num_experts": 4, "active_experts": 2}
 SHAPES = {
     "grouped queries": {"num_kv_heads": 2},
@@ -159,7 +155,3 @@ def test_every_expert_takes_its_share_of_the_tokens() -> None:
 def test_the_shape_of_a_published_model_has_its_parameters(name: str, billions: float) -> None:
     count = parameter_count(**SIZES[name].terms, vocab_size=VOCABULARIES[name])
     assert count / 1e9 == pytest.approx(billions, rel=0.01)
-
-
-def test_a_shape_without_a_name_is_named_after_its_dimensions() -> None:
-    assert size_name(replace(PLAIN, num_kv_heads=2, tied_head=True).size) == "d32-f48-l2-h4-kv2-tied"

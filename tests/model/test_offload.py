@@ -32,9 +32,8 @@ SMALL = TrialConfig(
 
 def offloaded(config: TrialConfig, way: str) -> tuple[list[Tensor], TrainingStep]:
     """What forward copies, and the step; its gradients are those of one that moves nothing."""
-    plain, moved = (
-        TrainingStep(replace(config, offload=one), MATH_MODES[config.precision], "eager") for one in ("none", way)
-    )
+    mode = MATH_MODES[config.precision]
+    plain, moved = (TrainingStep(replace(config, offload=one), mode, "eager") for one in ("none", way))
     moved.model.load_state_dict(plain.model.state_dict())
     moved.inputs, moved.targets = plain.inputs, plain.targets
     copied: list[Tensor] = []
@@ -50,9 +49,7 @@ def offloaded(config: TrialConfig, way: str) -> tuple[list[Tensor], TrainingStep
 
 
 @pytest.mark.parametrize(("checkpointing", "adapter"), [("block", "none"), ("none", "lora")])
-def test_gradients_with_offloaded_activations_are_the_same_and_the_copies_are_predicted_and_no_weights(
-    checkpointing, adapter
-):
+def test_gradients_with_offloaded_activations_are_the_same_and_no_weights_are_copied(checkpointing, adapter):
     if adapter == "lora":
         pytest.importorskip("peft")
     config = replace(SMALL, checkpointing=checkpointing, adapter=adapter)
@@ -153,7 +150,6 @@ def test_the_device_holds_no_state_of_an_optimizer_on_the_host(config):
 
 
 def _host_operators(config: TrialConfig) -> dict[str, int]:
-    """The bytes of each."""
     found = Counter[str]()
     for one in step_operators(replace(config, device="cuda")):
         if one.name in HOST_OPERATORS:
@@ -186,10 +182,8 @@ def test_measured_steps_lie_in_their_interval(method, way, context, seconds):
 
 
 def test_weights_updated_on_the_host_are_those_updated_on_the_device():
-    plain, moved = (
-        TrainingStep(replace(SMALL, mode="train_step", offload=way), MATH_MODES["fp32"])
-        for way in ("none", "optimizer")
-    )
+    ways = (replace(SMALL, mode="train_step", offload=way) for way in ("none", "optimizer"))
+    plain, moved = (TrainingStep(one, MATH_MODES["fp32"]) for one in ways)
     before = [one.detach().clone() for one in plain.model.parameters()]
     moved.model.load_state_dict(plain.model.state_dict())
     moved.optimizer = make_optimizer(moved.model, moved.config)

@@ -38,6 +38,7 @@ from tests.support.whole_steps import small
 ALONE = TrialConfig(d_model=16, num_heads=2, context_length=37, batch_size=2, lengths="8", batching="packed")
 IN_A_MODEL = small(d_model=16, d_ff=24, context_length=37, batch_size=2, lengths="8", batching="packed")
 ON_CPU = ("naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
+MASKS: list[dict[str, Any]] = [{}, {"causal": False}, {"window": 3}, {"lengths": None, "batching": "padded"}]
 
 
 def test_the_documents_of_a_sequence_fill_it_and_have_the_mean_that_was_asked_for() -> None:
@@ -57,9 +58,8 @@ def random_inputs(config: TrialConfig, *, dtype: torch.dtype = torch.float64, de
     generator = torch.Generator().manual_seed(0)
     heads = () if config.num_heads is None else (config.num_heads,)
     shape = (config.batch_size, *heads, config.context_length, config.head_width)
-    return [
-        torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_() for _ in "qkv"
-    ]
+    drawn = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in "qkv")
+    return [one.to(device, dtype).requires_grad_() for one in drawn]
 
 
 def output_and_gradients(attend: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
@@ -69,8 +69,6 @@ def output_and_gradients(attend: Callable[..., Tensor], inputs: list[Tensor]) ->
 
 
 def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
-    """`naive` on one document after the other."""
-
     def attend(*inputs: Tensor) -> Tensor:
         pieces = zip(*(one.split(lengths_of(config), dim=-2) for one in inputs), strict=True)
         return torch.cat([naive(*piece, causal=config.causal, window=config.window) for piece in pieces], dim=-2)
@@ -78,13 +76,9 @@ def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
     return attend
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"causal": False}, {"window": 3}, {"lengths": None, "batching": "padded"}], ids=str
-)
+@pytest.mark.parametrize("fields", MASKS, ids=str)
 @pytest.mark.parametrize("name", ON_CPU)
-def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
-    name: str, fields: dict[str, Any]
-) -> None:
+def test_outputs_and_gradients_are_those_of_each_document_alone_in_float64(name: str, fields: dict[str, Any]) -> None:
     if "window" in fields and name not in WITH_WINDOW:
         pytest.skip("unsupported")
     config = replace(ALONE, attention=name, **fields)
@@ -103,9 +97,7 @@ def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [*ATTENTION])
-def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
-    name: str, dtype: torch.dtype, fields: dict[str, Any]
-) -> None:
+def test_on_cuda_each_is_near_naive_as_its_type_allows(name: str, dtype: torch.dtype, fields: dict[str, Any]) -> None:
     if "window" in fields and name not in WITH_WINDOW:
         pytest.skip("unsupported")
     if (name == "flex" and dtype == torch.float64) or (name == "varlen" and dtype.itemsize > 2):
@@ -127,13 +119,9 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
 
 
 @pytest.mark.parametrize("context", [500, 1024])
-@pytest.mark.parametrize(
-    "mask", [{}, {"causal": False}, *({"window": window} for window in (1, 128, 129, 5000))], ids=str
-)
+@pytest.mark.parametrize("mask", [{}, {"causal": False}, *({"window": one} for one in (1, 128, 129, 5000))], ids=str)
 @pytest.mark.parametrize("mean", [None, 300])
-def test_flex_computes_only_blocks_within_documents_and_window(
-    context: int, mask: dict[str, Any], mean: int | None
-) -> None:
+def test_flex_computes_only_blocks_that_are_not_masked(context: int, mask: dict[str, Any], mean: int | None) -> None:
     config = replace(ALONE, context_length=context, lengths=mean and str(mean), batching="packed", **mask)
     documents = document_of_positions(config, "cpu")
     alike = torch.zeros(context, dtype=torch.int32) if documents is None else documents
@@ -152,9 +140,7 @@ def test_flex_computes_only_blocks_within_documents_and_window(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "scope"), [("sdpa", "block"), ("naive", "block"), ("naive", "model"), ("flex", "none")]
-)
+@pytest.mark.parametrize(("name", "scope"), [("sdpa", "block"), ("naive", "model"), ("flex", "none")])
 def test_a_compiled_model_keeps_documents_apart(name: str, scope: Any) -> None:
     found = []
     for attention, compiled in ((name, scope), ("naive", "none")):
@@ -193,9 +179,7 @@ VARLEN = "torch.nn.attention.varlen.varlen_attn"
 
 
 @pytest.mark.parametrize("kernel", [grouping_kernel, kernel_of_2_11])
-@pytest.mark.parametrize(
-    "fields", [{}, {"causal": False}, {"lengths": None, "batching": "padded"}, {"window": 3}], ids=str
-)
+@pytest.mark.parametrize("fields", MASKS, ids=str)
 def test_varlen_puts_the_documents_of_all_sequences_one_after_the_other(
     kernel: Callable[..., Tensor], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,8 +319,7 @@ def test_varlen_saves_what_flash_attention_saves_except_a_copy_of_its_output() -
 
 
 def test_backward_of_varlen_needs_128_rows_more_for_each_document() -> None:
-    one, many = (
-        predict(on_cuda(attention="varlen", lengths=mean, batching="packed"), "attention") for mean in ("1024", "128")
-    )
+    both = (on_cuda(attention="varlen", lengths=mean, batching="packed") for mean in ("1024", "128"))
+    one, many = (predict(each, "attention") for each in both)
     rows = 4 * (8 - 1) * 128  # in four sequences, of eight documents instead of one
     assert (many.peak_backward or 0) - (one.peak_backward or 0) == pytest.approx(4 * rows * 4 * (64 + 1), abs=1024)

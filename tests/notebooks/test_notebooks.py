@@ -17,10 +17,7 @@ from tools.notebooks import NOTEBOOKS, code_cells, run_cells
 ALL = sorted(NOTEBOOKS.glob("*.ipynb"))
 MEASURES = ("06-own-code",)
 """Notebooks that measure on this machine, so that their numbers differ from run to run."""
-
-
-def stored(path: Path) -> list[dict[str, Any]]:
-    return code_cells(json.loads(path.read_text(encoding="utf-8")))
+EACH = [pytest.param(path, marks=[pytest.mark.slow] if path.stem in MEASURES else []) for path in ALL]
 
 
 def shown(outputs: list[dict[str, Any]]) -> str:
@@ -31,7 +28,7 @@ def shown(outputs: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_with_what_it_shows(path: Path) -> None:
-    cells = stored(path)
+    cells = code_cells(json.loads(path.read_text(encoding="utf-8")))
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
     assert sum(bool(cell["outputs"]) for cell in cells) >= 3 and all(cell["metadata"] == {} for cell in cells)
     pictures = [one for cell in cells for one in cell["outputs"] if "image/png" in one.get("data", {})]
@@ -41,14 +38,8 @@ def test_a_notebook_is_committed_with_what_it_shows(path: Path) -> None:
     assert path.stat().st_size < 500_000
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[pytest.mark.slow] if path.stem in MEASURES else []) for path in ALL],
-    ids=lambda path: path.stem,
-)
-def test_a_notebook_shows_what_it_was_committed_with(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("path", EACH, ids=lambda path: path.stem)
+def test_a_notebook_shows_what_was_committed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change: `python -m tools.notebooks`."""
     if "sql" in path.stem:
         pytest.importorskip("duckdb")
@@ -81,9 +72,7 @@ DIFFERENT = "h200-attention"
     [pytest.param(one, marks=() if one == DIFFERENT else pytest.mark.slow) for one in (CPU_STORE, *stores())],
     ids=lambda store: Path(store).name,
 )
-def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
-    name: str, store: str, tmp_path: Path
-) -> None:
+def test_a_notebook_runs_over_any_store_or_says_what_it_lacks(name: str, store: str, tmp_path: Path) -> None:
     if "sql" in name:
         pytest.importorskip("duckdb")
     text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")

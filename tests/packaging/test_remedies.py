@@ -28,9 +28,8 @@ def test_the_command_of_an_extra_succeeds_when_pasted() -> None:
     pytest.importorskip("matplotlib")
     figures = PROJECT["optional-dependencies"]["figures"]
     assert shlex.split(command) == [sys.executable, "-m", "pip", "install", *figures]
-    done = subprocess.run(
-        command, shell=True, env=os.environ | {"PIP_NO_INDEX": "1"}, capture_output=True, text=True, check=False
-    )
+    own = os.environ | {"PIP_NO_INDEX": "1"}
+    done = subprocess.run(command, shell=True, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "already satisfied: matplotlib" in done.stdout, done.stderr
 
 
@@ -63,9 +62,7 @@ INSTALL = re.compile(r"pip3? install ([^`#&|)\n]*)")
 VALUED = {"-c", "-r", "-e", "--python"}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.is_file()], ids=lambda path: str(path.relative_to(ROOT))
-)
+@pytest.mark.parametrize("path", filter(Path.is_file, FILES), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_page_installs_lmsweep_by_its_name(path: Path) -> None:
     """It is installed from a folder; another name is that of a package that lmsweep requires, or of a tool."""
     text = path.read_text("utf-8", "replace")

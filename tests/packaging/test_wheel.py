@@ -27,7 +27,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path) -> Path:
-    """The wheel that pip builds from the checkout."""
     return build_wheel(source, source / "from-checkout", *WITHOUT_INDEX)
 
 

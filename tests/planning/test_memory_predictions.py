@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmsweep.orchestrator import terminal
 from lmsweep.orchestrator.planning import memory_predictions
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -75,19 +74,6 @@ def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
     second.close()
 
 
-def test_a_terminal_has_one_line_of_progress_that_is_kept_up_to_date_and_goes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    line = terminal.ProgressLine()
-    line.every = 0.0
-    monkeypatch.setattr(line, "_until", 0.0)
-    line.show(lambda: "1 of 2")
-    line.show(lambda: "2 of 2")
-    line.end()
-    assert capsys.readouterr().err == "\r\x1b[K1 of 2\r\x1b[K2 of 2\r\x1b[K"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp_path: Path):
@@ -127,17 +113,14 @@ def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
 
     asked.clear()
     bounds = bounds_of(configs, [room], need, most=len(configs))
-    assert all(
-        (one.low or 0) > room if true > room else one.high <= room for one, true in zip(bounds, peaks, strict=True)
-    )
+    known = zip(bounds, peaks, strict=True)
+    assert all((one.low or 0) > room if true > room else one.high <= room for one, true in known)
     assert len(asked) < len(configs) / 10
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fewest", ["FEW", "MOST"])
-def test_of_many_trials_some_are_predicted_and_no_verdict_about_another_is_wrong(
-    fewest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_of_many_trials_no_verdict_is_wrong(fewest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memory_predictions, "FEW", 5)
     monkeypatch.setattr(memory_predictions, fewest, 5)
     monkeypatch.setattr(memory_predictions, "BOUND_SECONDS", 120.0)
@@ -175,10 +158,8 @@ def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tm
 def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
-    questions = [
-        Question(config=tiny, wants=("largest",), limits=(MemoryLimit("NVIDIA H100", budget),))
-        for budget in (no_such_budget, 10**9)
-    ]
+    limits = [MemoryLimit("NVIDIA H100", budget) for budget in (no_such_budget, 10**9)]
+    questions = [Question(config=tiny, wants=("largest",), limits=(limit,)) for limit in limits]
     found = [answer_to(question) for question in questions]
     assert not found[0].largest and found[0].failure.startswith("predicting it failed: RuntimeError: ")
     assert found[1].largest[0].sure > 0 and found[1].why_not is None

@@ -1,8 +1,7 @@
 """The kernel of scaled_dot_product_attention in a prediction is the one that PyTorch chooses on the trial's device."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.prediction.without_device.chosen_kernel import Call, Kernel, chosen_kernel
 from lmsweep.trials.prediction.without_device.fake_device import Fakes, fake_device
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from tests.support.operators_run import OperatorsRun
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -44,22 +43,19 @@ def call(dtype: str, widths: list[int], key_heads: int, mask: str, dropout: floa
     return Call(q, k, v, MASKS[mask](kind), dropout, bool(causal), key_heads != HEADS)
 
 
-def grid(axes: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
-    """Every call of the axes; PyTorch refuses a causal one with a mask."""
-    for one in product(*axes.values()):
-        named = dict(zip(axes, one, strict=True))
-        if not (named["causal"] and named["mask"] != "none"):
-            yield one
-
-
 def test_it_is_the_one_that_pytorch_chose_on_an_h100(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = "lmsweep.trials.prediction.without_device.chosen_kernel."
     monkeypatch.setattr(f"{rules}CUDNN_TAKES_ANY_DROPOUT", True)
     monkeypatch.setattr(f"{rules}EFFICIENT_TAKES_GROUPS", False)  # that was PyTorch 2.11
     names = {kernel.value[0]: kernel for kernel in Kernel}
     measured = [names[letter] for letter in "".join(ON_H100["chosen"])]
+    calls = [
+        (*shape, mask, dropout, causal, gradient)
+        for *shape, mask, dropout, causal, gradient in product(*ON_H100["axes"].values())
+        if mask == "none" or not causal  # both together PyTorch refuses
+    ]
     with torch.device("meta"):
-        found = [(one, chosen_kernel(call(*one))) for one in grid(ON_H100["axes"])]
+        found = [(one, chosen_kernel(call(*one))) for one in calls]
     wrong = [(one, kernel, seen) for (one, kernel), seen in zip(found, measured, strict=True) if kernel != seen]
     assert len(found) == 4536 and not wrong
 
@@ -71,66 +67,23 @@ def test_the_kernels_that_the_users_code_allows_are_the_only_ones() -> None:
             chosen_kernel(call("float64", [64, 64], HEADS, "none", 0.0, 1, 1))
 
 
-class Names(TorchDispatchMode):
-    """The operators of attention, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if "attention" in str(func) or "softmax" in str(func):
-            self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-CPU_GRID = {
-    "dtype": ["float32", "bfloat16"],
-    "widths": [[16, 16], [16, 8]],
-    "key_heads": [8, 2],
-    "mask": ["none", "bool2", "grad"],
-    "dropout": [0.0, 0.1],
-    "causal": [0, 1],
-    "gradient": [0, 1],
-}
-
-
-def operators_of(one: tuple[Any, ...], *, device: str | None) -> list[str]:
-    """Those of a call with real tensors, or of the prediction for a device."""
-    config = TrialConfig(d_model=64, device=device or "cpu", attention="sdpa")
-    with ExitStack() as stack:
-        if device:
-            _, fakes = stack.enter_context(fake_device(config))
-            stack.enter_context(fakes)
-        names = stack.enter_context(Names())
-        q, k, v, mask, dropout, causal, grouped, _ = call(*one)
-        out = scaled_dot_product_attention(q, k, v, mask, dropout, causal, enable_gqa=grouped)
-        if out.requires_grad:
-            out.sum().backward()
-    return names.seen
-
-
-def test_on_a_cpu_the_prediction_runs_the_operators_that_the_trial_runs() -> None:
-    kinds = set()
-    for one in [*grid(CPU_GRID)][::5]:  # neighbours differ in one axis
-        real = operators_of(one, device=None)
-        assert operators_of(one, device="cpu") == real, one
-        kinds.add(tuple(real))
-    assert len(kinds) >= 4  # with and without backward, fused and not
-
-
 @pytest.mark.parametrize(
-    ("changes", "operator"),
+    ("attention", "changes", "operator"),
     [
-        ({"widths": [192, 128]}, "_scaled_dot_product_cudnn_attention.default"),
-        ({"widths": [20, 20]}, "_scaled_dot_product_flash_attention.default"),
-        ({"mask": "grad"}, "_scaled_dot_product_efficient_attention.default"),
-        ({"dtype": "float32", "widths": [18, 18]}, "_safe_softmax.default"),
+        ("naive", {}, "_scaled_dot_product_flash_attention.default"),  # a model that calls the function itself
+        ("sdpa", {"widths": [192, 128]}, "_scaled_dot_product_cudnn_attention.default"),
+        ("sdpa", {"widths": [20, 20]}, "_scaled_dot_product_flash_attention.default"),
+        ("sdpa", {"mask": "grad"}, "_scaled_dot_product_efficient_attention.default"),
+        ("sdpa", {"dtype": "float32", "widths": [18, 18]}, "_safe_softmax.default"),
+        ("sdpa_math", {}, "_safe_softmax.default"),
     ],
     ids=str,
 )
-def test_on_a_gpu_the_prediction_runs_the_kernel_forward_and_backward(changes: dict[str, Any], operator: str) -> None:
+def test_a_gpu_runs_the_kernel_named_or_chosen(attention: Any, changes: dict[str, Any], operator: str) -> None:
     usual = {"dtype": "bfloat16", "widths": [64, 64], "key_heads": 8, "mask": "none", "dropout": 0.0, "causal": 0}
-    one = (*(usual | changes).values(), 1)
-    names = [name.removeprefix("aten.") for name in operators_of(one, device="cuda")]
-    assert names[0] == operator and any("backward" in name for name in names[1:])
+    q, k, v, mask, dropout, causal, grouped, _ = call(*(usual | changes).values(), 1)
+    config = TrialConfig(d_model=64, device="cuda", attention=attention)
+    with fake_device(config) as (_, fakes), fakes, OperatorsRun() as run:
+        scaled_dot_product_attention(q, k, v, mask, dropout, causal, enable_gqa=grouped).sum().backward()
+    seen = [name.removeprefix("aten.") for name in run.names if "attention" in name or "softmax" in name]
+    assert seen[0] == operator and any("backward" in name for name in seen[1:])

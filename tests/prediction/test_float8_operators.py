@@ -31,9 +31,7 @@ def in_blocks(operators: Operators, phase: str, **wanted: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("precision", "casts", "copies"), [("fp8_tensorwise", 4, 3), ("fp8_rowwise_gw_hp", 2, 1)])
-def test_eager_float8_rounds_both_operands_of_each_product_and_copies_those_of_backward_into_its_layout(
-    precision: str, casts: int, copies: int
-) -> None:
+def test_eager_float8_rounds_both_operands_and_copies_for_backward(precision: str, casts: int, copies: int) -> None:
     found = step_operators(small(precision=precision, attention="sdpa"))
     layers = 7  # query, key, value, output and three of the feed-forward
     assert len(in_blocks(found, "forward", name="abs")) == 2 * layers
@@ -50,9 +48,8 @@ def test_compiled_float8_finds_a_scale_once_for_operands_that_layers_share() -> 
     reads = 2 * 4 * 32 * 64  # of the input of the layers
     largest = [one for one in in_blocks(found, "forward", name="fused", dtype="bfloat16") if one.bytes == reads + 4]
     assert len(largest) == 3, "query, key and value share an input, so do two of the feed-forward's layers"
-    assert not [
-        one for one in in_blocks(found, "backward", name="fused", dtype="float32") if one.bytes == 4 * 64 * 64 + 4
-    ]
+    again = in_blocks(found, "backward", name="fused", dtype="float32")
+    assert not [one for one in again if one.bytes == 4 * 64 * 64 + 4]
 
 
 @pytest.mark.slow

@@ -18,6 +18,11 @@ from tests.support.whole_steps import small
 
 pytestmark = pytest.mark.usefixtures("one_core")
 STEPS = 12
+OTHERS: list[dict[str, Any]] = [
+    {"lengths": "uniform(2, 16)", "context_length": 16, "batching": "token_budget", "batch_tokens": 16},
+    {"lengths": "uniform(2, 9)", "batching": "packed", "attention": "sdpa"},
+    {"lengths": "uniform(2, 9)", "batching": "packed", "attention": "naive", "precision": "bf16"},
+]
 
 
 def recorded(config: TrialConfig) -> list[list[int]]:
@@ -59,15 +64,7 @@ def in_any_order(changes: list[int]) -> list[list[int]]:
     "fields",
     [
         {"lengths": "lognormal(9, 0.6, 40)", "context_length": 40, "attention": "sdpa", "precision": "bf16"},
-        pytest.param(
-            {"lengths": "uniform(2, 16)", "context_length": 16, "batching": "token_budget", "batch_tokens": 16},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({"lengths": "uniform(2, 9)", "batching": "packed", "attention": "sdpa"}, marks=pytest.mark.slow),
-        pytest.param(
-            {"lengths": "uniform(2, 9)", "batching": "packed", "attention": "naive", "precision": "bf16"},
-            marks=pytest.mark.slow,
-        ),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS),
     ],
     ids=str,
 )

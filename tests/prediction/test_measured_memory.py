@@ -1,10 +1,8 @@
 """Predicted memory, against published numbers, what an H100 and an H200 measured, and closed forms."""
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from lmsweep import analysis
@@ -24,34 +22,21 @@ LARGE = (H200, "H100 SXM", "a 24GB device")
 """Devices with large workspaces, and one that is not known."""
 
 
-@cache
-def gigabytes_of_2_7b(context_length: int, precision: str, mode: str) -> float:
-    # A full step of the reports kept the gradients until the next backward.
-    config = named("2.7b", context_length=context_length, precision=precision, mode=mode, zero_grad="before_backward")
-    return predict(config).on(A100).requested / 1e9
-
-
-def published_peaks(phase: str) -> pd.DataFrame:
-    found = TABLE[(TABLE["source"] == "seed0") & TABLE["table"].isin(["memory_full", "memory_mixed"])]
-    return found[found["phase"] == phase]
-
-
 @pytest.mark.parametrize(
     ("phase", "mode", "most", "cells"),
     [("forward", "train_forward", 0.11, 6), pytest.param("step", "train_step", 0.3, 4, marks=pytest.mark.slow)],
 )
 def test_the_published_peaks_of_2_7b_are_predicted(phase: str, mode: str, most: float, cells: int) -> None:
-    seen = 0
-    for row in published_peaks(phase).itertuples():
-        precision = {"fp32": "fp32", "mixed": "bf16"}[str(row.precision)]
-        found = gigabytes_of_2_7b(int(row.context_length), precision, mode)
-        if row.status == "ok":
-            assert found == pytest.approx(row.value / 1e9, abs=most)
-            seen += 1
-        else:  # an empty cell, of a card of 80 GB
-            assert found > 80
-    assert seen == cells
-    assert len(published_peaks(phase)) == 6
+    rows = TABLE[TABLE["table"].isin(["memory_full", "memory_mixed"]) & (TABLE["source"] == "seed0")]
+    rows = rows[rows["phase"] == phase]
+    for row in rows.itertuples():
+        way = {"precision": {"fp32": "fp32", "mixed": "bf16"}[str(row.precision)], "mode": mode}
+        # A full step of the reports kept the gradients until the next backward.
+        config = named("2.7b", context_length=int(row.context_length), zero_grad="before_backward", **way)
+        found = predict(config).on(A100).requested / 1e9
+        expected = pytest.approx(row.value / 1e9, abs=most)
+        assert found == expected if row.status == "ok" else found > 80, "an empty cell, of a card of 80 GB"
+    assert (rows["status"].eq("ok").sum(), len(rows)) == (cells, 6)
 
 
 @pytest.mark.parametrize("metric", [pytest.param("mem_before_backward", marks=pytest.mark.slow), "peak_mem"])
@@ -102,13 +87,10 @@ def test_the_memory_of_attention_measured_on_an_h200_is_predicted(each: int, cou
 def test_so_is_that_of_several_heads_measured_on_an_h100() -> None:
     # FlashAttention's backward copies the output and its gradient, which lie head by head; cuDNN's does not.
     frame = analysis.load("analysis/reference/h100-attention")
-    frame = frame[
-        (frame["phase"] == "backward") & (frame["metric"] == "peak_allocated") & (frame["context_length"] > 4096)
-    ]
+    frame = frame.query("phase == 'backward' and metric == 'peak_allocated' and context_length > 4096")
     deviations: dict[str, list[float]] = {}
     for _, row in frame.iterrows():
         found = predict(config_of(row.to_dict()), "attention").on(H100).peak_backward
-        assert found is not None
         deviations.setdefault(row["attention"], []).append(abs(found / row["median"] - 1))
     assert deviations.keys() >= {"sdpa_flash", "sdpa_cudnn"}
     assert max(max(of_kernel) for of_kernel in deviations.values()) < 0.002, deviations
@@ -116,13 +98,8 @@ def test_so_is_that_of_several_heads_measured_on_an_h100() -> None:
 
 MEASURED_STEPS = analysis.load("analysis/reference/h200-memory")
 ALL_STEPS = list(MEASURED_STEPS["measurement_id"].unique())
-SOME_STEPS = list(
-    MEASURED_STEPS.loc[
-        (MEASURED_STEPS["model"] == "small")
-        | (MEASURED_STEPS["mode"] == "train_forward") & (MEASURED_STEPS["context_length"] == 128),
-        "measurement_id",
-    ].unique()
-)
+SMALL_STEPS = MEASURED_STEPS.query("model == 'small' or mode == 'train_forward' and context_length == 128")
+SOME_STEPS = list(SMALL_STEPS["measurement_id"].unique())
 
 
 @pytest.mark.parametrize(
@@ -163,23 +140,14 @@ def test_the_workspaces_of_cublas_are_those_of_the_device_and_the_largest_where_
     assert predict(replace(config, device="cpu")).workspaces == 0
 
 
-H100_MEMORY = 85_017_493_504
-
-
 @pytest.mark.parametrize(
     ("model", "context_length", "precision", "attention", "compile_", "largest"),
     [
         ("2.7b", 1024, "tf32", "sdpa", "none", 3),
         ("medium", 512, "fp32", "sdpa", "none", 49),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in [
-                ("medium", 1024, "fp32", "naive", "none", 12),
-                ("large", 512, "bf16", "sdpa", "none", 34),
-                ("2.7b", 512, "bf16", "naive", "none", 6),
-                ("2.7b", 1024, "bf16", "naive", "block", 3),
-            ]
-        ),
+        pytest.param("large", 512, "bf16", "sdpa", "none", 34, marks=pytest.mark.slow),
+        pytest.param("2.7b", 512, "bf16", "naive", "none", 6, marks=pytest.mark.slow),
+        pytest.param("2.7b", 1024, "bf16", "naive", "block", 3, marks=pytest.mark.slow),
     ],
 )
 def test_the_largest_batch_that_ran_on_an_h100_fits_and_the_one_that_was_out_of_memory_does_not(
@@ -187,6 +155,6 @@ def test_the_largest_batch_that_ran_on_an_h100_fits_and_the_one_that_was_out_of_
 ) -> None:
     how = {"precision": precision, "attention": attention, "compile": compile_}
     config = named(model, context_length=context_length, **how)
-    room = MemoryLimit("H100 SXM", H100_MEMORY - CUDA_RESERVE)
+    room = MemoryLimit("H100 SXM", 85_017_493_504 - CUDA_RESERVE)
     around = [replace(config, batch_size=largest + more) for more in (0, 1)]
     assert [fits_in(room, allocations(one), one) for one in around] == [True, False]

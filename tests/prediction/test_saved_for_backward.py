@@ -18,11 +18,8 @@ from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.spec.config import TrialConfig
 
-MIB = 2**20
-
 
 def block_config(width: int, **fields: Any) -> TrialConfig:
-    """Blocks like the course's."""
     size = {"d_model": width, "d_ff": 4 * width, "num_layers": 1, "num_heads": 16, "vocab_size": 2}
     return TrialConfig(**{**size, "compile": "block", "mode": "forward_backward"} | fields)
 
@@ -57,7 +54,7 @@ def measured(config: TrialConfig) -> int:
 
 
 def test_a_compiled_block_of_the_course_saves_what_the_course_prints():
-    one = predicted(block_config(2560, context_length=2048, batch_size=4)) / MIB
+    one = predicted(block_config(2560, context_length=2048, batch_size=4)) / 2**20
     assert round(one, 2) == 3651.31
     assert round(4 * one, 2) == 14605.25
 

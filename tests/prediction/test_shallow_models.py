@@ -29,18 +29,18 @@ DEEP: list[dict[str, Any]] = [
     {"checkpointing": "sqrt", "num_layers": 9, "precision": "fp16_pure"},
     {"checkpointing": "nested", "compile": "block", "num_layers": 8},
     {"checkpointing": "selective", "compile": "block"},
+    {"checkpointing": "2", "compile": "block", "precision": "bf16"},
     {"compile": "model"},
     {**RANKS, "compile": "block", "checkpointing": "block", "num_layers": 7},
-    {**RANKS, "reshard": "false"},
     {**RANKS, "ddp": "overlap"},
-    {**RANKS, "ddp": "torch"},
     {**RANKS, "ddp": "naive", "tp": 2, **WIDE},
     {**RANKS, "world_size": 4, "tp": 2, "accumulate": 2, "batch_size": 4, "optimizer": "adamw_foreach"},
     {**RANKS, "world_size": 8, "tp": 2, "ddp": "hsdp", "shards": 2},
 ]
-with_peft = pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
 if find_spec("peft"):
     DEEP += [
+        # Only the second layer has gradients of what it reads.
+        {"adapter": "lora", "precision": "bf16", "checkpointing": "block"},
         {**RANKS, "ddp": "naive", "tp": 2, "adapter": "lora", "adapter_args": '{"rank": 4}'},
         {**RANKS, "world_size": 4, "tp": 2, "adapter": "lora", "adapter_args": '{"rank": 4, "targets": ["w2"]}'},
     ]
@@ -50,25 +50,12 @@ if find_spec("peft"):
     "fields",
     [
         {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach", "num_layers": 3},
-        {
-            "num_layers": 4,
-            "batch_size": 2,
-            "checkpointing": "block",
-            "mode": "forward_backward",
-            "precision": "bf16_pure",
-        },
-        pytest.param({"checkpointing": "2", "compile": "block", "precision": "bf16"}, marks=pytest.mark.slow),
-        # Only the second layer has gradients of what it reads.
-        pytest.param(
-            {"adapter": "lora", "precision": "bf16", "checkpointing": "block"}, marks=[with_peft, pytest.mark.slow]
-        ),
-        *(pytest.param(fields, marks=pytest.mark.slow) for fields in DEEP),
+        {"num_layers": 4, "checkpointing": "block", "mode": "forward_backward", "precision": "bf16_pure"},
+        *(pytest.param(one, marks=pytest.mark.slow) for one in DEEP),
     ],
     ids=str,
 )
-def test_two_shallow_models_of_few_iterations_stand_for_the_memory_and_operators_of_a_deep_one(
-    fields: dict[str, Any],
-) -> None:
+def test_two_shallow_models_stand_for_the_memory_and_operators_of_a_deep_one(fields: dict[str, Any]) -> None:
     config = small(**fields)
     assert numbers(step_operators(config)) == numbers(whole_operators(config))
     found = answer_to(Question(config=config))
@@ -86,16 +73,18 @@ def numbers(operators: Operators) -> Counter[Any]:
 
 OF_STEP = {"d_ff": 128, "num_heads": 2, "vocab_size": 1000, "context_length": 128}
 STEP = small(**OF_STEP, attention="sdpa", loss="cross_entropy", precision="bf16_pure")
+WAYS: list[dict[str, Any]] = [
+    {"checkpointing": "block", "adapter": "lora"},
+    {"compile": "block"},
+    {"checkpointing": "sqrt", "num_layers": 9, "attention": "naive"},
+]
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({"checkpointing": "block"}, marks=pytest.mark.slow),
-        pytest.param({"checkpointing": "block", "adapter": "lora"}, marks=pytest.mark.slow),
         {"mode": "forward"},
-        pytest.param({"compile": "block"}, marks=pytest.mark.slow),
-        pytest.param({"checkpointing": "sqrt", "num_layers": 9, "attention": "naive"}, marks=pytest.mark.slow),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in WAYS),
     ],
     ids=str,
 )

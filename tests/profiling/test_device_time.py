@@ -17,7 +17,6 @@ from tests.support.recorded import raw_events, recorded
 
 
 def raw(what: str, on: DeviceType, call: int, start: int, end: int) -> SimpleNamespace:
-    """An event as the profiler hands it out, whose fields are methods."""
     return SimpleNamespace(
         name=lambda: what,
         device_type=lambda: on,
@@ -71,9 +70,8 @@ def test_a_trace_without_kernels_is_unknown_for_a_reason():
 
 
 def test_each_phase_and_the_step_have_a_row_with_a_sample_for_each_traced_iteration():
-    rows = {
-        f"{row.phase}.{row.metric}": row for row in device_rows(["forward", "backward"], device_times(EVENTS, MARKS))
-    }
+    found = device_rows(["forward", "backward"], device_times(EVENTS, MARKS))
+    rows = {f"{row.phase}.{row.metric}": row for row in found}
     assert [*rows] == ["forward.device_time", "backward.device_time", "step.device_time", "step.device_gap"]
     assert rows["backward.device_time"].samples == pytest.approx((20e-9, 40e-9))
     assert {row.unit for row in rows.values()} == {"s"}
@@ -86,10 +84,9 @@ def test_each_phase_and_the_step_have_a_row_with_a_sample_for_each_traced_iterat
 def test_the_phases_of_a_recorded_step_hold_the_kernels_of_their_ranges(name: str):
     hosts, devices = recorded(name)
     pieces = device_pieces(hosts, surroundings(hosts), devices)
-    expected = [
-        union_length((piece.start, piece.start + piece.duration) for piece in pieces if phase_of(piece) == phase) / 1e9
-        for phase in ("forward", "backward", "optimizer")
-    ]
+    spans = [(phase_of(one), (one.start, one.start + one.duration)) for one in pieces]
+    phases = ("forward", "backward", "optimizer")
+    expected = [union_length(span for phase, span in spans if phase == name) / 1e9 for name in phases]
     (found,) = device_times(raw_events(name), [marks_of(hosts)])
     assert found.phases == pytest.approx(expected) and min(expected) > 0
     assert found.step == pytest.approx(union_length((one.start, one.end) for one in devices) / 1e9)

@@ -9,6 +9,7 @@ import pytest
 from lmsweep.trials.isolation.precompile import graphs_of
 from lmsweep.trials.results.roles import AXES, FIELDS, JOB, MODEL, Reader, Role, fields_with
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
+from tests.support.whole_steps import small
 
 ROOT = Path(__file__).parent.parent.parent
 WRITERS = (
@@ -55,9 +56,8 @@ def without_stars(nodes: list[ast.expr]) -> list[ast.expr]:
 
 
 def kept_by_hand(root: Path) -> list[str]:
-    paths = [
-        path for package in ("trials", "orchestrator", "analysis") for path in sorted((root / package).rglob("*.py"))
-    ]
+    packages = [root / name for name in ("trials", "orchestrator", "analysis")]
+    paths = [path for package in packages for path in sorted(package.rglob("*.py"))]
     return [
         f"{where}:{node.lineno}"
         for path in paths
@@ -94,9 +94,7 @@ NO_GRAPH = [name for name in FIELDS if FIELDS[name].reader != Reader.GRAPH]
 
 @pytest.mark.parametrize("name", [name for name in NO_GRAPH if name not in ("model", "accumulate", "timeout_seconds")])
 def test_trials_that_differ_in_what_no_graph_depends_on_share_one(name: str) -> None:
-    plain = TrialConfig(
-        d_model=64, d_ff=128, num_layers=2, num_heads=2, compile="block", world_size=4, batch_size=4, timeout_seconds=9
-    )
+    plain = small(compile="block", world_size=4, batch_size=4, timeout_seconds=9)
     others = {"ddp": "naive", "collective": "broadcast", "gather": "bf16", "profiler": "nsys", "capture": "step"}
     others |= {"zero_grad": "before_backward", "optimizer": "sgd", "reshard": "2", "cold_l2": True}
     value = others.get(name, '{"a":1}' if name.endswith("_args") else 2)

@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
 from lmsweep.trials.spec.ways.compilations import COMPILATIONS
+from tests.support.product import files
 from tests.support.sweeps import OTHERS
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
@@ -62,14 +62,11 @@ def test_every_field_of_the_combination_changes_the_identifier(name):
     [
         ({"num_heads": 128}, "rotary embeddings need an even head dimension"),
         ({"batch_size": 10**16}, "batch_size is 10000000000000000; it must be at most 1125899906842624"),
-        ({"warmup_steps": 10**16}, "warmup_steps is 10000000000000000; it must be at most 1125899906842624"),
         ({"measure_steps": 0}, "measure_steps is 0"),
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
         ({"batch_size": 6, "accumulate": 4}, "accumulate 4 does not divide batch_size 6"),
         ({"num_kv_heads": 3}, "num_kv_heads 3 does not divide num_heads 4"),
-        ({"num_kv_heads": 0}, "num_kv_heads is 0; it must be at least 1"),
         ({"num_experts": 2, "active_experts": 3}, "at most all experts are active"),
-        ({"d_head": 3}, "rotary embeddings need an even head dimension"),
         ({"window": 0}, "window is 0"),
         ({"window": 4, "causal": False}, "window 4 counts positions before each position; it needs causal: true"),
         ({"adapter": "lora", "adapter_args": '{"rank": 256}'}, "rank is 256, above the width of the model, 128"),
@@ -86,8 +83,6 @@ def test_the_statuses_that_are_results_are_not_tried_again():
     assert {status.value for status in Status if status.is_final} == {"ok", "oom", "predicted_oom", "unsupported"}
 
 
-ROOT = Path(__file__).parent.parent.parent
-PRODUCT = [path for folder in ("trials", "analysis", "orchestrator") for path in (ROOT / folder).rglob("*.py")]
 RECORDED = {
     "loss": WORDS["loss"],
     "checkpointing": tuple(CHECKPOINTINGS),
@@ -108,15 +103,10 @@ def words_asked_for(source: str) -> Iterator[str]:
 
 
 def test_no_code_asks_for_the_word_of_a_way() -> None:
-    assert {path: found for path in PRODUCT if (found := [*words_asked_for(path.read_text())])} == {}
+    assert {path: found for path in files() if (found := [*words_asked_for(path.read_text())])} == {}
 
 
-@pytest.mark.parametrize(
-    "source", ['config.compile == "block"', 'c.loss in ("liger", "eager")', 'step.config.checkpointing != "nested"']
-)
-def test_a_word_that_code_asks_for_is_found(source: str) -> None:
+@pytest.mark.parametrize("source", ['c.loss in ("liger", "eager")', 'step.config.checkpointing != "nested"'])
+def test_a_word_that_code_asks_for_is_found_and_whether_a_way_is_chosen_at_all_may_be_asked(source: str) -> None:
     assert [*words_asked_for(source)]
-
-
-def test_whether_a_way_is_chosen_at_all_may_be_asked() -> None:
     assert not [*words_asked_for('config.compile != "none" and config.loss != "eager"')]

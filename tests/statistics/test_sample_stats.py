@@ -27,7 +27,6 @@ def described_rows(series: np.ndarray) -> pd.DataFrame:
 
 
 def coverage(series: np.ndarray, *, median: float = 1.0) -> tuple[float, float]:
-    """How often a row has an interval, and how often that covers the median."""
     table = described_rows(series)
     table = table[table["low"].notna()]
     return len(table) / len(series), float(((table["low"] <= median) & (table["high"] >= median)).mean())
@@ -49,9 +48,7 @@ def test_each_statistic_of_ragged_rows_is_that_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("n", [9, 10, 25, 100])
-def test_the_interval_of_independent_samples_lies_between_the_ranks_that_cover_more_and_less_than_95_percent(
-    n: int,
-) -> None:
+def test_the_interval_of_independent_samples_lies_between_the_ranks_around_95_percent(n: int) -> None:
     ordered = np.arange(n) + 1.0
     _, low, high = independent_interval(ordered[None, :])
     rank = int(low[0])
@@ -91,9 +88,7 @@ def test_statistics_of_one_sample_of_none_of_nan_and_of_equal_ones() -> None:
         (0.7, 25, 0.85, 0.94), (0.9, 25, 0.50, 0.79), (0.9, 50, 0.70, 0.92), (0.9, 100, 0.98, 0.94),
     ],
 )  # fmt: skip
-def test_samples_have_intervals_and_cover_the_median_as_often_as_documented(
-    rho: float, n: int, given: float, covering: float
-) -> None:
+def test_intervals_hold_the_median_as_often_as_documented(rho: float, n: int, given: float, covering: float) -> None:
     found = coverage(alike(rho, rows=4000, n=n))
     assert found[0] >= given and found[1] >= covering
 

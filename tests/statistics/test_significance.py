@@ -16,9 +16,7 @@ from tests.support.simulated_steps import unseen
 
 
 @pytest.mark.parametrize(("cells", "processes"), [(24, 1), (100, 2)])
-def test_equal_cells_at_the_measured_variation_are_called_different_in_one_family_of_a_hundred(
-    cells: int, processes: int
-) -> None:
+def test_equal_cells_are_called_different_in_one_family_of_a_hundred(cells: int, processes: int) -> None:
     found = rates("device", processes, cells=cells)
     assert found.false <= 0.01 and found.same >= 0.99
     assert found.covered >= 0.94 and found.half <= 0.007
@@ -34,9 +32,7 @@ def test_equal_cells_at_the_measured_variation_are_called_different_in_one_famil
         *(pytest.param(1.0, other, marks=pytest.mark.slow) for other in ("t of 3", "bimodal", "by a factor of 2")),
     ],
 )
-def test_where_processes_vary_otherwise_than_assumed_two_of_them_are_wrong_in_one_family_of_twenty(
-    kind: Kind, times: float, noise: Noise
-) -> None:
+def test_where_processes_vary_otherwise_one_family_of_twenty_is_wrong(kind: Kind, times: float, noise: Noise) -> None:
     for processes, most in ((1, 0.12), (2, 0.05), (3, 0.05)):
         found = rates(kind, processes, times=times, noise=noise, families=1000)
         assert found.false <= most and found.covered >= 0.9
@@ -98,9 +94,8 @@ def test_a_difference_counts_if_it_is_significant_and_large_enough() -> None:
 
 
 def test_probabilities_are_adjusted_for_their_number_as_in_holms_paper() -> None:
-    assert holm(np.array([0.01, 0.04, 0.03, 0.005, np.nan])) == pytest.approx(
-        [0.03, 0.06, 0.06, 0.02, np.nan], nan_ok=True
-    )
+    expected = pytest.approx([0.03, 0.06, 0.06, 0.02, np.nan], nan_ok=True)
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005, np.nan])) == expected
 
 
 @pytest.mark.parametrize("k", [2, 5])
@@ -140,9 +135,7 @@ def test_a_count_that_repeats_to_the_last_digit_has_an_interval_of_no_width_and_
 
 
 @pytest.mark.slow  # reads every store that ships
-def test_the_interval_of_one_process_holds_the_next_in_94_to_99_percent_of_the_cells_that_shipped_stores_repeat() -> (
-    None
-):
+def test_the_interval_of_one_process_holds_the_next_in_94_to_99_percent_of_cells_that_stores_repeat() -> None:
     cells = repeated()
     assert 0.94 <= cells["covered"].sum() / cells["pairs"].sum() <= 0.99
     kinds = cells.groupby("kind")[["covered", "pairs"]].sum()

@@ -64,7 +64,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
 
 
 def changed(table: pa.Table, column: str, value: Any) -> pa.Table:
-    """The table with this value in its first row."""
     field = table.schema.field(column)
     values = pa.array([value, *table[column].to_pylist()[1:]], field.type)
     return table.set_column(table.schema.get_field_index(column), field, values)
@@ -81,9 +80,7 @@ def stored(tmp_path: Path) -> Callable[[pa.Table], Store]:
 
 
 @pytest.mark.parametrize("what", WRONG_ROWS)
-def test_a_row_that_is_none_of_ours_is_named_and_the_others_are_read(
-    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
-) -> None:
+def test_a_foreign_row_is_named_and_others_read(what: str, good: pa.Table, stored: Callable[[pa.Table], Store]) -> None:
     column, value = WRONG_ROWS[what]
     store = stored(changed(good, column, value))
     rows, (damage,) = store.read()
@@ -117,9 +114,7 @@ WRONG_FILES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG_FILES)
-def test_a_file_that_is_none_of_ours_is_named_and_the_others_are_read(
-    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
-) -> None:
+def test_a_foreign_file_is_named_others_read(what: str, good: pa.Table, stored: Callable[[pa.Table], Store]) -> None:
     make, words = WRONG_FILES[what]
     store = stored(make(good))
     pq.write_table(good, Path(store.location) / "measurements" / f"{NAME}-b.parquet")
@@ -193,25 +188,21 @@ def test_a_folder_that_this_user_may_not_enter_is_one_sentence(attempts: Attempt
 IN_EVERY_FILE = ["trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at"]
 
 
-def many_rows(one: pa.Table) -> pa.Table:
-    return one.select(IN_EVERY_FILE).take(pa.array([0] * 2_000_000))
+TEXT = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 900_000]))
+INFLATING: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "many rows": lambda one: one.take(pa.array([0] * 2_000_000)),
+    "long texts": lambda one: one.take(pa.array([0] * 100_000)).append_column("error", TEXT),
+    "long lists": lambda one: one.append_column("samples", pa.array([[1.0] * 5_000_000])),
+}
 
 
-def long_texts(one: pa.Table) -> pa.Table:
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 900_000]))
-    return one.select(IN_EVERY_FILE).take(pa.array([0] * 100_000)).append_column("error", texts)
-
-
-def long_lists(one: pa.Table) -> pa.Table:
-    return one.select(IN_EVERY_FILE).append_column("samples", pa.array([[1.0] * 5_000_000]))
-
-
-@pytest.mark.parametrize("inflating", [many_rows, long_texts, long_lists])
+@pytest.mark.parametrize("inflating", INFLATING.values(), ids=INFLATING)
 def test_a_small_file_that_stands_for_gigabytes_is_named_and_the_rest_is_read(tmp_path: Path, inflating) -> None:
     Attempts(tmp_path).ok(config(), {"step.time": (1.0, 1.0, 1.0)})
     honest = Store(str(tmp_path)).read()[0]
     path = tmp_path / "measurements" / f"{NAME}-aa.parquet"
-    pq.write_table(inflating(honest.slice(0, 1)), path, compression="zstd", dictionary_pagesize_limit=2**20)
+    row = honest.slice(0, 1).select(IN_EVERY_FILE)
+    pq.write_table(inflating(row), path, compression="zstd", dictionary_pagesize_limit=2**20)
     assert path.stat().st_size < 400_000
     before = pa.total_allocated_bytes()
     rows, damage = Store(str(tmp_path)).read()

@@ -22,15 +22,13 @@ from tests.support.command import ROOT, lmsweep_here
 
 OLD = ROOT / "tests" / "support" / "stores" / "cpu"
 
-Row = dict[str, Any]
-
 
 @pytest.fixture(scope="module")
-def stored() -> list[Row]:
+def stored() -> list[dict[str, Any]]:
     return pq.read_table(OLD / "measurements").to_pylist()
 
 
-def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[Row]) -> None:
+def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[dict[str, Any]]) -> None:
     rows = {(row["measurement_id"], row["environment_id"]): row for row in stored}
     assert len(rows) > 40
     for row in rows.values():
@@ -40,7 +38,7 @@ def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[Row]) -> No
         assert environment_id(environment_of(row)) == row["environment_id"]
 
 
-def test_a_plan_on_the_machine_that_wrote_it_has_nothing_to_run_again(stored: list[Row]) -> None:
+def test_a_plan_on_the_machine_that_wrote_it_has_nothing_to_run_again(stored: list[dict[str, Any]]) -> None:
     there = environment_of(next(row for row in stored if row["status"] == "ok"))
     node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": there})
     plan = make_plan(load_sweep(f"{OLD}.yaml"), [node], Store(str(OLD)))

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +10,10 @@ from rich.cells import cell_len
 from lmsweep import analysis
 from lmsweep.analysis import api
 from tests.support.command import answer_here
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 COMMAND = re.compile(r"^  (lmsweep table .*)$", flags=re.MULTILINE)
 SCREEN = 40
-
-LARGE = ("h100-best-grid", "h100-published-steps", "h200-memory", "h200-x2-sharded")
-"""Stores that ship and do not fit a screen."""
 
 
 def screen(*words: str, width: int, terminal: bool) -> str:
@@ -63,48 +57,8 @@ def check(store: str, **on: Any) -> str:
     return shown
 
 
-@pytest.fixture
-def crossing(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Two grids of steps that share cells, and one of memory, in two sweeps on two devices."""
-
-    def timed(model: str, **fields: Any) -> None:
-        for fingerprint in (H200, LAPTOP):
-            attempts.ok(
-                config(model, batch_size=4, **fields), {"step.time": samples(0.1, 0.01)}, fingerprint=fingerprint
-            )
-
-    for model, precision, compiled in product(("small", "medium", "large"), ("fp32", "bf16"), ("none", "model")):
-        timed(model, precision=precision, compile=compiled)
-    for model, context in product(("small", "medium"), (128, 512, 1024)):
-        timed(model, context_length=context)
-    for context, precision in product((128, 256, 512), ("fp32", "bf16")):
-        trial = config("2.7b", context_length=context, precision=precision)
-        if context == 512 and precision == "fp32":
-            attempts.failed(trial, "oom", workload="memory", sweep="memory")
-        else:
-            peak = {"step.peak_allocated": (2.0**30,)}
-            attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"}, sweep="memory")
-    monkeypatch.chdir(Path(attempts.store.location).parent)
-    return Path(attempts.store.location).name
-
-
-@pytest.mark.slow
-def test_a_large_store_is_listed_by_the_grids_that_its_results_fill(crossing: str) -> None:
-    shown = check(crossing, width=80, terminal=True)
-    assert re.match(r"(sweep \S+ on .*: \d+ ok.*\n)+\n", shown) and "Laptop CPU" in shown
-    said = " ".join(shown.split())
-    for words in (
-        "timing over device_name (2), model (3), precision (2), compile (2): 24 ok",
-        "timing over device_name (2), model (2), context_length (4): 16 ok",
-        "memory over context_length (3), precision (2): 5 ok, 1 oom",
-    ):
-        assert words in said, shown
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "terminal"), [(80, True), (120, False)])
-@pytest.mark.parametrize("store", LARGE)
-def test_the_commands_of_a_shipped_store_lead_to_all_its_results_a_screen_at_a_time(
-    store: str, width: int, terminal: bool
-) -> None:
+@pytest.mark.parametrize("store", ["h100-best-grid", "h100-published-steps", "h200-memory", "h200-x2-sharded"])
+def test_the_commands_of_a_shipped_store_lead_to_all_results_by_screens(store: str, width: int, terminal: bool) -> None:
     check(store, width=width, terminal=terminal)

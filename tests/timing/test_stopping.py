@@ -8,22 +8,10 @@ import pytest
 
 from lmsweep.trials.statistics.median_interval import count_outliers, intervals, relative_half_width
 from lmsweep.trials.statistics.trend import has_levels, have_levels, have_trend, is_drifting
-from lmsweep.trials.timing.stopping import (
-    FEWEST,
-    FEWEST_OF_SLOW,
-    MEASURE_LIMIT,
-    NARROW,
-    SLOW,
-    WARMUP_LIMIT,
-    Limit,
-    is_narrow,
-    is_steady,
-    is_too_correlated,
-    repeat,
-)
+from lmsweep.trials.timing import stopping
 from tests.support.simulated_steps import noise, slow_runs
 
-GENEROUS = Limit(iterations=1000, seconds=60.0)
+GENEROUS = stopping.Limit(iterations=1000, seconds=60.0)
 
 
 def to_and_fro(n: int, spacing: float, median: float = 1.0) -> list[float]:
@@ -39,31 +27,31 @@ def to_and_fro(n: int, spacing: float, median: float = 1.0) -> list[float]:
 @pytest.mark.parametrize(
     ("steps", "enough_at", "most", "taken", "enough"),
     [
-        (7, 0, Limit(iterations=1, seconds=0), 7, True),  # a number is that many, whatever they show
+        (7, 0, stopping.Limit(iterations=1, seconds=0), 7, True),  # a number is that many, whatever they show
         (0, 99, GENEROUS, 0, True),
         ("auto", 12, GENEROUS, 12, True),
-        ("auto", 99, Limit(iterations=50, seconds=60), 50, False),
-        ("auto", 5, Limit(iterations=5, seconds=60), 5, True),  # what is enough at the limit is enough
-        ("auto", 99, Limit(iterations=999, seconds=0), 1, False),
+        ("auto", 99, stopping.Limit(iterations=50, seconds=60), 50, False),
+        ("auto", 5, stopping.Limit(iterations=5, seconds=60), 5, True),  # what is enough at the limit is enough
+        ("auto", 99, stopping.Limit(iterations=999, seconds=0), 1, False),
     ],
 )
 def test_auto_continues_until_it_is_enough_or_at_its_limit(steps, enough_at, most, taken, enough):
     count = iter(range(10_000)).__next__
-    assert repeat(count, steps, lambda seen: len(seen) == enough_at, most) == ([*range(taken)], enough)
+    assert stopping.repeat(count, steps, lambda seen: len(seen) == enough_at, most) == ([*range(taken)], enough)
 
 
 def test_no_iteration_begins_after_the_seconds_that_it_may_take_but_one_is_taken():
     def slow() -> None:
         time.sleep(0.05)
 
-    taken, enough = repeat(slow, 100, lambda taken: True, GENEROUS, 0.12)
+    taken, enough = stopping.repeat(slow, 100, lambda taken: True, GENEROUS, 0.12)
     assert (1 <= len(taken) <= 3, enough) == (True, False)
-    assert repeat(slow, 100, lambda taken: True, GENEROUS, 1e-9) == ([None], False)
-    assert repeat(slow, 0, lambda taken: True, GENEROUS, 1e-9) == ([], True)
-    assert repeat(slow, 1, lambda taken: True, GENEROUS, 1e-9) == ([None], True), "that is as many as were asked for"
-    assert repeat(slow, "auto", lambda taken: False, GENEROUS, 1e-9) == ([None], False)
-    late = Limit(iterations=3, seconds=0)
-    assert len(repeat(slow, "auto", lambda taken: False, late, 60)[0]) == 3, "it stands in for the limit's seconds"
+    assert stopping.repeat(slow, 100, lambda taken: True, GENEROUS, 1e-9) == ([None], False)
+    assert stopping.repeat(slow, 0, lambda taken: True, GENEROUS, 1e-9) == ([], True)
+    assert stopping.repeat(slow, 1, lambda taken: True, GENEROUS, 1e-9) == ([None], True), "as many as were asked for"
+    assert stopping.repeat(slow, "auto", lambda taken: False, GENEROUS, 1e-9) == ([None], False)
+    late = stopping.Limit(iterations=3, seconds=0)
+    assert len(stopping.repeat(slow, "auto", lambda taken: False, late, 60)[0]) == 3, "in place of the limit's seconds"
 
 
 # When a warm-up is steady
@@ -82,18 +70,18 @@ def test_no_iteration_begins_after_the_seconds_that_it_may_take_but_one_is_taken
     ],
 )
 def test_the_last_two_windows_of_five_agree_where_a_warm_up_is_steady(times: list[float], steady: bool):
-    assert is_steady(times, [4] * (len(times) + 1)) == steady
+    assert stopping.is_steady(times, [4] * (len(times) + 1)) == steady
 
 
 def test_fewer_than_two_windows_are_not_steady_and_windows_do_not_overlap():
-    answers = [is_steady([1.0] * n, [4] * (n + 1)) for n in range(21)]
+    answers = [stopping.is_steady([1.0] * n, [4] * (n + 1)) for n in range(21)]
     assert [n for n, steady in enumerate(answers) if steady] == [10, 15, 20]
 
 
 @pytest.mark.parametrize("when", range(15))
 def test_a_compile_or_an_allocation_within_the_two_windows_is_not_steady(when: int):
     counts = [0] * (when + 1) + [1] * (15 - when)  # it happens in iteration `when`, counted from 0
-    assert is_steady([1.0] * 15, counts) == (when < 5)
+    assert stopping.is_steady([1.0] * 15, counts) == (when < 5)
 
 
 # When a median is known well enough
@@ -101,20 +89,20 @@ def test_a_compile_or_an_allocation_within_the_two_windows_is_not_steady(when: i
 
 @pytest.mark.parametrize("device_type", ["cuda", "cpu", "mps"])
 def test_the_interval_must_be_as_narrow_as_the_device_allows(device_type: str):
-    spacing = NARROW[device_type] / relative_half_width(to_and_fro(100, 1e-6)) * 1e-6
-    assert is_narrow(to_and_fro(100, 0.99 * spacing), device_type)
-    assert not is_narrow(to_and_fro(100, 1.01 * spacing), device_type)
-    assert is_narrow(to_and_fro(100, 99 * spacing, median=100.0), device_type)
+    spacing = stopping.NARROW[device_type] / relative_half_width(to_and_fro(100, 1e-6)) * 1e-6
+    assert stopping.is_narrow(to_and_fro(100, 0.99 * spacing), device_type)
+    assert not stopping.is_narrow(to_and_fro(100, 1.01 * spacing), device_type)
+    assert stopping.is_narrow(to_and_fro(100, 99 * spacing, median=100.0), device_type)
 
 
 def test_the_same_samples_in_order_are_a_drift_and_tell_less():
     series = to_and_fro(100, 0.0008)
-    assert is_narrow(series, "cuda") and not is_narrow(sorted(series), "cuda")
+    assert stopping.is_narrow(series, "cuda") and not stopping.is_narrow(sorted(series), "cuda")
 
 
-@pytest.mark.parametrize(("elapsed", "fewest"), [(0.0, FEWEST), (SLOW, FEWEST_OF_SLOW)])
+@pytest.mark.parametrize(("elapsed", "fewest"), [(0.0, stopping.FEWEST), (stopping.SLOW, stopping.FEWEST_OF_SLOW)])
 def test_samples_are_a_hundred_or_thirty_slow_ones_at_least_and_every_tenth_is_looked_at(elapsed, fewest):
-    answers = [is_narrow([1.0] * n, "cuda", elapsed=elapsed) for n in range(1, fewest + 31)]
+    answers = [stopping.is_narrow([1.0] * n, "cuda", elapsed=elapsed) for n in range(1, fewest + 31)]
     found = [n for n, narrow in enumerate(answers, start=1) if narrow]
     assert found == [fewest, fewest + 10, fewest + 20, fewest + 30]
 
@@ -124,10 +112,8 @@ def alike(rho: float, *, rows: int, n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("rho", "n", "least", "most"), [(0.0, 10, 0, 0.05), (0.9, 10, 0.5, 1), (0.0, 25, 0, 0.01)])
-def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
-    rho: float, n: int, least: float, most: float
-):
-    share = np.mean([is_too_correlated(series) for series in alike(rho, rows=400, n=n)])
+def test_a_given_number_of_iterations_too_alike_is_worth_too_little(rho: float, n: int, least: float, most: float):
+    share = np.mean([stopping.is_too_correlated(series) for series in alike(rho, rows=400, n=n)])
     assert least <= share <= most
 
 
@@ -145,17 +131,16 @@ def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -
     """Whether a series of this pace is flagged by `auto`, as lmsweep.trials.bench.iterations does it."""
     i = np.arange(len(noise))
     early = iter(pace(i, len(i)) * noise)
-    warmup, steady = repeat(
-        lambda: next(early), "auto", lambda taken: is_steady(taken, [0] * (len(taken) + 1)), WARMUP_LIMIT
-    )
+    calm = [0] * (len(noise) + 1)
+    settles = (lambda taken: stopping.is_steady(taken, calm), stopping.WARMUP_LIMIT)
+    warmup, steady = stopping.repeat(lambda: next(early), "auto", *settles)
     late = iter((pace(i, len(warmup)) * noise)[len(warmup) :])
-    measured, _ = repeat(lambda: next(late), "auto", lambda taken: is_narrow(taken, "cuda"), MEASURE_LIMIT)
+    narrows = (lambda taken: stopping.is_narrow(taken, "cuda"), stopping.MEASURE_LIMIT)
+    measured, _ = stopping.repeat(lambda: next(late), "auto", *narrows)
     return not steady or is_drifting(measured)
 
 
-@pytest.mark.parametrize(
-    "pace", [pytest.param(name, marks=pytest.mark.slow if "of warm-up" in name else ()) for name in PACES]
-)
+@pytest.mark.parametrize("pace", PACES)
 def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(pace: str):
     flagged = np.mean([run_auto(PACES[pace], row) for row in alike(0.0, rows=40, n=250)])
     assert flagged <= 0.05 if pace == "even" else flagged >= 0.95
@@ -182,9 +167,8 @@ def test_a_median_that_slow_runs_of_fifty_steps_move_is_flagged_or_within_its_in
 def test_two_speeds_are_seen_in_runs_only_and_where_they_differ_by_two_percent():
     runs = np.repeat([1.0, 1.1, 1.0], 10)
     assert has_levels(runs) and not has_levels(np.resize([1.0, 1.1], 30)) and not has_levels([1.0] * 30)
-    assert has_levels([1.021 if one > 1 else 1 for one in runs]) and not has_levels(
-        [1.019 if one > 1 else 1 for one in runs]
-    )
+    assert has_levels([1.021 if one > 1 else 1 for one in runs])
+    assert not has_levels([1.019 if one > 1 else 1 for one in runs])
 
 
 def test_a_trend_of_less_than_1_percent_and_one_of_fewer_than_ten_samples_are_of_no_matter():

@@ -19,13 +19,11 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.workloads import timing
+from tests.support.whole_steps import small
 
-CONFIG = TrialConfig(
-    d_model=16, d_ff=16, num_layers=1, num_heads=2, vocab_size=20, context_length=4, batch_size=1, measure_steps=8
-)
+CONFIG = small(d_model=16, d_ff=16, num_layers=1, vocab_size=20, context_length=4, batch_size=1, measure_steps=8)
 ATTEMPTS = 5
 """How often a figure may be measured on a machine that others use."""
 
@@ -57,7 +55,6 @@ class SleepingStep:
 
 
 def rows_of(step: Any, **fields: Any) -> dict[str, Measurement]:
-    """What the workload yields, by phase.metric."""
     bench = Workbench(replace(CONFIG, **fields), requested_at=time.monotonic())
     torch.set_num_threads(1)
     bench.step = step
@@ -227,7 +224,6 @@ def test_where_there_is_no_nvidia_gpu_its_readings_are_unknown_for_a_reason():
 
 
 def test_the_process_that_reads_nvml_says_why_it_cannot():
-    done = subprocess.run(
-        [sys.executable, "-P", nvml_sampler.__file__, "GPU-none"], input="", capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, "-P", nvml_sampler.__file__, "GPU-none"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith('{"error": "NVML: ') and done.stderr == ""

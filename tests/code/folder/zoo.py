@@ -19,10 +19,8 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x):
         batch, tokens, width = x.shape
-        q, k, v = (
-            part.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
-            for part in self.c_attn(x).split(width, dim=2)
-        )
+        parts = self.c_attn(x).split(width, dim=2)
+        q, k, v = (part.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2) for part in parts)
         dropout = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=dropout, is_causal=True)
         return self.c_proj(y.transpose(1, 2).contiguous().view(batch, tokens, width))
