@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.browser import launch, open_page
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import Attempts, config
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
@@ -57,13 +56,3 @@ def test_every_number_of_the_page_is_that_of_compare(tmp_path: Path) -> None:
         for text, number in zip(numbers.groups(), true, strict=True):
             assert abs(float(text) - number) <= 0.5001 * 10.0 ** -len(text.partition(".")[2]), (row, true)
         assert row["verdict"].endswith(one["verdict"])
-
-
-def test_a_range_of_the_users_model_has_a_name_with_points_as_its_module(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
-    values = {f"{phase}.kernel_time": (0.1,) for phase in ("h.0.attn", "backward of h.0.attn")}
-    attempts.ok(config(), values, workload="profile")
-    lmsweep_here("report", attempts.store.location, "-o", str(tmp_path / "page.html"))
-    data = (tmp_path / "page.html").read_text("utf-8")
-    assert '"h.0.attn.kernel_time":{"result"' in data and '"backward of h.0.attn.kernel_time":{"result"' in data
-    assert "100 [" in lmsweep_here("table", attempts.store.location, "--value", "h.0.attn.kernel_time")
