@@ -112,6 +112,7 @@ def test_timing_measures_the_first_batches_whatever_ran_before() -> None:
     assert rows["step", "flops"].samples is None and "differ with its batch" in rows["step", "flops"].reason
 
 
+@pytest.mark.slow
 def test_memory_says_the_peak_of_each_step_and_of_the_run_and_why_a_cpu_has_no_retries() -> None:
     padded = records_of_trial(replace(TINY, batches=6), "memory")
     peaks = padded["step", "peak_tensors"].samples
@@ -203,6 +204,7 @@ def test_ranks_have_batches_of_their_own(batching: Any, runner: IsolatedRunner, 
     assert "where all batches have one shape" in rows["gradients", "relative_error"].reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forget_code")
 def test_a_model_of_hugging_face_takes_batches_of_different_lengths(tmp_path: Path) -> None:
     pytest.importorskip("transformers")

@@ -117,6 +117,7 @@ def gradients_of(config: TrialConfig, dtype: torch.dtype, **fields: Any) -> list
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forget_code")
 def test_layers_of_a_model_of_hugging_face_are_compiled_with_the_products_that_they_keep(tmp_path: Path) -> None:
     config = of_hugging_face(tmp_path, "eager", model_type="llama", num_hidden_layers=3)

@@ -126,6 +126,7 @@ def test_an_update_on_the_host_copies_gradients_and_weights():
         step_operators(replace(ALONE, optimizer="adamw_foreach"))
 
 
+@pytest.mark.slow
 def test_ranks_update_their_shards_on_a_host_that_they_share():
     whole, shard = (_host_operators(one) for one in (ALONE, SHARDED))
     assert shard == {name: size // 2 for name, size in whole.items()}

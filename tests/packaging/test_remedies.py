@@ -22,6 +22,7 @@ from tests.support.product import files
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
+@pytest.mark.slow
 def test_the_command_of_an_extra_succeeds_when_pasted() -> None:
     """Offline: what it names is installed here, so pip has nothing to fetch, but reads every word."""
     command = install_extra("figures")

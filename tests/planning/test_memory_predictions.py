@@ -89,6 +89,7 @@ def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp
 MODES = ("forward", "forward_backward", "train_step")
 
 
+@pytest.mark.slow
 def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
     sizes = {name: asdict(size) for name, size in SIZES.items() if name in ("small", "medium", "large")}
     configs = [

@@ -340,6 +340,7 @@ def test_a_budget_is_a_time_with_its_units(text, seconds):
     assert seconds_of(text) == seconds
 
 
+@pytest.mark.slow
 def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
     trials = plan_of(GRID, tmp_path, batch_size=list(range(1, 33))).to_run
     gate = Gate(Eta(trials, each_of(trials, tmp_path)), until=time.monotonic() + 1e9, on_close=lambda: None)

@@ -135,6 +135,7 @@ def test_all_runs_are_simulated_only_where_some_do_not_show_whether_memory_lasts
     assert over.runs == 20 and over.failed > 0
 
 
+@pytest.mark.slow
 def test_a_trial_fits_if_memory_lasts_for_its_own_steps() -> None:
     config = on_gpu(batches=30)
     needs = lasting_memory.run_memory(config).on(ROOM.device_name)

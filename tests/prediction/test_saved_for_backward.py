@@ -70,6 +70,7 @@ def test_real_compiled_blocks_save_what_is_predicted(attention: str, checkpointi
         assert one < 0.7 * predicted(replace(config, checkpointing="none"))
 
 
+@pytest.mark.slow
 def test_a_step_holds_for_each_compiled_block_that_keeps_products_what_its_graph_saves():
     kept = block_config(**SMALL, num_layers=3, checkpointing="selective")
     whole = replace(kept, checkpointing="none")

@@ -150,6 +150,7 @@ def test_kernels_of_packages_stand_as_what_they_compute(fields: dict[str, Any]) 
     assert total(step_operators(replace(plain, **fields))) == total(step_operators(plain))
 
 
+@pytest.mark.slow
 def test_a_rank_yields_what_it_computes_with_its_part_of_each_weight() -> None:
     same = {"precision": "bf16", "attention": "sdpa", "mode": "train_step", "num_layers": 1}
     alone = step_operators(small(**same))
