@@ -11,7 +11,7 @@ from lmsweep.trials.analytic.rates.collective_rates import Point, across, betwee
 from lmsweep.trials.analytic.rates.hardware import hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.product_rates import product_of
-from lmsweep.trials.analytic.rates.rate_data import fastest_products, measured_operators
+from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, fastest_products, measured_operators
 from lmsweep.trials.analytic.rates.rate_set import LAUNCH_SECONDS, MeasuredRates, Network, rates_of, rates_with
 from lmsweep.trials.analytic.rates.step_time import step_time
 
@@ -178,7 +178,10 @@ def rate(name: str, operator: Operator) -> float:
     return operator.flops / rates_of(device_named(name)).of(operator).seconds
 
 
-@pytest.mark.parametrize("name", {one.device_name: 0 for one in fastest_products() if "float8" not in one.dtype})
+PUBLISHED = sorted({one.device_name for one in fastest_products() if one.dtype != "float8_e4m3fn"})
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_the_fastest_square_is_as_fast_as_users_published_it(name: str) -> None:
     card = find_device(name)
     for dtypes in (("bfloat16", "float16"), ("tf32",), ("float32",)):
@@ -270,12 +273,23 @@ def test_an_operator_whose_operands_do_not_all_lie_alike_takes_as_long_as_its_ad
     plain, of_row = seconds("H200 SXM"), seconds("H200 SXM", 2, layout="strided")
     strided, transposed = (seconds("H200 SXM", layout=layout) for layout in ("strided", "transposed"))
     assert plain < of_row < strided < transposed and 2.3 < transposed / plain < 3
-    cast, both = (seconds("H200 SXM", dtype="bfloat16", bytes=10 * 2**26, layout=x) for x in ("cast", "strided_cast"))
+    cast, both = (
+        seconds("H200 SXM", dtype="bfloat16", bytes=10 * 2**26, layout=one) for one in ("cast", "strided_cast")
+    )
     assert transposed < 2 * cast < 1.4 * both < 1.4 * transposed, "each element asks for its type"
     in_16_bits = seconds("H200 SXM", dtype="bfloat16", bytes=3 * 2**27, layout="strided")
     assert in_16_bits == pytest.approx(strided, rel=0.3), "half of the bytes need as many addresses"
     assert seconds("H100 SXM", layout="transposed") == pytest.approx(transposed), "the same chip, less bandwidth"
     assert 1.6 < seconds("A100 SXM 80GB", layout="transposed") / transposed < 1.8
+
+
+@pytest.mark.parametrize(
+    ("name", "like"), [("index_add_", "index_add"), ("_fused_rms_norm_backward", "native_layer_norm_backward")]
+)
+def test_an_operator_is_like_the_one_with_the_longest_name_that_its_own_begins_with(name: str, like: str) -> None:
+    rates = rates_of(device_named("H200 SXM"))
+    found = product(1, 1, 1, name=name, flops=0, bytes=2**28)
+    assert rates.of(found).seconds == rates.of(replace(found, name=like)).seconds
 
 
 def test_weights_in_4_bits_are_made_whole_at_half_the_bandwidth_and_adamw_moves_less_in_16_bits() -> None:
@@ -357,6 +371,27 @@ def test_the_load_of_the_groups_is_expected_and_its_interval_has_even_and_skewed
     least, most = cost.unsure
     assert 0.5 < least <= 1 <= most < 2 and least < most
     assert "expected load" in cost.source
+
+
+def test_measured_grouped_products_replace_the_formula() -> None:
+    h200 = device_named("H200 SXM")
+    one = grouped(16384, 128, 1536, 2048)
+    point = MeasuredOperator(device_name="NVIDIA H200", kind="product", name="_grouped_mm", form="forward",
+                             shapes=one.shapes, dtype="bfloat16", bytes=one.bytes, flops=one.flops, is_causal=False,
+                             is_cold=True, seconds=4e-4)  # fmt: skip
+    rates = rates_with(h200, MeasuredRates(operators=(point,) * 9))
+    assert rates.of(one).seconds == pytest.approx(4e-4, rel=0.1)
+    alone = product(16384, 1536, 2048, layout="nt")
+    assert rates.of(alone).seconds < 3e-4, "a product of one group was not measured so"
+
+
+def test_the_source_of_a_grouped_product_is_the_device_that_measured_grouped_ones_or_else_products() -> None:
+    rates = rates_of(device_named("H100 SXM"))
+    alone, together = product(16384, 1536, 2048, layout="nt"), grouped(16384, 128, 1536, 2048)
+    assert rates.of(alone).source == "products measured on H200 SXM, the same chip"
+    assert rates.of(together).source.startswith("products measured on H100 SXM, with an expected load")
+    for dtype in ("float16", "tf32"):  # which loop over the groups
+        assert rates.of(replace(together, dtype=dtype)).source.startswith("products measured on H200 SXM, the same")
 
 
 @pytest.mark.parametrize(("rows", "seconds"), [(32, 1.79e-3), (4096, 0.12e-3)])

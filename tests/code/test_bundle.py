@@ -115,7 +115,9 @@ def repository(tmp_path: Path) -> Path:
     return repository
 
 
-def test_asking_for_the_state_of_a_folder_runs_nothing(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_for_the_state_of_an_untrusted_folder_runs_nothing_of_it(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = code_folder(repository)
     assert code.revision and code.dirty
     assert pack(code, ("mine:attend",))

@@ -253,6 +253,14 @@ def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
     assert (slow.kind, slow.found.partition(": ")[2]) == ("cannot", words)
 
 
+@pytest.mark.slow
+def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -> None:
+    Path(code.folder, "slow.py").write_text("import time\n\nwhile True:\n    time.sleep(0.1)\n\ndef f(): ...\n")
+    (found,) = look(code, "slow:f", seconds=3)
+    assert found.kind == "wrong"
+    assert found.found == "slow.py:4: still running after 3 s (--timeout 5m gives it longer)"
+
+
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE + "\nprint('printed at import')\n")
     for name in ("one", "two"):

@@ -72,7 +72,10 @@ def test_all_packages_that_are_missing_are_named_at_once_with_the_command(code: 
     assert "not_needed" not in found and not [word for word in words if word.startswith(("torch", "not_"))]
 
 
-COMPILED = ("causal_conv1d_cuda", "rotary_emb", "xentropy_cuda_lib", "triton_kernels", "apex", "google")
+COMPILED = (
+    *("causal_conv1d_cuda", "rotary_emb", "xentropy_cuda_lib", "triton_kernels"),
+    *("pkg_resources", "apex", "google"),
+)
 """Modules whose package has another name: under theirs an index has nothing, or a stranger's package."""
 
 
@@ -95,10 +98,12 @@ METADATA = {
     "requirements": ("requirements-gpu.txt", "# gpu\nnot-one==2 --no-build-isolation  # fast\n-r x", "not-one==2"),
     "conda": ("environment.yml", "name: x\ndependencies:\n  - not-one=1.2\n", "not-one"),
     "setup.cfg": ("setup.cfg", "[metadata]\nname = x\n[options]\ninstall_requires =\n    not-one>=1\n", "not-one>=1"),
+    "setup.cfg, extras": ("setup.cfg", "[options.extras_require]\na =\n    not-one\n", "not-one"),
     "setup.py": ("setup.py", "setup(name='x', install_requires=['not-one<3'])", "not-one<3"),
 }  # fmt: skip
 NO_METADATA = {
     "a setup.py that builds the module": ("setup.py", "setup(name='not_one', ext_modules=[E('not_one', [])])"),
+    "a setup.cfg of that name": ("setup.cfg", "[metadata]\nname = not_one\n"),
     "a broken setup.cfg": ("setup.cfg", "not_one\n"),
     "a broken setup.py": ("setup.py", "install_requires=['not_one'"),
     "an environment of that name": ("environment.yml", "name: not_one\n"),

@@ -21,6 +21,7 @@ class LM(nn.Module):
 CHAIN = "a" + ".b" * 2000
 HOSTILE = {
     "parentheses": ("x.py", f"x = {'(' * 100_000}"),
+    "signs": ("x.py", f"x = {'-' * 50_000}1"),
     "a long sum": ("x.py", f"x = {'+'.join(['1'] * 20_000)}"),
     "a chain": ("x.py", f"x = a{'.b' * 20_000}"),
     "a chain that can be read": ("x.py", f"x = {CHAIN}\nclass A({CHAIN}):\n def f(self, q: {CHAIN}, k, v): ..."),
@@ -30,6 +31,7 @@ HOSTILE = {
     "a deep project": ("pyproject.toml", f"a = {'[' * 100_000}{']' * 100_000}"),
     "a project of lists": ("pyproject.toml", "tool = [1]\nproject = [2]"),
     "tools of texts": ("pyproject.toml", "[project]\nname = 'x'\n[tool]\npoetry = 'y'\nuv = 'z'"),
+    "groups of texts": ("pyproject.toml", "[tool.poetry]\nname = 'x'\ngroup = {a = 'b'}"),
     "sources of texts": ("pyproject.toml", "[project]\nname = 'x'\ndependencies = [1]\n[tool.uv]\nsources = 'z'"),
     "a deep script": ("setup.py", f"setup(install_requires={'[' * 100_000})"),
     "a pipe for a module": ("x.py", None),
@@ -87,6 +89,8 @@ CONFIGURATIONS = {
     "wide": (with_(hidden_size=10**18), "hidden_size is more than"),
     "deep": (with_(num_hidden_layers=10**7), "num_hidden_layers is more than 10000"),
     "many labels within": (with_(text_config=PLAIN | {"num_labels": 10**12}), "num_labels is more than 1000000"),
+    "many labels around": (with_(num_labels=10**9, text_config=PLAIN), "num_labels is more than 1000000"),
+    "many experts": (with_(num_local_experts=10**10), "num_local_experts is more than"),
 }
 
 

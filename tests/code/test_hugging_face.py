@@ -30,6 +30,7 @@ QWEN = {
 LLAMA = {**TEXT, "model_type": "llama", "auto_map": {"AutoModelForCausalLM": "modeling_mine.LlamaForCausalLM"}}
 COMPOSITES = {
     "qwen3_5": QWEN,
+    "llama4": {"model_type": "llama4", "text_config": {**TEXT, "model_type": "llama4_text", "num_local_experts": 2}},
     "mistral3": {"model_type": "mistral3", "text_config": {**TEXT, "model_type": "mistral"}},
     **{
         name: {"model_type": name, "text_config": {**TEXT, "model_type": f"{name}_text"}} | more

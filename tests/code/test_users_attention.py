@@ -128,7 +128,9 @@ IN_MODEL = ("model=tiny", "vocab_size=50")
         ("four_dimensions", ("num_heads=4", "num_kv_heads=2")),  # which are repeated for it
     ],
 )
-def test_right_attention_agrees_with_float64(measure: Any, name: str, settings: tuple[str, ...]) -> None:
+def test_a_right_attention_agrees_with_float64_in_every_shape(
+    measure: Any, name: str, settings: tuple[str, ...]
+) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION, *settings)
     assert rows["forward.time"].samples and rows["backward.time"].samples
     for error in ("error.output", "error.gradient"):
@@ -158,8 +160,12 @@ def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Any) -> 
     assert row.status == "unsupported" and "causal: false" in (row.error or "")
 
 
-@pytest.mark.parametrize(("name", "why"), [("without_graph", "is no function of q"), ("ForwardOnly", "the next prob")])
-def test_without_backward_forward_is_measured_and_the_rest_is_null(measure: Any, name: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"), [("without_graph", "its output is no function of q, k and v"), ("ForwardOnly", "the next problem")]
+)
+def test_without_a_backward_forward_alone_is_measured_and_the_rest_is_null_for_the_reason(
+    measure: Any, name: str, why: str
+) -> None:
     rows = measure(f"mine:{name}", *IN_ATTENTION)
     assert rows["forward.time"].samples and rows["error.output"].samples
     for null in ("backward.time", "step.time", "backward.peak_allocated", "error.gradient"):

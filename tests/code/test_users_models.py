@@ -88,7 +88,9 @@ WAYS: tuple[dict[str, Any], ...] = ({"precision": "bf16"}, PURE, {"mode": "forwa
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("fields", [{}, *(pytest.param(one, marks=pytest.mark.slow) for one in WAYS)], ids=str)
-def test_the_peak_predicted_without_storage_is_within_two_percent(name: str, fields: dict[str, Any]) -> None:
+def test_the_peak_predicted_without_storage_is_the_measured_one_within_two_percent(
+    name: str, fields: dict[str, Any]
+) -> None:
     one = config(name, **fields)
     peak = sample(measured("memory", one), "step", "peak_tensors")
     assert predict(one).peak == pytest.approx(peak, rel=0.02)
@@ -213,6 +215,7 @@ def trial_of(fixed: str, folder: Path) -> TrialConfig:
 def test_dimensions_are_those_of_a_json_or_of_arguments_with_the_overrides(model, known, tmp_path: Path) -> None:
     one = trial_of(f"model: {model}", tmp_path)
     assert (one.vocab_size, one.num_layers) == known
+    assert "llama" not in model or (one.d_model, one.num_heads) == (64, 4)
 
 
 def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
@@ -222,7 +225,9 @@ def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> N
         trial_of("model: 'hf:hf/lama.json'", tmp_path)
 
 
-def test_the_vocabulary_of_a_name_not_in_the_cache_is_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_plan_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     with pytest.warns(UserWarning, match="hf:some/model: .* dimensions are unknown, and null in the results"):
         one = trial_of("model: 'hf:some/model'", tmp_path)
@@ -262,8 +267,10 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         threading.Thread(target=hang_up, daemon=True).start()
         environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
         said = in_clean_process(fetched, environment)
-    assert said.startswith("hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; ")
-    assert said.endswith("fetch it where there is a network: hf download some/model config.json")
+    assert said == (
+        "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
+        "is a network: hf download some/model config.json"
+    )
     assert len(asked) == 1
 
 
@@ -278,7 +285,9 @@ def test_forwards_and_outputs_are_accepted_by_name_and_a_models_own_loss_counts(
 
 
 def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
-    words = r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns"
+    words = (
+        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
+    )
     with pytest.raises(CodeError, match=words):
         TrainingStep(config("Pair"), MathMode())
 

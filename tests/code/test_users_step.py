@@ -108,7 +108,9 @@ def test_its_memory_is_measured_without_categories(rows: Any) -> None:
         ("step: mine.step:nothing", Status.ERROR, "returned a int with none of forward, backward, optimize"),
     ],
 )
-def test_a_field_without_effect_and_no_step_are_refused(rows: Any, fields: str, status: Status, words: str) -> None:
+def test_a_field_without_effect_and_what_is_no_step_are_refused(
+    rows: Any, fields: str, status: Status, words: str
+) -> None:
     (row,) = rows(fields)
     assert row.status == status and words in (row.error or "")
 

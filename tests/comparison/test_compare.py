@@ -246,7 +246,9 @@ def test_a_wrong_comparison_is_refused(attempts: Attempts, arguments: list[str],
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_shipped_store_is_read_by_name_if_none_is_here(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_ships_with_lmsweep_is_read_by_its_name_unless_there_is_another(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert set(analysis.load("h100-devices")["device_name"]) == {"NVIDIA H100 80GB HBM3"}
     attempts.ok(gpu(), {"step.time": samples(1, STEADY)})
     store = Path(attempts.store.location)
@@ -255,7 +257,9 @@ def test_a_shipped_store_is_read_by_name_if_none_is_here(attempts: Attempts, mon
     assert len(analysis.load("h100-devices")) == 1
 
 
-def test_other_numbers_of_steps_are_named_unless_too_few_warm_up_or_vary_on_a_side(attempts: Attempts) -> None:
+def test_other_numbers_of_steps_are_compared_and_named_unless_too_few_warm_up_or_vary_on_a_side(
+    attempts: Attempts,
+) -> None:
     def two(baseline: dict[str, int], contrast: dict[str, int]) -> None:
         attempts.ok(gpu(**baseline), {"step.time": samples(0.1, STEADY)})
         attempts.ok(gpu(compile="block", **contrast), {"step.time": samples(0.05, STEADY)})

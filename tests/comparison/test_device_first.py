@@ -80,7 +80,9 @@ def test_device_times_that_are_asked_for_are_judged_as_by_default(attempts: Atte
     assert beside_wall["p"].notna().all()
 
 
-@pytest.mark.parametrize(("flag", "verdict"), [(None, "slower"), (Flag.BUSY_HOST, "host-limited")])
+@pytest.mark.parametrize(
+    ("flag", "verdict"), [(None, "slower"), (Flag.HOST_BOUND, "slower"), (Flag.BUSY_HOST, "host-limited")]
+)
 def test_on_one_host_wall_time_decides_unless_it_was_busy(attempts, flag, verdict) -> None:
     attempts.ok(gpu(batch_size=1), times(None, 0.02))
     attempts.ok(gpu(batch_size=2), times(0.012, 0.04), flags=(flag,) if flag else ())

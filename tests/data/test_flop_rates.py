@@ -38,8 +38,13 @@ def test_hardware_counts_causal_attention_as_half_and_its_backward_as_two_and_a_
     assert flops(attempts, "hardware") == counted
 
 
-@pytest.mark.parametrize(("mode", "passes", "of_attention"), [("train_step", 3, 3.5), ("train_forward", 1, 1)])
-def test_only_attention_is_counted_otherwise(attempts: Attempts, mode: str, passes: int, of_attention: float) -> None:
+@pytest.mark.parametrize(
+    ("mode", "passes", "of_attention"),
+    [("train_step", 3, 3.5), ("forward_backward", 3, 3.5), ("forward", 1, 1), ("train_forward", 1, 1)],
+)
+def test_of_a_whole_model_only_attention_is_counted_otherwise(
+    attempts: Attempts, mode: str, passes: int, of_attention: float
+) -> None:
     trial = config(device="cuda", mode=mode, **SHAPE)
     attempts.ok(trial, {"step.time": samples(0.01, 1e-5)})
     size = {name: getattr(trial, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}

@@ -142,7 +142,9 @@ def test_a_value_whose_processes_differ_in_kind_is_of_the_kind_that_varies_most(
     assert known == [[kind, PRIORS[kind].scale, PRIORS[kind].freedom]]
 
 
-def test_the_newest_failure_is_kept_and_other_environments_or_measurements_are_others(attempts: Attempts) -> None:
+def test_the_newest_failure_is_kept_and_attempts_in_other_environments_or_of_other_measurements_are_others(
+    attempts: Attempts,
+) -> None:
     attempts.failed(config(), "error")
     attempts.failed(config(), "oom")
     assert list(analysis.load(attempts.store)["status"]) == ["oom"]

@@ -98,7 +98,9 @@ def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path: Path):
         (signal.SIGUSR1, "5m", True),
     ],
 )
-def test_a_trial_is_ended_at_once_or_with_grace(tmp_path: Path, number: signal.Signals, grace: str, repeated: bool):
+def test_a_trial_is_ended_at_once_or_after_the_grace_period_or_by_a_second_signal(
+    tmp_path: Path, number: signal.Signals, grace: str, repeated: bool
+):
     process, started = run_until_one_is_stored(tmp_path, *(() if grace == "0s" else ("--grace", grace)))
     begin = time.monotonic()
     # As scancel does: Ray's own processes get the signal too.

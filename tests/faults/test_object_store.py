@@ -182,7 +182,8 @@ def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tm
     under_way = store_writer.StoreWriter(Store(object_store.uri), lambda planned, records: None)
     object_store.take_bucket_away()
     under_way.put(None, rows(16))
-    with pytest.raises(store_writer.StoreError, match=r"are in .*cache/lmsweep/waiting/\w+; the next run here uploads"):
+    kept = r"results are in .*cache/lmsweep/waiting/\w+; the next run here uploads them"
+    with pytest.raises(store_writer.StoreError, match=kept):
         under_way.close()
     with pytest.raises(RequestError, match=r"cannot (reach|write to) the store"):
         store_writer.writable_store(object_store.uri)

@@ -111,7 +111,8 @@ def test_what_cannot_be_shown_is_one_line_and_the_rest_continues(capsys: pytest.
             raise RequestError("no such column")
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and len(said[0]) < 400
-    assert said[0].startswith("lmsweep: the line of trial [1/2] could not be shown: OverflowError at test_what_is_")
+    words = "lmsweep: the line of trial [1/2] could not be shown: OverflowError at test_what_is_shown.py"
+    assert said[0].startswith(words)
     assert said[1] == "lmsweep: the table could not be shown: no such column"
 
 

@@ -170,7 +170,9 @@ def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_hos
 
 
 @pytest.mark.slow
-def test_a_schedulers_signal_reaches_a_handler_in_a_trial_and_harms_none(runner, environment, monkeypatch, tmp_path):
+def test_a_schedulers_signal_reaches_a_handler_in_a_trial_and_its_exit_harms_no_other_trial(
+    runner, environment, monkeypatch, tmp_path
+):
     """The server is started where a run starts it, out of the reach of signals; its children are not."""
     leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None)._exit(3))"
     imports = "import ctypes, os, signal\n"

@@ -190,7 +190,9 @@ def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batching", ["padded", "packed"])
-def test_ranks_have_batches_of_their_own(batching: Any, runner: IsolatedRunner, environment: Fingerprint) -> None:
+def test_each_rank_has_its_own_batches_and_the_step_waits_for_the_longest(
+    batching: Any, runner: IsolatedRunner, environment: Fingerprint
+) -> None:
     config = replace(TINY, batching=batching, ddp="torch", world_size=2, batches=6)
     rows = by_name(runner.run(Trial(config=config, workloads=("ddp",), sweep="s"), fallback=environment))
     of_ranks = [list(islice(batches(config, rank, 2), 6)) for rank in range(2)]

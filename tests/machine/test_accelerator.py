@@ -128,7 +128,9 @@ def test_a_driver_that_hangs_holds_nobody_up(calls: Path, monkeypatch: pytest.Mo
     assert not held_up
 
 
-def test_without_a_device_it_ends(calls: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+def test_without_a_device_it_ends_at_once(
+    calls: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
     monkeypatch.setenv("CU_RESULT", "100")
     others = {one.pid for one in psutil.Process().children()}
     ready = ReadyCudaDriver()

@@ -2,6 +2,7 @@
 
 import os
 from collections import namedtuple
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.host_memory import VARIABLE, memory_for_a_trial, why_to_end
 from lmsweep.trials.spec.config import TrialConfig
+from tests.support.command import answer_here, write_sweep
 
 LARGE_HOST = 2 * 10**12
 Memory = namedtuple("Memory", "total available")
@@ -43,6 +45,7 @@ def test_a_small_process_may_continue_in_a_small_share_of_a_large_host(monkeypat
         ("0::/slurm/job_7/step_0", {"slurm/job_7/memory.max": "8000000000", "memory.max": "max"}, [8_000_000_000], []),
         ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, [], [2.0]),
         ("4:memory:/docker/1\n1:cpu:/", {"memory/memory.limit_in_bytes": "7000000000"}, [7_000_000_000], []),
+        ("5:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000000000"}, [6_000_000_000], []),
         (
             "1:cpu,cpuacct:/job\n0::/",
             PERIODS | {"cpu/job/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_quota_us": "-1"},
@@ -71,3 +74,10 @@ def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypat
     room = budget(TrialConfig(d_model=16, device="cpu"), here)
     assert room and room.bytes == memory_for_a_trial(psutil.virtual_memory().total) - HOST_RESERVE == 1_450_000_000
     assert room.words == "1.35 GiB of this host (2.28 GiB for a trial minus 954 MiB for Python and the system)"
+
+
+def test_what_is_no_amount_of_memory_is_reported_once_before_anything_runs(tmp_path: Path) -> None:
+    done = answer_here("run", write_sweep(tmp_path), "--store", tmp_path / "store", LMSWEEP_HOST_MEMORY="24")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "lmsweep: LMSWEEP_HOST_MEMORY=24: give a size, such as 24GB\n"
+    assert not (tmp_path / "store").exists()

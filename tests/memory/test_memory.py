@@ -193,6 +193,12 @@ def test_an_optimizer_without_state_does_not_prolong_the_warm_up(monkeypatch):
     assert len(stepped) == 1 + REPETITIONS
 
 
+def test_a_process_has_more_memory_than_its_tensors():
+    found = measured(CONFIG)
+    assert 50e6 < found["baseline.resident"] <= found["step.peak_resident"]
+    assert found["step.peak_resident"] % 1024 == 0
+
+
 def test_resident_memory_is_null_with_the_reason_as_far_as_a_sandbox_does_not_state_it(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda _: "Name:\tpython\nVmRSS:\t    2048 kB\nThreads:\t1\n")
     now, peak = resident_rows(resident_bytes(), resident_bytes())

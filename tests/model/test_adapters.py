@@ -133,11 +133,20 @@ def test_what_stands_for_pefts_layer_on_fake_tensors_allocates_and_computes_as_i
     assert ours.log.operators() == theirs.log.operators() and ours.log.operators()
 
 
-@pytest.mark.parametrize(("adapter", "more"), [("lora", '"targets": ["query", "value"]'), ("dora", '"dropout": 0.1')])
-def test_flops_are_those_that_pytorch_counts_on_real_tensors(adapter: str, more: str) -> None:
-    step = step_of(adapter=adapter, adapter_args=f'{{"rank": 8, {more}}}', attention="sdpa_math")
+@pytest.mark.parametrize(
+    ("adapter", "arguments"),
+    [("lora", '{"rank": 8, "targets": ["query", "value"]}'), ("dora", '{"rank": 8, "dropout": 0.1}')],
+)
+def test_flops_are_those_that_pytorch_counts_on_real_tensors(adapter: str, arguments: str) -> None:
+    step = step_of(adapter=adapter, adapter_args=arguments, attention="sdpa_math")
     counts, found = flops_by_phase(step), count_flops(step.config)
     assert [found.forward, found.backward] == counts[:2]
+
+
+@pytest.mark.slow
+def test_four_bits_have_the_products_of_sixteen() -> None:
+    lora, qlora = (count_flops(TrialConfig(**TINY, adapter=name, adapter_args=ARGUMENTS)) for name in ("lora", "qlora"))
+    assert qlora == lora and lora.forward
 
 
 def test_flops_are_unknown_where_no_trial_has_counted_them(tmp_path: Path) -> None:

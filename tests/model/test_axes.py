@@ -243,7 +243,9 @@ def test_optimizers_keep_two_one_or_hardly_any_copies_of_the_weights_and_that_is
     assert usual.step_end - muon.step_end == pytest.approx(less, rel=0.01)
 
 
-@pytest.mark.parametrize("change", [{"loss": "chunked"}, {"loss": "compiled"}, {"optimizer": "adamw_8bit"}])
+@pytest.mark.parametrize(
+    "change", [{"loss": "chunked"}, {"loss": "compiled"}, {"optimizer": "adafactor"}, {"optimizer": "adamw_8bit"}]
+)
 def test_memory_that_is_not_predicted_has_a_reason(change: dict[str, str]) -> None:
     with pytest.raises(UnpredictableError, match="is not predicted"):
         predict(replace(SMALL, **change))

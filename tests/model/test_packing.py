@@ -97,7 +97,9 @@ def test_outputs_and_gradients_are_those_of_each_document_alone_in_float64(name:
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [*ATTENTION])
-def test_on_cuda_each_is_near_naive_as_its_type_allows(name: str, dtype: torch.dtype, fields: dict[str, Any]) -> None:
+def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
+    name: str, dtype: torch.dtype, fields: dict[str, Any]
+) -> None:
     if "window" in fields and name not in WITH_WINDOW:
         pytest.skip("unsupported")
     if (name == "flex" and dtype == torch.float64) or (name == "varlen" and dtype.itemsize > 2):

@@ -16,11 +16,13 @@ STEPS = [(name, step) for name, job in WORKFLOW["jobs"].items() for step in job[
 
 
 def test_the_metadata_say_who_made_it_where_it_lives_and_what_it_is_for() -> None:
-    assert PROJECT["authors"] and PROJECT["keywords"] and {"Repository", "Documentation"} <= {*PROJECT["urls"]}
+    assert PROJECT["authors"] and PROJECT["keywords"]
+    assert {"Repository", "Documentation", "Issues"} <= {*PROJECT["urls"]}
     lowest = PROJECT["requires-python"].removeprefix(">=")
     versions = [one.rpartition(" ")[2] for one in PROJECT["classifiers"] if "Python :: 3." in one]
     assert versions[0] == lowest and versions == sorted(versions, key=lambda one: int(one.split(".")[1]))
-    assert not [one for one in PROJECT["classifiers"] if one.startswith("License ::")], "as a license has a name"
+    licenses = [one for one in PROJECT["classifiers"] if one.startswith("License ::")]
+    assert not licenses, "a license expression forbids it"
     known = pytest.importorskip("trove_classifiers").classifiers
     assert {*PROJECT["classifiers"]} <= known
 

@@ -121,7 +121,9 @@ def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fewest", ["FEW", "MOST"])
-def test_of_many_trials_no_verdict_is_wrong(fewest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_of_many_trials_some_are_predicted_and_no_verdict_about_another_is_wrong(
+    fewest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(memory_predictions, "FEW", 5)
     monkeypatch.setattr(memory_predictions, fewest, 5)
     monkeypatch.setattr(memory_predictions, "BOUND_SECONDS", 120.0)

@@ -219,6 +219,12 @@ def errors_of(
     return found
 
 
+@pytest.mark.slow
+def test_steps_of_two_h200_are_within_a_tenth_where_the_device_decides() -> None:
+    (one,) = errors_of("h200-x2-sharded", host=1.95, model="8b-2026", which=slice(1))
+    assert one[0] < 0.1 and one[1] and not one[2]
+
+
 def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_process() -> None:
     config = single_trial(["workloads=ddp", "device=cuda", "world_size=2", "ddp=fsdp", "d_model=4096", "d_ff=8192",
                            "num_layers=2", "num_heads=32", "vocab_size=1000", "context_length=2048", "batch_size=8",
@@ -292,6 +298,8 @@ def test_a_collective_takes_as_long_as_measured_ones_of_its_size():
     assert "77% of the datasheet's 450 GB/s" in from_datasheet(450e9, "H100 SXM").source
 
 
-@pytest.mark.parametrize(("text", "meant"), [("2 x A100 80GB", (2, "A100 80GB")), ("24GB", (1, "24GB"))])
+@pytest.mark.parametrize(
+    ("text", "meant"), [("2 x A100 80GB", (2, "A100 80GB")), ("24GB", (1, "24GB")), ("4×24GB", (4, "24GB"))]
+)
 def test_a_number_before_a_device_is_how_many_a_node_has(text, meant):
     assert counted(text) == meant

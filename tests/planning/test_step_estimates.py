@@ -1,6 +1,8 @@
 """The predicted step in a plan: of any model on a GPU that is not there, and where it goes."""
 
 import json
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,8 +96,22 @@ def few_grids() -> list[dict[str, Any]]:
     return [{"workloads": names, "axes": protocol, "fixed": TINY | fields} for names, fields in several]
 
 
-def test_a_trial_takes_its_set_up_and_its_steps(tmp_path: Path) -> None:
-    (tmp_path / "grids.yaml").write_text(json.dumps({"name": "grids", "grids": few_grids()}))
+def hundred_random_trials() -> list[dict[str, Any]]:
+    drawn = random.Random(51)
+    axes: dict[str, list[Any]] = {"batch_size": [2, 4, 8], "attention": ["naive", "sdpa"], "compile": ["none", "block"]}
+    axes |= {"measure_steps": [5, 20, 40], "warmup_steps": [0, 5]}
+    names = (["timing"], ["memory"], ["timing", "memory"])
+    return [
+        {"workloads": drawn.choice(names), "fixed": TINY | {name: drawn.choice(axes[name]) for name in axes}}
+        for _ in range(100)
+    ]
+
+
+@pytest.mark.parametrize("grids", [few_grids, pytest.param(hundred_random_trials, marks=pytest.mark.slow)])
+def test_in_a_plan_the_time_of_each_trial_is_its_set_up_and_its_steps(
+    tmp_path: Path, grids: Callable[[], list[dict[str, Any]]]
+) -> None:
+    (tmp_path / "grids.yaml").write_text(json.dumps({"name": "grids", "grids": grids()}))
     words = ["plan", tmp_path / "grids.yaml", "--for", "H100", "--store", tmp_path / "none", "--format", "json"]
     protocols: dict[tuple[Any, ...], set[float]] = {}
     for one in json.loads(lmsweep_here(*words))["trials"]:

@@ -1,6 +1,8 @@
 """How long a plan will take and what it costs; in which order it runs, and what of it where the time is given."""
 
+import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -223,6 +225,27 @@ def test_the_first_line_has_number_and_time_by_device_and_what_leaves_out_the_lo
     named = make_plan(load_sweep(str(GRID), BOTH | {"device": ["cuda:H200", "cpu"]}), [WITH_CPU], Store(str(tmp_path)))
     said = text_of(named, estimated(named, tmp_path, nodes=[WITH_CPU]))
     assert said.splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
+
+
+@pytest.mark.slow
+def test_what_leaves_out_the_cpu_is_a_command_that_plans_the_others_alone(tmp_path):
+    sweep = write_sweep(tmp_path, device=["cpu", "cuda"], model="medium", context_length=256)
+    asked = ["plan", sweep, "--store", tmp_path / "my store", "--no-predict", "--for", "H100"]
+    command = shlex.split(lmsweep_here(*asked).splitlines()[0].rpartition("to leave out cpu: lmsweep ")[2])
+    assert "leave out" not in lmsweep_here(*command).splitlines()[0]
+    both, alone = (json.loads(lmsweep_here(*words, "--format", "json"))["trials"] for words in (asked, command))
+    assert [one for one in both if one["config"]["device"] == "cuda"] == alone
+
+
+def test_graphs_for_a_gpu_that_is_not_here_compile_on_as_many_cores_as_such_hosts_have(tmp_path):
+    sweep = write_sweep(tmp_path, device="cuda", compile="block", context_length=[16, 32, 64, 128])
+    asked = ["plan", sweep, "--store", tmp_path / "s", "--no-predict", "--for"]
+    alone, eight = (lmsweep_here(*asked, gpus).splitlines() for gpus in ("H100", "8xH100"))
+    (note,) = [line for line in alone if line.startswith("compiling: ")]
+    assert re.fullmatch(r"compiling: about .* s on 12 cores for each GPU, as that host is not known", note)
+    assert note in eight
+    plan = make_plan(load_sweep(str(sweep)), [NODE], Store(str(tmp_path / "s")))
+    assert "compiling: " not in text_of(plan, estimated(plan, tmp_path / "s")), "of this host the cores are known"
 
 
 def test_the_table_of_a_plan_has_what_runs_here_and_not_what_is_unsupported(tmp_path):

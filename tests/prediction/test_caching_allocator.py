@@ -43,7 +43,9 @@ sizes = st.one_of(st.integers(1, 4096), st.integers(1, 4 * MIB), st.integers(9 *
 
 
 @given(st.lists(st.tuples(sizes, st.none() | st.integers(0, 30)), max_size=60))
-def test_blocks_hold_what_was_requested_never_overlap_and_are_all_freed(steps: list[tuple[int, int | None]]) -> None:
+def test_blocks_hold_what_was_requested_and_never_overlap_and_all_freed_is_as_new(
+    steps: list[tuple[int, int | None]],
+) -> None:
     """Each step allocates so many bytes and may then free one of the blocks that are handed out."""
     allocator = CachingAllocator()
     handed_out: list[tuple[int, int]] = []

@@ -111,7 +111,9 @@ def model(mine: Callable[[str], Any]) -> Callable[..., TrialConfig]:
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_each_expert_computes_its_share_of_a_real_step(name: str, model: Callable[..., TrialConfig]) -> None:
+def test_each_expert_computes_its_share_of_the_tokens_and_all_together_the_products_of_a_real_step(
+    name: str, model: Callable[..., TrialConfig]
+) -> None:
     active, body = BODIES[name]
     one = model(body, active, device="cuda", precision="bf16")
     found = Counter[tuple[str, Any]]()

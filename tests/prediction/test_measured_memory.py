@@ -34,8 +34,10 @@ def test_the_published_peaks_of_2_7b_are_predicted(phase: str, mode: str, most: 
         # A full step of the reports kept the gradients until the next backward.
         config = named("2.7b", context_length=int(row.context_length), zero_grad="before_backward", **way)
         found = predict(config).on(A100).requested / 1e9
-        expected = pytest.approx(row.value / 1e9, abs=most)
-        assert found == expected if row.status == "ok" else found > 80, "an empty cell, of a card of 80 GB"
+        if row.status == "ok":
+            assert found == pytest.approx(row.value / 1e9, abs=most)
+        else:
+            assert found > 80, "an empty cell, of a card of 80 GB"
     assert (rows["status"].eq("ok").sum(), len(rows)) == (cells, 6)
 
 

@@ -23,6 +23,7 @@ HEADS = torch.zeros(2, 8, 4, 16)
     ("name", "operands", "layout"),
     [
         ("add", (X, X), ""),
+        ("add", (X.t(), X.t()), ""),
         ("mul", (X, torch.tensor(2.0)), ""),
         ("add", (X, torch.zeros(384, 8).t()), "transposed"),
         ("add", (HEADS.transpose(1, 2), torch.zeros(2, 4, 8, 16)), "strided"),
@@ -30,6 +31,7 @@ HEADS = torch.zeros(2, 8, 4, 16)
         ("mul", (X, COLUMN), "strided"),
         ("mul", (ROW, X), "strided"),
         ("div", (COLUMN.expand(8, 384), 2.0), "strided"),
+        ("neg", (HEADS[..., 8:],), "strided"),
         ("neg", (HEADS[..., ::2],), "strided"),
         ("mul", (X, X.bfloat16()), "cast"),
         ("mul", (X.bfloat16(), ROW), "strided_cast"),

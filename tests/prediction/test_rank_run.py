@@ -26,6 +26,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "checkpointed": {"checkpointing": "block"},
     "overlap": {"ddp": "overlap"},
     "bucketed": {"ddp": "bucketed", "bucket_bytes": 20_000},
+    "torch": {"ddp": "torch"},
     "zero1": {"ddp": "zero1"},
     "without an update": {"mode": "forward_backward"},
     "bf16 gathers": {"precision": "bf16", "gather": "bf16"},

@@ -43,9 +43,12 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         pytest.param({"window": 4}, marks=pytest.mark.slow),
         {"lengths": "6", "batching": "packed", "attention": "sdpa", "precision": "bf16"},
         pytest.param({"checkpointing": "sqrt", "num_layers": 4}, marks=pytest.mark.slow),
+        pytest.param({"checkpointing": "nested", "num_layers": 4}, marks=pytest.mark.slow),
         {"checkpointing": "selective", "num_layers": 4},
+        pytest.param({"optimizer": "adamw_foreach"}, marks=pytest.mark.slow),
         pytest.param({"optimizer": "adamw_loop"}, marks=pytest.mark.slow),
         pytest.param({"mode": "forward"}, marks=pytest.mark.slow),
+        pytest.param({"mode": "train_forward", "precision": "bf16"}, marks=pytest.mark.slow),
         {"batch_size": 4, "accumulate": 2, "zero_grad": "before_backward"},
     ],
     ids=str,
@@ -53,8 +56,8 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
 def test_a_prediction_for_the_cpu_is_what_real_tensors_hold_to_the_byte(fields: dict[str, Any]) -> None:
     config = small(**fields)
     expected = counted(config)
-    if config.optimizer == "adamw_loop":
-        # It counts its steps on the CPU, whatever the device: a number for each of the parameters.
+    if config.optimizer in ("adamw_foreach", "adamw_loop"):
+        # These two count their steps on the CPU, whatever the device: a number for each of the parameters.
         counters = 4 * (9 * 2 + 3)
         for name in expected.keys() - {"after_init"}:
             expected[name] = (expected[name] or 0) - counters

@@ -99,6 +99,7 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     [
         {"attention": "sdpa_flash", "causal": False},
         {"attention": "sdpa_efficient", "causal": False},
+        {"attention": "sdpa_cudnn", "causal": False},
         {"attention": "sdpa", "lengths": "8"},
         {"attention": "sdpa_efficient", "lengths": "8"},
     ],
@@ -200,7 +201,9 @@ def test_the_users_attention_and_step_yield_what_they_compute(mine: Any) -> None
     assert total(step_operators(alone)) == 2 * 2 * 8 * 64 * 4 * 64, "forward, and the gradient of the weights"
 
 
-def test_a_large_vocabulary_has_operators(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_context_with_a_large_vocabulary_has_operators(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The batch that stands for any would need more bytes than 64 bits count."""
     monkeypatch.setattr(logging.getLogger("torch._subclasses.fake_tensor"), "handlers", [caplog.handler])
     wide = {"context_length": 8192, "vocab_size": 128256, "precision": "bf16", "attention": "sdpa"}

@@ -35,6 +35,7 @@ YIELDED = {
     "time(samples=())": "a Measurement without samples; give None, and why in reason",
     "time(samples=(10**400,))": "a Measurement whose samples[0] is too large for a number of 64 bits",
     "time(samples=(float('nan'),))": "a Measurement whose samples[0] is nan; it must be finite",
+    "time(phase=None)": "a Measurement whose phase is None; it must be text",
     "time(phase=chr(0xd800))": "a Measurement whose phase is no text that can be stored: it has half a character",
     "time(flags=('slow',))": "a Measurement whose flags[0] is 'slow'; it must be a Flag",
     "time(samples=(0.1, -1.5))": "a Measurement whose samples[1] is -1.5 s; a time is never below 0",
@@ -45,6 +46,9 @@ YIELDED = {
     "time(); yield time()": "forward.time twice; yield all of its samples together",
     "Residual(rank=2**63, block=0, bytes=1, count=1, shape='1', dtype='', operator=None, line=None, function=None)": (
         "a Residual whose rank is too large for a number of 64 bits"
+    ),
+    "Artifact(name='a', content='text', phase='step', metric='trace')": (
+        "an Artifact whose content is 'text'; it must be bytes"
     ),
     "Artifact(name='a' * 300, content=b'', phase='step', metric='trace')": (
         "an Artifact whose name is too long for a file"

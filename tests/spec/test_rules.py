@@ -28,7 +28,9 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("workload", "fields", "reason"), UNSUPPORTED, ids=str)
-def test_what_no_machine_runs_has_a_reason(workload: str, fields: dict[str, Any], reason: str | None) -> None:
+def test_a_combination_that_no_machine_runs_is_unsupported_with_the_reason(
+    workload: str, fields: dict[str, Any], reason: str | None
+) -> None:
     found = why_not(replace(MODEL, **fields), workload)
     assert found is None if reason is None else reason in (found or "")
 
@@ -55,10 +57,14 @@ def test_a_plain_configuration_runs_every_workload(workload: str, device: str) -
         ("T4", {"precision": "fp16"}, None),
         ("T4", {"attention": "sdpa_flash", "precision": "fp16"}, "sdpa_flash needs compute capability 8.0"),
         ("T4", {"attention": "varlen", "precision": "fp16"}, "varlen needs compute capability 8.0"),
+        ("V100 SXM 16GB", {"precision": "bf16_pure"}, "V100 SXM 16GB has no bfloat16 arithmetic"),
+        ("MI300X", {"attention": "sdpa_flash", "precision": "bf16"}, None),
         ("MI300X", {"precision": "fp8_rowwise"}, "an NVIDIA GPU of compute capability 8.9 or higher, not MI300X"),
     ],
 )
-def test_what_a_device_lacks_is_unsupported(device: str, fields: dict[str, Any], reason: str | None) -> None:
+def test_a_device_without_a_format_or_kernel_is_unsupported_with_what_it_has(
+    device: str, fields: dict[str, Any], reason: str | None
+) -> None:
     sheet = device_named(device)
     found = why_not_on(replace(MODEL, **fields), "timing", capabilities_of(sheet))
     assert found is None if reason is None else reason in str(found)

@@ -32,7 +32,9 @@ def test_equal_cells_are_called_different_in_one_family_of_a_hundred(cells: int,
         *(pytest.param(1.0, other, marks=pytest.mark.slow) for other in ("t of 3", "bimodal", "by a factor of 2")),
     ],
 )
-def test_where_processes_vary_otherwise_one_family_of_twenty_is_wrong(kind: Kind, times: float, noise: Noise) -> None:
+def test_where_processes_vary_otherwise_than_assumed_two_of_them_are_wrong_in_one_family_of_twenty(
+    kind: Kind, times: float, noise: Noise
+) -> None:
     for processes, most in ((1, 0.12), (2, 0.05), (3, 0.05)):
         found = rates(kind, processes, times=times, noise=noise, families=1000)
         assert found.false <= most and found.covered >= 0.9

@@ -80,7 +80,9 @@ def stored(tmp_path: Path) -> Callable[[pa.Table], Store]:
 
 
 @pytest.mark.parametrize("what", WRONG_ROWS)
-def test_a_foreign_row_is_named_and_others_read(what: str, good: pa.Table, stored: Callable[[pa.Table], Store]) -> None:
+def test_a_row_that_is_none_of_ours_is_named_and_the_others_are_read(
+    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
+) -> None:
     column, value = WRONG_ROWS[what]
     store = stored(changed(good, column, value))
     rows, (damage,) = store.read()
@@ -114,7 +116,9 @@ WRONG_FILES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG_FILES)
-def test_a_foreign_file_is_named_others_read(what: str, good: pa.Table, stored: Callable[[pa.Table], Store]) -> None:
+def test_a_file_that_is_none_of_ours_is_named_and_the_others_are_read(
+    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
+) -> None:
     make, words = WRONG_FILES[what]
     store = stored(make(good))
     pq.write_table(good, Path(store.location) / "measurements" / f"{NAME}-b.parquet")

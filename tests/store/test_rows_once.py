@@ -84,8 +84,9 @@ def test_files_that_hold_the_same_rows_in_any_number_and_order_count_them_once(s
 def test_rows_of_an_attempt_that_differ_between_files_are_all_read(store: Store) -> None:
     path = files(store)[0]
     table = pq.read_table(path)
-    place, value = table.schema.get_field_index("samples"), pa.array([[9.0, 9.0]] * 2, pa.list_(pa.float64()))
-    forged = table.set_column(place, "samples", value)
+    forged = table.set_column(
+        table.schema.get_field_index("samples"), "samples", pa.array([[9.0, 9.0]] * 2, pa.list_(pa.float64()))
+    )
     pq.write_table(pa.concat_tables([table.slice(0, 1), forged.slice(1)]), path.with_name(MERGED))
     table = store.read()[0]
     assert table.num_rows == 5, "the row that is the same counts once, the others twice"

@@ -20,7 +20,7 @@ from lmsweep.trials.results.record import Attempt, DetailRow, Identity, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import PYTHONPATH
+from tests.support.command import PYTHONPATH, ROOT
 from tests.support.made_up_results import LAPTOP
 
 CONFIG = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
@@ -83,6 +83,27 @@ def test_a_writer_merges_its_fragments_as_it_goes_unless_another_process_is_comp
     keys = ["context_length", "phase"]
     pd.testing.assert_frame_equal(*(one.sort_values(keys, ignore_index=True) for one in rows_of_both), check_like=True)
     assert merged.read("dtypes")[0].num_rows == 14
+
+
+READ_AND_SAY_PEAK = """
+import sys
+import pyarrow
+from lmsweep.trials.store.store import Store
+Store(sys.argv[1]).read()
+print(pyarrow.default_memory_pool().max_memory())
+"""
+
+
+@pytest.mark.slow
+def test_reading_many_fragments_takes_hardly_more_memory_than_reading_a_few(tmp_path):
+    store = Store(str(tmp_path))
+    peaks = []
+    for context in range(1, 601):
+        store.keep(rows(context))
+        if context in (300, 600):
+            command = [sys.executable, "-c", READ_AND_SAY_PEAK, str(tmp_path)]
+            peaks.append(int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_the_newest_result_says_whether_something_is_measured_and_without_one_the_newest_failure(tmp_path):

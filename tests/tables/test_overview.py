@@ -60,5 +60,7 @@ def check(store: str, **on: Any) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "terminal"), [(80, True), (120, False)])
 @pytest.mark.parametrize("store", ["h100-best-grid", "h100-published-steps", "h200-memory", "h200-x2-sharded"])
-def test_the_commands_of_a_shipped_store_lead_to_all_results_by_screens(store: str, width: int, terminal: bool) -> None:
+def test_the_commands_of_a_shipped_store_lead_to_all_its_results_a_screen_at_a_time(
+    store: str, width: int, terminal: bool
+) -> None:
     check(store, width=width, terminal=terminal)

@@ -25,7 +25,9 @@ def luminance(colour: str) -> float:
     ],
     ids=["words", "lines"],
 )
-def test_words_and_lines_have_enough_contrast(inks: list[str], papers: list[str], least: float, scheme: int) -> None:
+def test_words_have_a_contrast_of_4_5_to_1_and_lines_of_3(
+    inks: list[str], papers: list[str], least: float, scheme: int
+) -> None:
     assert inks
     for ink, paper in product(inks, papers):
         darker, lighter = sorted(luminance(COLOURS[name].split(", ")[scheme]) for name in (ink, paper))

@@ -138,6 +138,13 @@ def test_results_without_a_model_are_distinguished_by_the_fields_that_they_read_
     assert not {"attention", "batch_size", "vocab_size"} & table.conditions.keys()
 
 
+def test_rows_and_columns_that_are_given_twice_are_joined(machines: str) -> None:
+    once = lmsweep_here("table", machines, "--rows", "model,context_length", "--cols", "precision,compile,device_name")
+    again = lmsweep_here("table", machines, "--rows", "model", "--rows", "context_length", "--cols", "precision",
+                         "--cols", "compile,device_name")  # fmt: skip
+    assert once == again and "1024" in once
+
+
 def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables(attempts: Attempts) -> None:
     nowhere = replace(LAPTOP, device_name=absent("cuda"))
     for context_length in (128, 256):

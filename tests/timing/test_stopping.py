@@ -112,7 +112,9 @@ def alike(rho: float, *, rows: int, n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("rho", "n", "least", "most"), [(0.0, 10, 0, 0.05), (0.9, 10, 0.5, 1), (0.0, 25, 0, 0.01)])
-def test_a_given_number_of_iterations_too_alike_is_worth_too_little(rho: float, n: int, least: float, most: float):
+def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
+    rho: float, n: int, least: float, most: float
+):
     share = np.mean([stopping.is_too_correlated(series) for series in alike(rho, rows=400, n=n)])
     assert least <= share <= most
 
@@ -131,12 +133,16 @@ def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -
     """Whether a series of this pace is flagged by `auto`, as lmsweep.trials.bench.iterations does it."""
     i = np.arange(len(noise))
     early = iter(pace(i, len(i)) * noise)
-    calm = [0] * (len(noise) + 1)
-    settles = (lambda taken: stopping.is_steady(taken, calm), stopping.WARMUP_LIMIT)
-    warmup, steady = stopping.repeat(lambda: next(early), "auto", *settles)
+    warmup, steady = stopping.repeat(
+        lambda: next(early),
+        "auto",
+        lambda taken: stopping.is_steady(taken, [0] * (len(taken) + 1)),
+        stopping.WARMUP_LIMIT,
+    )
     late = iter((pace(i, len(warmup)) * noise)[len(warmup) :])
-    narrows = (lambda taken: stopping.is_narrow(taken, "cuda"), stopping.MEASURE_LIMIT)
-    measured, _ = stopping.repeat(lambda: next(late), "auto", *narrows)
+    measured, _ = stopping.repeat(
+        lambda: next(late), "auto", lambda taken: stopping.is_narrow(taken, "cuda"), stopping.MEASURE_LIMIT
+    )
     return not steady or is_drifting(measured)
 
 

@@ -74,6 +74,7 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     ("module", "names", "reason"),
     [
         ("import nothing_there\n", "record", "ModuleNotFoundError: No module named 'nothing_there'"),
+        ("record = (\n", "record", "SyntaxError: '(' was never closed"),
         ("", "record", "AttributeError: module 'broken' has no attribute 'record'"),
         ("def measure(bench): ...\n", "measure", "a function; it must be a Workload"),
         (RECORD.format("name='timing', module='broken'"), "record", "adds a workload timing, but there is one already"),
@@ -81,7 +82,7 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
         (RECORD.format("name='mine', module='broken', protocol=('steps',)"), "record", "the workload mine reads steps"),
         (RECORD.format("name='mine', modul='broken'"), "record", "unexpected keyword argument 'modul'"),
     ],
-    ids=["import", "nothing", "function", "taken", "name", "protocol", "argument"],
+    ids=["import", "syntax", "nothing", "function", "taken", "name", "protocol", "argument"],
 )
 def test_a_record_that_cannot_be_used_is_one_sentence_that_names_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, names: str, reason: str
