@@ -8,12 +8,8 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.orchestrator.features.beside.side_by_side import beside
-from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.results.flag_meanings import CAVEATS, CONDITIONS
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.made_up_results import Attempts, config
-from tests.support.published_numbers import public_benchmarks
 
 ALONE = TrialConfig(
     d_model=2048, num_heads=16, context_length=4096, batch_size=4, precision="fp16", attention="sdpa_flash",
@@ -88,13 +84,3 @@ def test_a_layer_alone_stands_beside_one_layer_with_its_mask(found: pd.DataFrame
 def test_a_loss_alone_stands_beside_the_same_loss_of_the_same_vocabulary(found: pd.DataFrame) -> None:
     theirs = found[found["workload"] == "loss"].set_index("loss")["theirs"]
     assert theirs.to_dict() == {"liger": pytest.approx(0.1667087), "cross_entropy": pytest.approx(0.1114547)}
-
-
-def test_every_rate_of_attention_is_below_the_peak_of_its_device_and_every_model_is_a_size() -> None:
-    table = public_benchmarks()
-    h100 = find_device("NVIDIA H100 80GB HBM3")
-    assert h100 and len(table) == 256
-    rates = table[table["workload"] == "attention"]
-    assert rates["hardware"].eq("H100 80GB SXM5").all() and (rates["printed"] * 1e12 < h100.fp16).all()
-    assert set(table["model"].dropna()) <= {*SIZES, "d4096-f16384-l1-h32-gelu"}
-    assert not set(CONDITIONS) & set(CAVEATS) and table[[name for name in CONDITIONS if name != "inferred"]].any().all()
