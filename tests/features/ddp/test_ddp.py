@@ -42,7 +42,7 @@ from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from tests.features.ddp.test_sharding import SMALL as SHARDED
-from tests.features.ddp.test_sharding import in_ranks, led_by_rank_0
+from tests.features.ddp.test_sharding import complaint_about, in_ranks, led_by_rank_0
 from tests.support.clean_process import in_clean_process
 from tests.support.waiting import wait_until
 
@@ -113,13 +113,15 @@ def ranks() -> list[psutil.Process]:
     return [one for one, depth in processes().items() if depth == 3]
 
 
-def signal_later(sign: int, of: Callable[[psutil.Process], psutil.Process | None]) -> threading.Thread:
-    """Signals the second rank, or the child that started it, once both have begun to work."""
+def signal_later(
+    sign: int, of: Callable[[psutil.Process], psutil.Process | None], *, begun: int = 2, seconds: float = 1.5
+) -> threading.Thread:
+    """Signals the last rank, or the child that started it, so long after so many have begun."""
 
     def send() -> None:
-        wait_until(lambda: len(ranks()) == 2)
-        time.sleep(1.5)
-        process = of(ranks()[1])
+        wait_until(lambda: len(ranks()) >= begun)
+        time.sleep(seconds)
+        process = of(ranks()[begun - 1])
         assert process
         process.send_signal(sign)
 
@@ -305,13 +307,8 @@ class Drifting(TimedRank):
         return iteration
 
 
-def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> Any:
-    def words(team: Team) -> str:
-        with pytest.raises(RanksDisagreeError) as found:
-            list(lead(bench, team))
-        return str(found.value)
-
-    return led_by_rank_0(Drifting(SMALL, bench.math_mode), bench.rank, words)
+def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> str:
+    return complaint_about(Drifting(SMALL, bench.math_mode), bench)
 
 
 class Forgetful(Naive):
@@ -386,12 +383,7 @@ def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, envir
 
 @pytest.mark.slow
 def test_a_rank_that_never_starts_is_a_timeout_and_the_next_trial_runs(runner, environment):
-    def stop() -> None:
-        wait_until(ranks)
-        ranks()[0].suspend()
-
-    thread = threading.Thread(target=stop)
-    thread.start()
+    thread = signal_later(signal.SIGSTOP, lambda rank: rank, begun=1, seconds=0)
     rows = run(runner, environment, replace(SMALL, timeout_seconds=8.0))
     thread.join()
     assert [row.status for row in rows] == [Status.TIMEOUT]

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.checked.gradient_check import gradient_error
-from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError, verify
+from lmsweep.orchestrator.features.ddp.checked.step_checks import verify
 from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
-from lmsweep.orchestrator.features.ddp.rank_steps import lead
 from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.spec.config import TrialConfig
-from tests.features.ddp.test_sharding import SMALL, in_ranks, led_by_rank_0
+from tests.features.ddp.test_sharding import SMALL, complaint_about, in_ranks, led_by_rank_0
 
 FOUR = replace(SMALL, world_size=4)
 HSDP = replace(FOUR, ddp="hsdp", shards=2)
@@ -49,13 +47,7 @@ def complaint(bench: Workbench, config: TrialConfig, of_last: type[Wrong] = Wron
     """What the workload says if the last rank's gradients are wrong."""
     assert bench.rank
     kind = of_last if bench.rank.index == config.world_size - 1 else TimedRank
-
-    def words(team: Team) -> str:
-        with pytest.raises(RanksDisagreeError) as found:
-            list(lead(bench, team))
-        return str(found.value)
-
-    return led_by_rank_0(kind(config, bench.math_mode), bench.rank, words)
+    return complaint_about(kind(config, bench.math_mode), bench)
 
 
 @pytest.mark.slow  # four ranks on two cores

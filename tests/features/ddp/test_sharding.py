@@ -16,6 +16,7 @@ import torch
 
 from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.checked.gradient_check import gathered, gradient_error, largest_error, largest_of
+from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
 from lmsweep.orchestrator.features.ddp.comm_trace import merge_traces, trace_step
 from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
@@ -104,6 +105,17 @@ def led_by_rank_0(parallel: Any, rank: Rank | None, ask: Callable[[Team], Any]) 
     found = ask(team)
     team.release()
     return found
+
+
+def complaint_about(parallel: TimedRank, bench: Workbench) -> Any:
+    """What the workload says of ranks that disagree."""
+
+    def words(team: Team) -> str:
+        with pytest.raises(RanksDisagreeError) as found:
+            list(lead(bench, team))
+        return str(found.value)
+
+    return led_by_rank_0(parallel, bench.rank, words)
 
 
 def _run_body(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig, rank: Rank, emit: Emit) -> bool:
