@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 
@@ -38,32 +39,29 @@ def test_the_page_shows_the_figures_that_the_command_prints(monkeypatch: pytest.
         assert row == {name: today[row["GPU"], row["method"]][name] for name in row}
 
 
-def test_the_page_shows_the_widths_of_intervals() -> None:
-    own = {
-        "1.09": ("H100 SXM", "measured", 1),
-        "1.29": ("A100 SXM 80GB", "public", 1),
-        "1.57": ("B200 SXM", "public", 1),
-        "2.7": ("B200 SXM", "datasheet", 1),
-        "two ranks 1.21": ("H100 SXM", "measured", 2),
-    }
-    for said, (device, level, ranks) in own.items():
-        digits = len(said.partition(".")[2])
-        assert f"{said} |" in PAGE or f"{said};" in PAGE, said
-        assert f"{spread_for(device, level, ranks).width:.{digits}f}" == said.split()[-1], said
+def width(device: str, level: Any, ranks: int = 1, *, form: str = ".2f") -> str:
+    return format(spread_for(device, level, ranks).width, form)
 
-    for row, trainer in (("`by other trainers`", None), ("`by LLM-Foundry`", "LLM-Foundry")):
-        line = re.search(rf"^\| {row}.*$", PAGE, re.MULTILINE)[0]
-        factor = re.search(r"([\d.]+) times the operators", line)[1]
-        assert factor == f"{spread_of_others('H100 SXM', trainer=trainer).factor:.2f}"
-    of_gpus = re.search(r"(H100, H200 .*?) \|$", PAGE, re.MULTILINE)[1]
-    for names, width in re.findall(r"([A-Z][\w, ]*?) (\d\.\d\d)", of_gpus):
-        for name in names.split(", "):
-            device = {"A100": "A100 SXM 80GB"}.get(name, f"{name} SXM" if name[1:].isdigit() else name)
-            assert f"{spread_of_others(device).width:.2f}" == width, name
-    of_trainers = re.search(r"H100 (1\.\d\d); (fms-fsdp .*?) \|$", PAGE, re.MULTILINE)
-    named = [("LLM-Foundry", of_trainers[1]), *re.findall(r"([\w-]+) (\d\.\d\d)", of_trainers[2])]
-    assert len(named) == 6
-    for trainer, width in named:
-        assert f"{spread_of_others('H100 SXM', trainer=trainer).width:.2f}" == width, trainer
+
+def test_the_page_shows_the_widths_of_intervals() -> None:
+    measured = [width("H100 SXM", "measured", ranks) for ranks in (1, 2)]
+    assert "operators of this chip measured | {}; two ranks {} |".format(*measured) in PAGE
+    assert f"steps of others; A100 | {width('A100 SXM 80GB', 'public')} |" in PAGE
+    assert f"published products of another GPU | {width('B200 SXM', 'public')} |" in PAGE
+    assert f"a datasheet alone (assumed) | {width('B200 SXM', 'datasheet', form='.1f')} |" in PAGE
     peak = peak_of_others(100)
     assert f"Other trainers need {peak.low} to {peak.high} % of predicted memory" in PAGE
+
+
+def test_the_page_shows_the_widths_and_factors_of_other_trainers() -> None:
+    trainers = ("LLM-Foundry", "fms-fsdp", "torchtitan", "Megatron", "nanotron", "prime-rl")
+    of_trainers = {name: spread_of_others("H100 SXM", trainer=name) for name in trainers}
+    first, *others = (f"{one.width:.2f}" for one in of_trainers.values())
+    named = ", ".join(f"{name} {other}" for name, other in zip(trainers[1:], others, strict=True))
+    factor = of_trainers["LLM-Foundry"].factor
+    assert f"; {factor:.2f} times the operators | H100 {first}; {named} |" in PAGE
+    shown = re.search(rf"an H100 {spread_of_others('H100 SXM').factor:.2f} times the operators \| (.*) \|", PAGE)[1]
+    for names, of_gpus in re.findall(r"([A-Z][\w, ]*?) (\d\.\d\d)", shown):
+        for name in names.split(", "):
+            device = {"A100": "A100 SXM 80GB"}.get(name, f"{name} SXM" if name[1:].isdigit() else name)
+            assert f"{spread_of_others(device).width:.2f}" == of_gpus, name

@@ -306,12 +306,6 @@ def test_a_page_names_what_is_not_predicted_beside_what_does_not_fit(tmp_path):
     assert said in page
 
 
-def test_where_nothing_is_predicted_each_reason_is_printed():
-    done = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--gpus", "2", "--set", "compile=block")
-    assert done.returncode == 2 and "lmsweep plan fsdp --set model=tiny" in done.stderr
-    assert "adapter qlora is not measured with compile" in done.stderr
-
-
 def test_a_file_without_an_answer_is_one_sentence(tmp_path):
     first, *others = ANSWER["fits"]
     wrong = [json.dumps({**ANSWER, "fits": [first | change, *others]})
@@ -409,6 +403,8 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("tiny", "--gpus", "9"), "--gpus 9: they do not fill nodes of 8; write 8 or 16"),
         (("tiny", "--gpus", "16", "--for", "4090"), "are connected is not known; ask for at most 8, or of another GPU"),
         (("tiny", "--gpus", "8", "--lengths", "lognormal(40, 0.8, 64)"), "are not predicted; leave out one"),
+        (("tiny", "--gpus", "2", "--set", "compile=block", "--for", "H100"), "lmsweep plan fsdp --set model=tiny"),
+        (("tiny", "--gpus", "2", "--set", "compile=block"), "adapter qlora is not measured with compile"),
         (("tiny", "--set", "batch_size=4"), "fits chooses it"),
         (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
         (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
