@@ -1,4 +1,4 @@
-"""`lmsweep accept`: its judgement, on rows of shipped sets as if they had just been measured."""
+"""`lmsweep accept`: its judgement, on rows of shipped sets as if they had just been measured, and on this machine."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from typing import cast
 
 import jsonschema
 import pytest
+import torch
 
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.tables.listing import Listing
@@ -33,7 +34,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
-from tests.support.command import lmsweep_here
+from tests.support.command import lmsweep, lmsweep_here, refused_here
 from tests.support.simulated_machines import BYTES, Case, public_verdicts, verdicts
 
 SHIPPED = shipped(trial_id(trial.config) for trial in load_sweep("accept").trials)
@@ -357,3 +358,42 @@ def test_a_step_and_attention_alone_are_expected_to_take_what_a_plan_predicts() 
         planned = json.loads(lmsweep_here("plan", "accept", "--for", gpu.name, "--explain", name, "--format", "json"))
         expected = sum(one.spread.factor * one.time.computing for one in found if one)
         assert planned["measured_per_predicted"] * planned["device_seconds"] == pytest.approx(expected)
+
+
+# The command on this machine: what is measured, stored and judged, and the files of the answer
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--as", "H20x"), "--as H20x: no such device; did you mean H20?"),
+        (("-o", "nowhere/page.html"), "there is no folder nowhere"),
+        (("--store", "h200-accept"), "h200-accept is a set that ships with lmsweep"),
+        pytest.param(
+            ("--as", "H200"),
+            "--as H200 SXM: no NVIDIA GPU is visible here (",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it is measured"),
+        ),
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_is_measured(words: tuple[str, ...], said: str, here: Path) -> None:
+    refusal = refused_here("accept", *words)
+    assert said in refusal and "measuring" not in refusal
+    assert [*here.iterdir()] == []
+
+
+@pytest.mark.slow
+def test_the_host_alone_is_judged_by_its_own_history(tmp_path: Path) -> None:
+    words = ("accept", "--store", tmp_path / "store", "-o", tmp_path / "page.html")
+    first = lmsweep(*words)
+    assert first.returncode == 1 and "The host alone: cannot tell" in first.stdout, first.stderr
+    done = lmsweep(*words, "--format", "json")
+    found = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(schema_of("accept")).validate(found)
+    assert done.returncode == (found["verdict"] != "pass")
+    assert json.loads((tmp_path / "page.json").read_text()) == found
+    (host,) = found["nodes"][0]["units"]
+    busy = any("CPU time" in cause or "other processes" in cause for cause in host["causes"])
+    against = {part["against"] for part in host["parts"]}
+    assert busy or against == {"its own history"}
+    assert "own history" in (tmp_path / "page.html").read_text() or busy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import answer_here
+from tests.support.command import answer_here, lmsweep_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -39,7 +39,7 @@ ATTENTIONS = {
 def test_what_check_says_of_an_attention_works_when_it_is_pasted(name: str, here: Path) -> None:
     code, sweep = here / "attention.py", here / "lmsweep.yaml"
     code.write_text(f"{CODE}\ndef {ATTENTIONS[name]}\n")
-    assert answer_here("init").returncode == 0
+    lmsweep_here("init")
     said = answer_here("check", sweep).stdout
     if pasted := re.search(r"(def attend\(.*\): return .*?), (?:and )?name attend", said):
         code.write_text(f"{code.read_text()}\n{pasted[1]}\n")
@@ -49,5 +49,4 @@ def test_what_check_says_of_an_attention_works_when_it_is_pasted(name: str, here
         text = re.sub(r"causal: (true|false)", f"causal: {causal[1]}", text)
     assert text != sweep.read_text(), said
     sweep.write_text(text)
-    done = answer_here("check", sweep)
-    assert done.returncode == 0 and "no errors" in done.stdout, said + done.stdout
+    assert "no errors" in lmsweep_here("check", sweep), said

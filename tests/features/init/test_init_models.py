@@ -13,7 +13,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
 from tests.features.init.test_init import swept, trials_of
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import lmsweep_here, refused_here
 
 HEAD = "from torch import nn\nimport torch\nRouter = object\n"
 LM = """
@@ -215,8 +215,7 @@ def test_a_sweep_of_a_model_that_cannot_be_named_says_what_to_write_and_measures
         (here / f"{name}.py").write_text(text)
     assert "before it runs, write" in lmsweep_here("init")
     for verb in ("check", "plan", "run"):
-        done = answer_here(verb, "lmsweep.yaml")
-        assert done.returncode == 2 and words in done.stderr, (verb, done.stdout, done.stderr)
+        assert words in refused_here(verb, "lmsweep.yaml"), verb
     assert not (here / "results").exists()
 
 
@@ -233,9 +232,8 @@ def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(here: Pat
     grid = "grids:\n  - {workloads: [timing], fixed: {device: cpu, model: tiny}}\n"
     (here / "mine.yaml").write_text(f"name: mine\ncode: .\n{grid}")
     for verb in ("check", "plan", "run"):
-        done = answer_here(verb, "mine.yaml")
-        assert done.returncode == 2, verb
-        assert "no trial uses anything in it" in done.stderr and "package.module:Class" in done.stderr
+        said = refused_here(verb, "mine.yaml")
+        assert "no trial uses anything in it" in said and "package.module:Class" in said, verb
     (here / "ours.yaml").write_text(f"name: ours\n{grid}")
     assert load_sweep(str(here / "ours.yaml")).trials
     (here / "mine.py").write_text(lm("vocab_size"))
@@ -246,9 +244,9 @@ def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(here: Pat
 
 def test_a_folder_without_anything_to_measure_gets_no_sweep_but_the_reason(here: Path) -> None:
     (here / "data.py").write_text("def load(): ...\n")
-    done = answer_here("init")
-    assert done.returncode == 2 and not (here / "lmsweep.yaml").exists()
-    assert "no model, attention, optimizer or wrapper" in done.stderr and "--code FOLDER" in done.stderr
+    said = refused_here("init")
+    assert "no model, attention, optimizer or wrapper" in said and "--code FOLDER" in said
+    assert not (here / "lmsweep.yaml").exists()
 
 
 def test_a_package_that_another_projects_package_of_the_same_name_hides_is_left_out(tmp_path: Path) -> None:
