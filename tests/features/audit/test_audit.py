@@ -205,10 +205,10 @@ def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> No
     assert beyond_a_screen(page, 390) == []
 
 
-@pytest.fixture(scope="module", params=[slice(0, 5, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=str)
-def honest(request: pytest.FixtureRequest) -> list[Case]:
-    """Two public rows, or all."""
-    claims = [claim_of(row) for row in read("honest.csv")[request.param]]
+@pytest.fixture(scope="module")
+def honest() -> list[Case]:
+    """Public rows."""
+    claims = [claim_of(row) for row in read("honest.csv")]
     answers, cases = asked_of(claims), []
     for claim in claims:
         found = predicted(claim, answers)
@@ -217,6 +217,7 @@ def honest(request: pytest.FixtureRequest) -> list[Case]:
     return cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "possible"), (4.0, "impossible"), (1 / 3, "slow")])
 def test_public_rows_are_possible_and_with_a_factor_are_flagged(
     honest: list[Case], factor: float, verdict: str
@@ -229,6 +230,7 @@ def test_public_rows_are_possible_and_with_a_factor_are_flagged(
         assert judged(replace(case, claim=claim)).verdict == verdict, claim
 
 
+@pytest.mark.slow
 def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: list[Case]) -> None:
     cases = [case for case in honest if case.claim.count > 1 and case.claim.tokens_per_second_per_gpu]
     for case in cases:

@@ -42,7 +42,7 @@ from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from tests.features.ddp.test_sharding import SMALL as SHARDED
-from tests.features.ddp.test_sharding import complaint_about, in_ranks, led_by_rank_0
+from tests.features.ddp.test_sharding import built, complaint_about, in_ranks, led_by_rank_0
 from tests.support.clean_process import in_clean_process
 from tests.support.waiting import wait_until
 
@@ -135,7 +135,6 @@ def signal_later(
 
 def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int]:
     """How many there are, and how many begin in backward; see `trace_communication`."""
-    parallel.build()
     parallel.step(synchronized=True)  # in its first backward DistributedDataParallel has other buckets
     with profile(activities=[ProfilerActivity.CPU]) as trace:
         for phase in parallel.phases():
@@ -149,7 +148,7 @@ def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int]:
 
 
 def collectives(bench: Workbench, config: TrialConfig) -> list[tuple[int, int]]:
-    return [collectives_of_a_step(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS]
+    return [collectives_of_a_step(built(bench, with_buckets(kind))) for kind in VARIANTS]
 
 
 # Six ways
@@ -271,8 +270,7 @@ DELAY = 0.06
 
 def pairs_with_a_slow_rank(bench: Workbench, config: TrialConfig) -> Any:
     assert bench.rank
-    parallel = TimedRank(replace(SMALL, ddp="flat"), bench.math_mode)
-    parallel.build()
+    parallel = built(bench, SMALL, ddp="flat")
     if bench.rank.index:
         forward = parallel.training.forward
         parallel.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]

@@ -13,7 +13,7 @@ from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.spec.config import TrialConfig
-from tests.features.ddp.test_sharding import SMALL, complaint_about, in_ranks, led_by_rank_0
+from tests.features.ddp.test_sharding import SMALL, built, complaint_about, in_ranks, led_by_rank_0
 
 FOUR = replace(SMALL, world_size=4)
 HSDP = replace(FOUR, ddp="hsdp", shards=2)
@@ -65,9 +65,7 @@ def test_ranks_that_share_a_weight_with_a_wrong_one_are_named():
 
 def checked_error(bench: Workbench, config: TrialConfig) -> Any:
     """The error of gradients that the check finds and lets pass."""
-    rank = TimedRank(config, bench.math_mode)
-    rank.build()
-    return led_by_rank_0(rank, bench.rank, lambda team: [one.samples for one in verify(team, config)])
+    return led_by_rank_0(built(bench, config), bench.rank, lambda team: [one.samples for one in verify(team, config)])
 
 
 @pytest.mark.slow  # the depth from which the error exceeds what few layers may have
@@ -78,8 +76,7 @@ def test_the_error_of_gathers_in_16_bits_grows_with_the_layers_and_passes() -> N
 
 
 def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:
-    parallel = TimedRank(config, bench.math_mode)
-    parallel.build()
+    parallel = built(bench, config)
     watch = MemoryWatch("cpu")
     with watch, watch.peak_noted():
         gradient_error(parallel)

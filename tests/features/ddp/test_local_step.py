@@ -18,12 +18,11 @@ from lmsweep.orchestrator.features.ddp.step_pairs import (
     pair_rows,
     try_local_step,
 )
-from lmsweep.orchestrator.features.ddp.timed_rank import TimedRank
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration
-from tests.features.ddp.test_sharding import SMALL, in_ranks
+from tests.features.ddp.test_sharding import SMALL, built, in_ranks
 
 HEAVY: dict[str, Any] = {"d_model": 512, "d_ff": 2048, "num_layers": 4}
 """About 70 MB of weights, which is more than what a process allocates by the way."""
@@ -45,8 +44,7 @@ def at_most(count: int) -> Iterator[None]:
 
 def gathered_bytes(bench: Workbench, config: TrialConfig) -> tuple[int, int]:
     """Bytes that gathering takes at its peak, and the estimate before it."""
-    parallel = TimedRank(config, bench.math_mode)
-    parallel.build()
+    parallel = built(bench, config)
     parallel.step(synchronized=True)
     watch, sharded = parallel.memory_watch, parallel.synchronizer
     assert watch and isinstance(sharded, FullyShard)
@@ -70,8 +68,7 @@ def test_gathering_takes_no_more_than_is_asked_for_before_it_and_not_much_less(f
 def refused(bench: Workbench, config: TrialConfig) -> list[Any]:
     """What rank 0 answers while rank 1 can allocate half of what gathering takes, and what both do after it."""
     assert bench.rank
-    parallel = TimedRank(config, bench.math_mode)
-    parallel.build()
+    parallel = built(bench, config)
     sharded = parallel.synchronizer
     assert isinstance(sharded, FullyShard) and sharded.local_bytes > 50e6
     attempt = try_local_step if config.tp > 1 else local_step

@@ -107,6 +107,12 @@ def led_by_rank_0(parallel: Any, rank: Rank | None, ask: Callable[[Team], Any]) 
     return found
 
 
+def built(bench: Workbench, config: TrialConfig, **fields: Any) -> TimedRank:
+    parallel = TimedRank(replace(config, **fields), bench.math_mode)
+    parallel.build()
+    return parallel
+
+
 def complaint_about(parallel: TimedRank, bench: Workbench) -> Any:
     """What the workload says of ranks that disagree."""
 
@@ -131,8 +137,7 @@ def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str,
     found = []
     for fields in variants.values():
         torch.manual_seed(0)
-        parallel = TimedRank(replace(config, **fields), bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config, **fields)
         before = copies(parallel)
         error = gradient_error(parallel)
         for _ in range(STEPS):
@@ -245,8 +250,7 @@ REPORTED |= {"deep": {"num_layers": 6}, "deep and kept": {"num_layers": 6, "resh
 def reported(bench: Workbench, config: TrialConfig) -> list[StepReport]:
     found = []
     for fields in REPORTED.values():
-        parallel = TimedRank(replace(config, **fields), bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config, **fields)
         gradient_error(parallel)
         parallel.step(synchronized=True)
         parallel.step(synchronized=False)
@@ -342,8 +346,7 @@ MESHES: dict[str, dict[str, Any]] = {
 def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepReport]]:
     found = []
     for fields in MESHES.values():
-        parallel = TimedRank(replace(config, **fields), bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config, **fields)
         parallel.step(synchronized=True)
         found.append(led_by_rank_0(parallel, bench.rank, lambda team: team.all(report_step)))
     return found
@@ -376,8 +379,7 @@ def test_hsdp_shards_over_the_ranks_of_a_node():
 
 
 def traced(bench: Workbench, config: TrialConfig) -> Any:
-    parallel = TimedRank(config, bench.math_mode)
-    parallel.build()
+    parallel = built(bench, config)
     parallel.step(synchronized=True)
     return led_by_rank_0(parallel, bench.rank, lambda team: [merge_traces(team.all(trace_step), one_host=True)])
 
@@ -421,8 +423,7 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
         raise failure()
 
     with bench.quiet():
-        parallel = TimedRank(config, bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config)
         before = [weakref.ref(weight) for weight in parallel.parameters()]
         parallel.training.blocks[1].register_full_backward_pre_hook(refuse)
         reason = local_step(parallel)

@@ -8,7 +8,7 @@ from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.features.limits.roofline import roofline
 from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
 from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.words import Precision
 from tests.support.made_up_results import Attempts, gpu, samples
@@ -42,7 +42,7 @@ def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempt
 
 def test_the_rates_of_a_ceiling_are_the_work_over_the_time() -> None:
     words = ["workloads=ceiling", "d_model=128", "precision=bf16", "warmup_steps=1", "measure_steps=3"]
-    rows = [row for row in run_here(single_trial(words)) if isinstance(row, Record)]
+    rows = records_of(run_here(single_trial(words)))
     assert {(row.status, row.fingerprint.parameter_dtype) for row in rows} == {("ok", "bfloat16")}
     found = {f"{row.phase}.{row.metric}": row.samples or () for row in rows}
     assert found["matmul.flops_rate"] == pytest.approx([2 * 128**3 / one for one in found["matmul.time"]])
