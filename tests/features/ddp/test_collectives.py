@@ -1,24 +1,20 @@
 """The workload `collectives`: what each collective computes, what it takes, and how its bandwidth is counted."""
 
-import multiprocessing
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from statistics import median
 from typing import get_args
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from lmsweep.orchestrator.features.ddp.collective_times import CollectiveStep, summand
+from lmsweep.orchestrator.features.ddp.collective_times import summand
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import Collective
-from tests.support.clean_process import in_clean_process
 
 CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seconds=100.0)
 
@@ -28,7 +24,7 @@ QUICK = ("all_gather", "broadcast")
 
 def run(runner: IsolatedRunner, environment: Fingerprint, **fields: object) -> list[Record]:
     trial = Trial(config=replace(CONFIG, **fields), workloads=("collectives",), sweep="test")  # type: ignore[arg-type]
-    return [row for row in runner.run(trial, fallback=environment) if isinstance(row, Record)]
+    return records_of(runner.run(trial, fallback=environment))
 
 
 @pytest.mark.parametrize(
@@ -45,28 +41,6 @@ def test_two_ranks_time_each_collective_and_count_as_nccl_tests_do(runner, envir
     assert list(found["collective.algorithm_bandwidth"]) == pytest.approx(rates)
     factor = {"all_reduce": 1.0, "broadcast": 1.0, "send_recv": 1.0}.get(collective, 0.5)
     assert median(found["collective.bus_bandwidth"]) == pytest.approx(factor * median(rates))
-
-
-def check_sum(file: str, rank: int, ranks: int) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
-    CollectiveStep(replace(CONFIG, world_size=ranks, message_bytes=1024), torch.bfloat16).check()
-    dist.barrier()
-
-
-def exit_codes(file: str, ranks: int) -> list[int | None]:
-    """Forks the ranks, as it would take minutes if each of them started Python."""
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=check_sum, args=(file, rank, ranks)) for rank in range(ranks)]
-    for one in processes:
-        one.start()
-    for one in processes:
-        one.join()
-    return [one.exitcode for one in processes]
-
-
-@pytest.mark.slow
-def test_a_right_sum_of_many_ranks_is_not_called_wrong_in_bf16_which_rounds_large_integers(tmp_path: Path):
-    assert in_clean_process(exit_codes, f"{tmp_path}/store", 24) == [0] * 24
 
 
 @pytest.mark.parametrize("ranks", [2, 22, 23, 300])

@@ -158,13 +158,10 @@ def copies(parallel: TimedRank) -> list[Any]:
 
 def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor]:
     """The weights after the same steps in one process on the whole batch."""
-    slices = len(found["batches"][0])
-    alone = replace(
-        config, batch_size=config.batch_size * slices, world_size=1, ddp="none", reshard="true", tp=1, shards=None
-    )
-    step = TrainingStep(
-        replace(alone, gather="fp32", accumulate=1, offload="none"), set_math_mode(config.precision, "cpu")
-    )
+    batch_size = config.batch_size * len(found["batches"][0])
+    alone = {"world_size": 1, "ddp": "none", "tp": 1, "shards": None, "reshard": "true", "accumulate": 1}
+    whole = replace(config, batch_size=batch_size, gather="fp32", offload="none", **alone)
+    step = TrainingStep(whole, set_math_mode(config.precision, "cpu"))
     for mine, theirs in zip(step.model.parameters(), found["before"], strict=True):
         mine.data = torch.from_numpy(theirs.copy())
     step.inputs, step.targets = (torch.from_numpy(batch).flatten(0, 1) for batch in found["batches"])
@@ -235,12 +232,9 @@ def test_after_three_steps_four_ranks_with_shards_have_the_weights_of_one_proces
 # What a step communicates and holds
 
 
-BYTES = 4 * sum(
-    weight.numel()
-    for weight in TrainingStep(
-        replace(SMALL, ddp="none", world_size=1), set_math_mode("fp32", "cpu")
-    ).model.parameters()
-)
+ALONE = replace(SMALL, ddp="none", world_size=1)
+BYTES = sum(one.nbytes for one in TrainingStep(ALONE, set_math_mode("fp32", "cpu")).model.parameters())
+"""Of its weights in float32."""
 REPORTED: dict[str, dict[str, Any]] = FSDP | {
     kind: {"ddp": kind} for kind in ("naive", "flat", "bucketed", "torch", "zero1")
 }
@@ -303,7 +297,7 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
 
 
 def test_the_state_of_an_optimizer_on_the_host_is_counted_by_its_rank():
-    step = TrainingStep(replace(SMALL, ddp="none", world_size=1, offload="optimizer"), set_math_mode("fp32", "cpu"))
+    step = TrainingStep(replace(ALONE, offload="optimizer"), set_math_mode("fp32", "cpu"))
     for phase in step.phases():
         phase.run()
     assert state_bytes(step.optimizer) == 2 * BYTES + 4 * len(list(step.model.parameters()))

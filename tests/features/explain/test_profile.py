@@ -40,9 +40,9 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def times_of(rows: list[Any], metric: str = "kernel_time") -> dict[str, tuple[float, ...]]:
+def times_of(rows: list[Any]) -> dict[str, tuple[float, ...]]:
     """Range -> its samples."""
-    return {row.phase: row.samples for row in records_of(rows) if row.metric == metric}
+    return {row.phase: row.samples for row in records_of(rows) if row.metric == "kernel_time"}
 
 
 def kernels_of(rows: list[Any]) -> list[Any]:
