@@ -26,13 +26,10 @@ def test_every_number_of_every_table_is_there_in_si_units():
     tables, numbers = frame.groupby("source")["table"].nunique(), frame.groupby("source").size()
     assert {source: (tables[source], numbers[source]) for source in ROWS} == ROWS
     assert len(frame) == sum(count for _, count in ROWS.values()) == 1801
-    logged = {"table": "run_log_small", "precision": "fp32", "phase": "forward"}
     for fields, value, unit in (
         ({"source": "seed0", "table": "memory_full", "context_length": 512, "phase": "forward"}, 42.8e9, "B"),
         ({"table": "activation_size", "context_length": 128}, 4 * 128 * 2560 * 4, "B"),
         ({"table": "e2e_fp32", "model": "xl", "phase": "forward_backward", "metric": "time"}, 0.161069, "s"),
-        ({**logged, "metric": "mem_reserved"}, 47.73e9, "B"),
-        ({**logged, "metric": "tokens_per_second"}, 139487, "tokens/s"),
         ({"source": "seed2", "table": "mixed_precision_accumulation", "label": "float16"}, 9.9531, "1"),
         ({"table": "transformer_compile", "phase": "step", "label": "vanilla / compiled"}, 1.13, "1"),
     ):
