@@ -119,6 +119,13 @@ def lmsweep_here(*arguments: str | Path) -> str:
     return done.stdout
 
 
+def refused_here(*arguments: str | Path, **environment: str) -> str:
+    """What it says of a request that it refuses in this process: it exits with 2, and shows no traceback."""
+    done = answer_here(*arguments, **environment)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stdout + done.stderr
+    return done.stderr
+
+
 def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
     """Starts it as the leader of a group of its own, as a shell does."""
     return subprocess.Popen(

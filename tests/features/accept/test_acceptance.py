@@ -1,15 +1,15 @@
-"""`lmsweep accept`: its judgement, on rows of shipped sets as if they had just been measured."""
+"""`lmsweep accept`: its judgement, on rows of shipped sets as if they had just been measured, and on this machine."""
 
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 from types import SimpleNamespace
 from typing import cast
 
 import jsonschema
 import pytest
+import torch
 
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.tables.listing import Listing
@@ -34,7 +34,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
-from tests.support.command import lmsweep_here
+from tests.support.command import lmsweep, lmsweep_here, refused_here
 from tests.support.simulated_machines import BYTES, Case, public_verdicts, verdicts
 
 SHIPPED = shipped(trial_id(trial.config) for trial in load_sweep("accept").trials)
@@ -119,24 +119,19 @@ def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200(
     assert slow.keys() == {"copy", "update", "step"} and slow["copy"] == pytest.approx(1.38, abs=0.01)
 
 
-def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
+def test_links_without_p2p_are_not_judged_slow_and_each_part_says_what_it_is_compared_with() -> None:
     kept = [one for one in SHIPPED if one.source == "h200-accept"]
     rows = [replace(one, node="a", machine="a" if one.judged.unit == "host" else one.machine) for one in kept]
     p2p = Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True)
-    telemetry_of_gpu = {"sm_clock": 1.98e9, "power": 511.0, "temperature": 54.0}
-    node = NodeSeen(
-        node="a", gpus={"GPU-1": "GPU 0", "GPU-2": "GPU 1"}, device_name="NVIDIA H200", conditions=(p2p,),
-        telemetry={f"GPU {i}": telemetry_of_gpu for i in (0, 1)},
-    )  # fmt: skip
+    gpus = {"GPU-1": "GPU 0", "GPU-2": "GPU 1"}
+    warm = {"GPU 1": {"sm_clock": 1.98e9, "power": 511.0, "temperature": 54.0}}
+    node = NodeSeen(node="a", gpus=gpus, device_name=GPU_OF["h200"], conditions=(p2p,), telemetry=warm)
     for slower, verdict in ((1, "pass"), (10, "cannot tell")):
         now = [replace(one, seconds=one.seconds * slower) if one.judged.unit == "links" else one for one in rows]
         found = accept(now, [node], shipped=SHIPPED)
         assert found.verdict == verdict
-        table = render(listing_of(found), "text").splitlines()
-        sentences = [*explanations(found), *compared_with(found), *telemetry(found), advice(found)]
-        lines = [*table, *(line for sentence in sentences for line in wrap(sentence, 80))]
-        assert len(lines) <= 38 and max(map(len, lines)) <= 80  # with empty lines and files 45
     assert "NCCL_P2P_DISABLE=1" in explained(found)
+    assert telemetry(found) == ["During the step of large: GPU 1 1.98 GHz 511 W 54 degC"]
     assert compared_with(found) == [
         "GPU: the shipped sets of H200 SXM, n = 2 to 3",
         "links: the shipped sets of H200 SXM, n = 2",
@@ -159,9 +154,8 @@ def test_a_tenth_longer_is_slow_and_is_named() -> None:
 def test_workloads_of_one_attempt_keep_their_own_times_of_a_phase_that_both_have() -> None:
     rows = open_store("h200-accept").rows(COLUMNS, trial_id={one.cell.trial_id for one in SHIPPED})
     attention, timing = ([one for one in rows if one["workload"] == name] for name in ("attention", "timing"))
-    assert all(
-        any((one["phase"], one["metric"]) == ("forward", "time") for one in them) for them in (attention, timing)
-    )
+    for of_workload in (attention, timing):
+        assert ("forward", "time") in [(one["phase"], one["metric"]) for one in of_workload]
     together = [*attention, *(one | {"attempt_id": attention[0]["attempt_id"]} for one in timing)]
     store = cast(Store, SimpleNamespace(rows=lambda columns, trial_id: together))
     found = [one.seconds for one in processes_in(store, "h200-accept", ()) if one.cell.workload == "attention"]
@@ -364,3 +358,42 @@ def test_a_step_and_attention_alone_are_expected_to_take_what_a_plan_predicts() 
         planned = json.loads(lmsweep_here("plan", "accept", "--for", gpu.name, "--explain", name, "--format", "json"))
         expected = sum(one.spread.factor * one.time.computing for one in found if one)
         assert planned["measured_per_predicted"] * planned["device_seconds"] == pytest.approx(expected)
+
+
+# The command on this machine: what is measured, stored and judged, and the files of the answer
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--as", "H20x"), "--as H20x: no such device; did you mean H20?"),
+        (("-o", "nowhere/page.html"), "there is no folder nowhere"),
+        (("--store", "h200-accept"), "h200-accept is a set that ships with lmsweep"),
+        pytest.param(
+            ("--as", "H200"),
+            "--as H200 SXM: no NVIDIA GPU is visible here (",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it is measured"),
+        ),
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_is_measured(words: tuple[str, ...], said: str, here: Path) -> None:
+    refusal = refused_here("accept", *words)
+    assert said in refusal and "measuring" not in refusal
+    assert [*here.iterdir()] == []
+
+
+@pytest.mark.slow
+def test_the_host_alone_is_judged_by_its_own_history(tmp_path: Path) -> None:
+    words = ("accept", "--store", tmp_path / "store", "-o", tmp_path / "page.html")
+    first = lmsweep(*words)
+    assert first.returncode == 1 and "The host alone: cannot tell" in first.stdout, first.stderr
+    done = lmsweep(*words, "--format", "json")
+    found = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(schema_of("accept")).validate(found)
+    assert done.returncode == (found["verdict"] != "pass")
+    assert json.loads((tmp_path / "page.json").read_text()) == found
+    (host,) = found["nodes"][0]["units"]
+    busy = any("CPU time" in cause or "other processes" in cause for cause in host["causes"])
+    against = {part["against"] for part in host["parts"]}
+    assert busy or against == {"its own history"}
+    assert "own history" in (tmp_path / "page.html").read_text() or busy

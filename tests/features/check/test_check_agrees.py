@@ -1,5 +1,6 @@
-"""`lmsweep check` and `lmsweep run` agree: what check calls wrong fails in a trial, and nothing else does."""
+"""`lmsweep check` and `lmsweep run` agree: what it calls wrong fails in a trial, and its advice works when pasted."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from lmsweep.orchestrator.features.check.finding import is_lmsweeps
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.clean_process import in_clean_process
+from tests.support.command import answer_here, lmsweep_here
 from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -37,23 +39,14 @@ class Net(nn.Module):
         return x
 
 
-class Bias(Net):
-    """A bias on the scores for exactly the context that it was built for."""
-    def __init__(self, vocab_size, context_length, learned=True):
-        super().__init__(vocab_size)
-        self.bias = nn.Parameter(torch.zeros(1, context_length, context_length), requires_grad=learned)
-    def change(self, x, tokens):
-        return functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=self.bias)[:, 0]
-
-
 class Fixed(Net):
     """Code for one shape of the batch."""
-    def __init__(self, vocab_size, batch=None, context=None, multiple=1):
+    def __init__(self, vocab_size, batch=None, context=None):
         super().__init__(vocab_size)
-        self.batch, self.context, self.multiple = batch, context, multiple
+        self.batch, self.context = batch, context
     def change(self, x, tokens):
         assert self.batch in (None, x.shape[0]) and self.context in (None, x.shape[1])
-        return x.view(-1, self.multiple, 16).view(x.shape)
+        return x
 
 
 class Norm(Net):
@@ -144,13 +137,10 @@ class Both:
 '''
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
-    ("Bias", {"context_length": 144, "model_args": '{"learned": false}'}),
     ("Fixed", {"model_args": '{"batch": 3}'}),
     ("Fixed", {"model_args": '{"batch": 2}'}),
     ("Fixed", {"context_length": 144, "model_args": '{"context": 144}'}),
     ("Fixed", {"context_length": 144, "model_args": '{"context": 128}'}),
-    ("Fixed", {"context_length": 144, "model_args": '{"multiple": 48}'}),
-    ("Fixed", {"context_length": 144, "model_args": '{"multiple": 5}'}),
     ("Fixed", {"batch_size": 6, "accumulate": 2, "model_args": '{"batch": 3}'}),
     ("Norm", {}),
     ("Norm", {"batch_size": 1}),
@@ -170,7 +160,7 @@ SAID = {
     "Ranks": "measure it by workloads: [ddp]",
 }
 """What to write, of optimizers that one process cannot call."""
-FEW = ("Bias", "Norm", "Remembers", *SAID)
+FEW = ("Norm", "Remembers", *SAID)
 
 
 def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:
@@ -178,8 +168,7 @@ def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:
     assert trial.code is not None
     (question,) = questions([trial])
     wrong = [one.found for one in answer(question, trial.code, 60.0) if one.kind == "wrong"]
-    rows = [row for row in run_here(trial) if isinstance(row, Record)]
-    return wrong, [row.error for row in rows if row.status != Status.OK]
+    return wrong, [row.error for row in records_of(run_here(trial)) if row.status != Status.OK]
 
 
 @pytest.mark.parametrize(
@@ -209,3 +198,48 @@ def test_an_assertion_or_a_look_up_that_fails_in_lmsweep_is_not_put_on_the_users
     with pytest.raises(KeyError) as elsewhere:
         raise KeyError("no key")
     assert is_lmsweeps(in_trials.value) and not is_lmsweeps(elsewhere.value)
+
+
+# An attention that `lmsweep init` has put into a sweep
+
+ATTENTION_CODE = """
+import torch
+
+def scores(q, k):
+    return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+
+def masked(q, k):
+    return scores(q, k).masked_fill(torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1), -torch.inf)
+
+def swapped(*inputs):
+    return (x.transpose(1, 2) for x in inputs)
+"""
+ATTENTIONS = {
+    "masks-itself": "mine(q, k, v): return masked(q, k).softmax(-1) @ v",
+    "masks-itself-heads-last": (
+        "mine(q, k, v):\n    q, k, v = swapped(q, k, v)\n    return (masked(q, k).softmax(-1) @ v).transpose(1, 2)"
+    ),
+    "heads-last": (
+        "mine(q, k, v):\n    q, k, v = swapped(q, k, v)\n    return (scores(q, k).softmax(-1) @ v).transpose(1, 2)"
+    ),
+    "always-unmasked": "mine(q, k, v, is_causal): return scores(q, k).softmax(-1) @ v",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "heads-last" in name else ()) for name in ATTENTIONS]
+)
+def test_what_check_says_of_an_attention_works_when_it_is_pasted(name: str, here: Path) -> None:
+    code, sweep = here / "attention.py", here / "lmsweep.yaml"
+    code.write_text(f"{ATTENTION_CODE}\ndef {ATTENTIONS[name]}\n")
+    lmsweep_here("init")
+    said = answer_here("check", sweep).stdout
+    if pasted := re.search(r"(def attend\(.*\): return .*?), (?:and )?name attend", said):
+        code.write_text(f"{code.read_text()}\n{pasted[1]}\n")
+    named = "attend" if pasted else "mine"
+    text = sweep.read_text().replace("attention:mine", f"attention:{named}")
+    if causal := re.search(r"measure causal: (true|false)", said):
+        text = re.sub(r"causal: (true|false)", f"causal: {causal[1]}", text)
+    assert text != sweep.read_text(), said
+    sweep.write_text(text)
+    assert "no errors" in lmsweep_here("check", sweep), said

@@ -14,7 +14,7 @@ from lmsweep.orchestrator.features.course.problems import PROBLEMS
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import ROOT, answer_here, lmsweep_here
+from tests.support.command import ROOT, lmsweep_here, refused_here
 from tests.support.made_up_results import Attempts, samples
 
 SWEEP = str(Path(__file__).with_name("references.yaml"))
@@ -152,12 +152,10 @@ def test_export_replaces_only_what_it_has_written_and_follows_no_link(attempts: 
     for name in ("index.md", "leaderboard.md"):
         (documents / name).write_text("a thesis")
         (linked / name).symlink_to(documents / name)
-        done = answer_here(*words, documents)
-        assert done.returncode == 2 and "was not written by `lmsweep export`" in done.stderr
+        assert "was not written by `lmsweep export`" in refused_here(*words, documents)
     (figures / "figures").symlink_to(documents)
     for folder in (linked, figures):
-        done = answer_here(*words, folder)
-        assert done.returncode == 2 and "is a link" in done.stderr
+        assert "is a link" in refused_here(*words, folder)
     for _ in range(2):
         lmsweep_here(*words, late)
         (late / "leaderboard.md").unlink()

@@ -83,23 +83,6 @@ def test_each_number_of_the_reports_is_in_one_cell_of_its_table_in_its_unit(atte
         assert medians == pytest.approx(printed), name
 
 
-SIZES = ["small", "medium", "large", "xl", "2.7b"]
-ROWS_AND_COLUMNS: dict[str, tuple[list[object], list[object]]] = {
-    "seed2 e2e_fp32": (SIZES, ["forward", "backward", "forward_backward"]),
-    "seed4 warmup_with": ([str(number) for number in range(1, 11)], ["forward", "forward_backward"]),
-    "seed4 model_table": (SIZES, ["", "cpu", "mps", "cuda"]),
-    "seed3 ddp_flat": (["naive", "flattened", "flattened vs naive"], ["total", "comm", "compute"]),
-}
-
-
-@pytest.mark.slow
-def test_a_table_has_the_rows_and_columns_of_the_report_in_its_order(made: Callable[[str], Table]) -> None:
-    for name, (rows, columns) in ROWS_AND_COLUMNS.items():
-        wide = made(name).wide("median")
-        assert list(wide.index.get_level_values(0)) == rows
-        assert list(dict.fromkeys(wide.columns.get_level_values(0))) == columns
-
-
 def test_our_value_stands_beside_the_published_one_with_ratio_interval_and_verdict(
     made: Callable[[str], Table],
 ) -> None:

@@ -1,28 +1,22 @@
 """The workload `collectives`: what each collective computes, what it takes, and how its bandwidth is counted."""
 
-import multiprocessing
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from statistics import median
 from typing import get_args
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from lmsweep.orchestrator.features.ddp.collective_times import CollectiveStep, summand
+from lmsweep.orchestrator.features.ddp.collective_times import summand
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import Collective
-from tests.support.clean_process import in_clean_process
-from tests.support.command import lmsweep
 
 CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seconds=100.0)
-
 
 QUICK = ("all_gather", "broadcast")
 """One with parts of all ranks, one with what one sends."""
@@ -30,7 +24,7 @@ QUICK = ("all_gather", "broadcast")
 
 def run(runner: IsolatedRunner, environment: Fingerprint, **fields: object) -> list[Record]:
     trial = Trial(config=replace(CONFIG, **fields), workloads=("collectives",), sweep="test")  # type: ignore[arg-type]
-    return [row for row in runner.run(trial, fallback=environment) if isinstance(row, Record)]
+    return records_of(runner.run(trial, fallback=environment))
 
 
 @pytest.mark.parametrize(
@@ -49,32 +43,6 @@ def test_two_ranks_time_each_collective_and_count_as_nccl_tests_do(runner, envir
     assert median(found["collective.bus_bandwidth"]) == pytest.approx(factor * median(rates))
 
 
-def join(file: str, rank: int, ranks: int, dtype: torch.dtype, message_bytes: int) -> CollectiveStep:
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
-    return CollectiveStep(replace(CONFIG, world_size=ranks, message_bytes=message_bytes), dtype)
-
-
-def check_sum(file: str, rank: int, ranks: int) -> None:
-    join(file, rank, ranks, torch.bfloat16, 1024).check()
-    dist.barrier()
-
-
-def exit_codes(file: str, ranks: int) -> list[int | None]:
-    """Forks the ranks, as it would take minutes if each of them started Python."""
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=check_sum, args=(file, rank, ranks)) for rank in range(ranks)]
-    for one in processes:
-        one.start()
-    for one in processes:
-        one.join()
-    return [one.exitcode for one in processes]
-
-
-@pytest.mark.slow
-def test_a_right_sum_of_many_ranks_is_not_called_wrong_in_bf16_which_rounds_large_integers(tmp_path: Path):
-    assert in_clean_process(exit_codes, f"{tmp_path}/store", 24) == [0] * 24
-
-
 @pytest.mark.parametrize("ranks", [2, 22, 23, 300])
 def test_in_every_order_the_summands_of_all_ranks_have_the_same_sum(ranks: int):
     summands = torch.tensor([summand(rank, ranks, torch.bfloat16) for rank in range(ranks)], dtype=torch.bfloat16)
@@ -82,22 +50,3 @@ def test_in_every_order_the_summands_of_all_ranks_have_the_same_sum(ranks: int):
     *_, backward = accumulate(summands.flip(0))
     assert forward == backward == int(summands.to(torch.int64).sum())
     assert ranks > 256 or bool((summands > 0).all()), "a rank that is left out would be found"
-
-
-def repetitions_of(file: str, message_bytes: int) -> int:
-    return join(file, 0, 1, torch.float32, message_bytes).repetitions
-
-
-@pytest.mark.parametrize(("message_bytes", "repetitions"), [(2**26 - 4, 20), (2**26, 5)])
-def test_from_64_mib_on_a_message_is_repeated_less_often(message_bytes: int, repetitions: int, tmp_path: Path):
-    assert in_clean_process(repetitions_of, f"{tmp_path}/store", message_bytes) == repetitions
-
-
-@pytest.mark.slow
-def test_the_sweep_runs_on_a_cpu_and_shows_in_a_table(tmp_path):
-    options = ("--set", "device=cpu", "--set", "message_bytes=1024,65536", "--set", "measure_steps=3")
-    done = lmsweep("run", "collectives", *options, "--store", tmp_path / "results")
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = lmsweep("table", tmp_path / "results", "--preset", "collectives")
-    assert table.returncode == 0, table.stderr
-    assert "reduce_scatter" in table.stdout and "65536" in table.stdout and "bus" in table.stdout

@@ -38,11 +38,11 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag, Status
-from lmsweep.trials.results.record import Attempt, Record, Row
+from lmsweep.trials.results.record import Attempt, Record, Row, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from tests.features.ddp.test_sharding import BYTES, built, complaint_about, in_ranks, led_by_rank_0
 from tests.features.ddp.test_sharding import SMALL as SHARDED
-from tests.features.ddp.test_sharding import in_ranks, led_by_rank_0
 from tests.support.clean_process import in_clean_process
 from tests.support.waiting import wait_until
 
@@ -66,13 +66,16 @@ def measured(runner, environment) -> Callable[[str], dict[str, Record]]:
     return cache(lambda kind: by_name(run(runner, environment, with_buckets(kind))))
 
 
-def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, *workloads: str) -> list[Record]:
-    rows = runner.run(Trial(config=config, workloads=workloads or ("ddp",), sweep="test"), fallback=environment)
-    return [row for row in rows if isinstance(row, Record)]
+def trial_of(config: TrialConfig) -> Trial:
+    return Trial(config=config, workloads=("ddp",), sweep="test")
+
+
+def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig) -> list[Record]:
+    return records_of(runner.run(trial_of(config), fallback=environment))
 
 
 def begun() -> Attempt:
-    return Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
+    return Attempt.begin(trial_of(SMALL))
 
 
 def by_name(rows: list[Record]) -> dict[str, Record]:
@@ -113,13 +116,15 @@ def ranks() -> list[psutil.Process]:
     return [one for one, depth in processes().items() if depth == 3]
 
 
-def signal_later(sign: int, of: Callable[[psutil.Process], psutil.Process | None]) -> threading.Thread:
-    """Signals the second rank, or the child that started it, once both have begun to work."""
+def signal_later(
+    sign: int, of: Callable[[psutil.Process], psutil.Process | None], *, begun: int = 2, seconds: float = 1.5
+) -> threading.Thread:
+    """Signals the last rank, or the child that started it, so long after so many have begun."""
 
     def send() -> None:
-        wait_until(lambda: len(ranks()) == 2)
-        time.sleep(1.5)
-        process = of(ranks()[1])
+        wait_until(lambda: len(ranks()) >= begun)
+        time.sleep(seconds)
+        process = of(ranks()[begun - 1])
         assert process
         process.send_signal(sign)
 
@@ -133,7 +138,6 @@ def signal_later(sign: int, of: Callable[[psutil.Process], psutil.Process | None
 
 def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int]:
     """How many there are, and how many begin in backward; see `trace_communication`."""
-    parallel.build()
     parallel.step(synchronized=True)  # in its first backward DistributedDataParallel has other buckets
     with profile(activities=[ProfilerActivity.CPU]) as trace:
         for phase in parallel.phases():
@@ -147,7 +151,7 @@ def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int]:
 
 
 def collectives(bench: Workbench, config: TrialConfig) -> list[tuple[int, int]]:
-    return [collectives_of_a_step(TimedRank(with_buckets(kind), bench.math_mode)) for kind in VARIANTS]
+    return [collectives_of_a_step(built(bench, with_buckets(kind))) for kind in VARIANTS]
 
 
 # Six ways
@@ -190,12 +194,10 @@ def test_a_trial_reports_what_the_step_and_its_communication_took(measured, envi
     assert value(rows["gradients.relative_error"]) < 1e-5
     assert {row.fingerprint.collective_library for row in rows.values()} == {"gloo"}
     assert {row.environment_id for row in rows.values()} == {environment_id(environment)}, "each rank has one core"
-    for name in ("step.time", "local_step.time", "communication.exposed_time", "local_step.skew"):
-        samples, warmup = rows[name].samples, rows[name].warmup_samples
-        assert samples is not None and warmup is not None and (len(samples), len(warmup)) == (4, 1)
-    step, local, exposed = (
-        rows[name].samples or () for name in ("step.time", "local_step.time", "communication.exposed_time")
-    )
+    timed = [rows[f"{name}time"] for name in ("step.", "local_step.", "communication.exposed_")]
+    step, local, exposed = (row.samples or () for row in timed)
+    for row in (*timed, rows["local_step.skew"]):
+        assert (len(row.samples or ()), len(row.warmup_samples or ())) == (4, 1)
     assert exposed == tuple(mine - other for mine, other in zip(step, local, strict=True))
     by_rank = zip(*(rows[f"rank{rank}.local_step_time"].samples or () for rank in (0, 1)), strict=True)
     assert local == tuple(map(max, by_rank))
@@ -203,15 +205,11 @@ def test_a_trial_reports_what_the_step_and_its_communication_took(measured, envi
     for whole, *parts in zip(step, *phases, strict=True):
         # Each is of its own slowest rank, so that they may add up to more, but to no more than both ranks' steps.
         assert max(parts) <= whole * 1.001 <= sum(parts) * 1.002 <= 2 * whole * 1.003
-    size = value(rows["gradients.size"])
-    assert size == 4 * sum(
-        parameter.numel() for parameter in TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters()
-    )
-    expected = [size / seconds for seconds in rows["all_reduce.time"].samples or ()]
+    assert value(rows["gradients.size"]) == BYTES
+    expected = [BYTES / seconds for seconds in rows["all_reduce.time"].samples or ()]
     assert list(rows["all_reduce.bus_bandwidth"].samples or ()) == pytest.approx(expected)
-    assert rows["step.peak_allocated"].samples is None and "does not count" in (
-        rows["step.peak_allocated"].reason or ""
-    )
+    peak = rows["step.peak_allocated"]
+    assert peak.samples is None and "does not count" in (peak.reason or "")
 
 
 def traced(what: str, start: int, duration: int, device: DeviceType = DeviceType.CUDA, annotation: bool = False) -> Any:
@@ -269,8 +267,7 @@ DELAY = 0.06
 
 def pairs_with_a_slow_rank(bench: Workbench, config: TrialConfig) -> Any:
     assert bench.rank
-    parallel = TimedRank(replace(SMALL, ddp="flat"), bench.math_mode)
-    parallel.build()
+    parallel = built(bench, SMALL, ddp="flat")
     if bench.rank.index:
         forward = parallel.training.forward
         parallel.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
@@ -282,7 +279,7 @@ def pairs_with_a_slow_rank(bench: Workbench, config: TrialConfig) -> Any:
     return led_by_rank_0(parallel, bench.rank, steps)
 
 
-@pytest.mark.slow  # as above
+@pytest.mark.slow
 def test_a_slow_rank_shows_as_skew_and_the_others_wait_for_it():
     pairs, together, alone = in_ranks(pairs_with_a_slow_rank, SMALL)
     for pair in pairs:
@@ -305,13 +302,8 @@ class Drifting(TimedRank):
         return iteration
 
 
-def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> Any:
-    def words(team: Team) -> str:
-        with pytest.raises(RanksDisagreeError) as found:
-            list(lead(bench, team))
-        return str(found.value)
-
-    return led_by_rank_0(Drifting(SMALL, bench.math_mode), bench.rank, words)
+def words_of_drifting_ranks(bench: Workbench, config: TrialConfig) -> str:
+    return complaint_about(Drifting(SMALL, bench.math_mode), bench)
 
 
 class Forgetful(Naive):
@@ -386,12 +378,7 @@ def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, envir
 
 @pytest.mark.slow
 def test_a_rank_that_never_starts_is_a_timeout_and_the_next_trial_runs(runner, environment):
-    def stop() -> None:
-        wait_until(ranks)
-        ranks()[0].suspend()
-
-    thread = threading.Thread(target=stop)
-    thread.start()
+    thread = signal_later(signal.SIGSTOP, lambda rank: rank, begun=1, seconds=0)
     rows = run(runner, environment, replace(SMALL, timeout_seconds=8.0))
     thread.join()
     assert [row.status for row in rows] == [Status.TIMEOUT]

@@ -16,6 +16,7 @@ import torch
 
 from lmsweep.orchestrator.features.ddp.checked.coordinator import Team
 from lmsweep.orchestrator.features.ddp.checked.gradient_check import gathered, gradient_error, largest_error, largest_of
+from lmsweep.orchestrator.features.ddp.checked.step_checks import RanksDisagreeError
 from lmsweep.orchestrator.features.ddp.comm_trace import merge_traces, trace_step
 from lmsweep.orchestrator.features.ddp.memory_stages import MemoryWatch
 from lmsweep.orchestrator.features.ddp.rank_steps import lead
@@ -106,6 +107,23 @@ def led_by_rank_0(parallel: Any, rank: Rank | None, ask: Callable[[Team], Any]) 
     return found
 
 
+def built(bench: Workbench, config: TrialConfig, **fields: Any) -> TimedRank:
+    parallel = TimedRank(replace(config, **fields), bench.math_mode)
+    parallel.build()
+    return parallel
+
+
+def complaint_about(parallel: TimedRank, bench: Workbench) -> Any:
+    """What the workload says of ranks that disagree."""
+
+    def words(team: Team) -> str:
+        with pytest.raises(RanksDisagreeError) as found:
+            list(lead(bench, team))
+        return str(found.value)
+
+    return led_by_rank_0(parallel, bench.rank, words)
+
+
 def _run_body(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig, rank: Rank, emit: Emit) -> bool:
     result = body(Workbench(config, requested_at=0.0, rank=rank), config)
     if rank.index == 0:
@@ -119,8 +137,7 @@ def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str,
     found = []
     for fields in variants.values():
         torch.manual_seed(0)
-        parallel = TimedRank(replace(config, **fields), bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config, **fields)
         before = copies(parallel)
         error = gradient_error(parallel)
         for _ in range(STEPS):
@@ -141,13 +158,10 @@ def copies(parallel: TimedRank) -> list[Any]:
 
 def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor]:
     """The weights after the same steps in one process on the whole batch."""
-    slices = len(found["batches"][0])
-    alone = replace(
-        config, batch_size=config.batch_size * slices, world_size=1, ddp="none", reshard="true", tp=1, shards=None
-    )
-    step = TrainingStep(
-        replace(alone, gather="fp32", accumulate=1, offload="none"), set_math_mode(config.precision, "cpu")
-    )
+    batch_size = config.batch_size * len(found["batches"][0])
+    alone = {"world_size": 1, "ddp": "none", "tp": 1, "shards": None, "reshard": "true", "accumulate": 1}
+    whole = replace(config, batch_size=batch_size, gather="fp32", offload="none", **alone)
+    step = TrainingStep(whole, set_math_mode(config.precision, "cpu"))
     for mine, theirs in zip(step.model.parameters(), found["before"], strict=True):
         mine.data = torch.from_numpy(theirs.copy())
     step.inputs, step.targets = (torch.from_numpy(batch).flatten(0, 1) for batch in found["batches"])
@@ -218,12 +232,9 @@ def test_after_three_steps_four_ranks_with_shards_have_the_weights_of_one_proces
 # What a step communicates and holds
 
 
-BYTES = 4 * sum(
-    weight.numel()
-    for weight in TrainingStep(
-        replace(SMALL, ddp="none", world_size=1), set_math_mode("fp32", "cpu")
-    ).model.parameters()
-)
+ALONE = replace(SMALL, ddp="none", world_size=1)
+BYTES = sum(one.nbytes for one in TrainingStep(ALONE, set_math_mode("fp32", "cpu")).model.parameters())
+"""Of its weights in float32."""
 REPORTED: dict[str, dict[str, Any]] = FSDP | {
     kind: {"ddp": kind} for kind in ("naive", "flat", "bucketed", "torch", "zero1")
 }
@@ -233,8 +244,7 @@ REPORTED |= {"deep": {"num_layers": 6}, "deep and kept": {"num_layers": 6, "resh
 def reported(bench: Workbench, config: TrialConfig) -> list[StepReport]:
     found = []
     for fields in REPORTED.values():
-        parallel = TimedRank(replace(config, **fields), bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config, **fields)
         gradient_error(parallel)
         parallel.step(synchronized=True)
         parallel.step(synchronized=False)
@@ -287,7 +297,7 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
 
 
 def test_the_state_of_an_optimizer_on_the_host_is_counted_by_its_rank():
-    step = TrainingStep(replace(SMALL, ddp="none", world_size=1, offload="optimizer"), set_math_mode("fp32", "cpu"))
+    step = TrainingStep(replace(ALONE, offload="optimizer"), set_math_mode("fp32", "cpu"))
     for phase in step.phases():
         phase.run()
     assert state_bytes(step.optimizer) == 2 * BYTES + 4 * len(list(step.model.parameters()))
@@ -330,8 +340,7 @@ MESHES: dict[str, dict[str, Any]] = {
 def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepReport]]:
     found = []
     for fields in MESHES.values():
-        parallel = TimedRank(replace(config, **fields), bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config, **fields)
         parallel.step(synchronized=True)
         found.append(led_by_rank_0(parallel, bench.rank, lambda team: team.all(report_step)))
     return found
@@ -364,8 +373,7 @@ def test_hsdp_shards_over_the_ranks_of_a_node():
 
 
 def traced(bench: Workbench, config: TrialConfig) -> Any:
-    parallel = TimedRank(config, bench.math_mode)
-    parallel.build()
+    parallel = built(bench, config)
     parallel.step(synchronized=True)
     return led_by_rank_0(parallel, bench.rank, lambda team: [merge_traces(team.all(trace_step), one_host=True)])
 
@@ -409,8 +417,7 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
         raise failure()
 
     with bench.quiet():
-        parallel = TimedRank(config, bench.math_mode)
-        parallel.build()
+        parallel = built(bench, config)
         before = [weakref.ref(weight) for weight in parallel.parameters()]
         parallel.training.blocks[1].register_full_backward_pre_hook(refuse)
         reason = local_step(parallel)

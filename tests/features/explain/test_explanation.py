@@ -1,7 +1,9 @@
 """`compare --explain`: what changed is named first, the parts add up, and nothing is named where nothing changed."""
 
+import re
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,10 @@ from lmsweep import explain
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.api import find_sweep
 from lmsweep.orchestrator.features.explain.kernel_changes import change_of
-from lmsweep.orchestrator.features.explain.step_causes import causes
+from lmsweep.orchestrator.features.explain.step_causes import IDLE, WALL, WHOLE, causes
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.plan_request import What, Where
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import ROOT, lmsweep_here, refused_here
 from tests.support.simulated_changes import draw, process, profiled_steps
 from tests.support.simulated_processes import MEASURED
 
@@ -50,10 +52,9 @@ def test_three_lines_say_the_verdict_the_first_cause_and_the_rest_and_add_up() -
     where = [word for condition in one_job for word in ("--where", condition)]
     said = lmsweep_here("best", "h200-profile", "--no-predict", "--explain", *where)
     assert f"\n{verdict}\nfirst: attention backward" in said
-    several = answer_here("best", "h200-profile", "--no-predict", "--explain")
-    assert several.returncode == 2 and "--explain is about one job" in several.stderr
-    without = answer_here("compare", "h100-devices", "h200-devices", "--across", "device_name", "--explain")
-    assert without.returncode == 2 and "lmsweep run devices --profile --store h100-devices" in without.stderr
+    assert "--explain is about one job" in refused_here("best", "h200-profile", "--no-predict", "--explain")
+    without = refused_here("compare", "h100-devices", "h200-devices", "--across", "device_name", "--explain")
+    assert "lmsweep run devices --profile --store h100-devices" in without
 
 
 def kernels_of(*operators: str, kernel: str = "") -> pd.DataFrame:
@@ -108,3 +109,83 @@ def test_the_page_explains_what_both_sides_profiled_and_has_no_such_section_with
     assert [table.name for table in section.tables] == ["bf16", "bf16, sdpa", "bf16, compile block"]
     assert "\nfirst: backward: mul, div and 6 more -> 13 Triton kernels, -12.61 ms\n" in section.tables[2].caption
     assert "causes" not in [one.id for one in without]
+
+
+# Steps of an H200 with one change on purpose each, and the same step twice: measured once, one process each
+# (docs/lab/2026-11-25-explain.md)
+
+STORES = ROOT / "tests" / "support" / "stores"
+STORE, ONCE, AGAIN = (str(STORES / name) for name in ("changes", "cost-profiled", "cost-profiled-again"))
+
+ATTENTION, FEED_FORWARD, NORM = r"\.attention ", r"\.feed_forward ", r"norm "
+
+CHANGES: dict[str, str] = {
+    **dict.fromkeys(
+        ("written_attention", "flash_attention", "masked_attention", "three_products", "rotated"), ATTENTION
+    ),
+    **dict.fromkeys(("written_gelu", "wider", "dropout", "extra_copies", "layer_in_fp32"), FEED_FORWARD),
+    "written_norm": NORM,
+    "not_contiguous": rf"{NORM}|^blocks\.\* ",  # the block copies, and the norms copy back
+    "waits_for_host": IDLE,
+    "no_prefetch": rf"^{IDLE}|^forward",
+}
+"""Value of `model_args.change` -> what should be named first, as it was fixed before the steps were measured."""
+
+FIELDS: dict[tuple[str, str, str], str] = {
+    ("vocab_size", "50304", "50257"): r"^head|^loss",
+    ("optimizer", "adamw_fused", "adamw_foreach"): r"^optimizer",
+    ("optimizer", "adamw_fused", "adamw_loop"): r"^optimizer",
+    ("loss", "cross_entropy", "eager"): r"^loss",
+    ("checkpointing", "none", "block"): r"recomputed",
+    ("precision", "bf16", "tf32"): rf"{ATTENTION}|{FEED_FORWARD}|^head",  # every product changes
+}
+"""(field, baseline, contrast) -> what should be named first."""
+
+BASE = {"compile": "none", "optimizer": "adamw_fused", "loss": "cross_entropy", "checkpointing": "none",
+        "precision": "bf16", "vocab_size": "50304", "model_args.change": "none"}  # fmt: skip
+
+HOST = "waits_for_host"
+"""Its wall time differs by 26 %, which one process of a step that the host decides cannot show."""
+
+PURPOSES = {name: (("model_args.change", "none", name), expected) for name, expected in CHANGES.items()}
+PURPOSES |= {f"{field[0]} {field[2]}": (field, expected) for field, expected in FIELDS.items()}
+FAST = ("layer_in_fp32", "checkpointing block")
+
+
+@cache
+def named_first(field: str, baseline: str, contrast: str, **conditions: str) -> tuple[str, str, float]:
+    """The cause that is named first, how it changed, and how much of the difference all that is named explains."""
+    where = {name: value for name, value in {**BASE, **conditions}.items() if name != field}
+    found = explain(STORE, baseline={field: baseline}, contrast={field: contrast}, where=where)
+    rows = found.frame.set_index("cause")
+    named = rows[rows["named"]]
+    # Of wall time, if it is named that the device waits.
+    whole = float(rows["difference"][WALL if IDLE in named.index else WHOLE])
+    first = re.match(r"first: ([^:]+?)(?:: |, [+-])", found.sentences()[1])
+    assert first
+    return first[1], str(named["change"][first[1]]), 1 - abs(float(named["difference"].sum()) / whole - 1)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PURPOSES if name != HOST]
+)
+def test_what_was_changed_is_named_first_and_explains_the_difference(name: str) -> None:
+    sides, expected = PURPOSES[name]
+    cause, _, explained = named_first(*sides)
+    assert re.search(expected, cause)
+    assert explained > 0.9
+
+
+def test_another_kernel_is_one_line_and_those_that_the_compiler_wrote_are_counted() -> None:
+    cause, change, explained = named_first("model_args.change", "none", "flash_attention")
+    assert (cause, change) == ("blocks.*.attention backward", "cudnn -> flash") and explained > 0.9
+    cause, change, _ = named_first("model_args.change", "written_gelu", "graph_breaks", compile="model")
+    assert (cause, change) == ("backward", "6 Triton kernels -> 5 Triton kernels, embedding_dense_backward and 1 more")
+
+
+def test_the_same_step_twice_has_no_cause() -> None:
+    found = explain(ONCE, AGAIN)
+    assert len(found.verdicts) == 5 and not found.frame["named"].any()
+    small = found.frame[found.frame["context_length"] == 512]
+    assert small.loc[small["cause"] == "step", "difference"].abs().item() < 0.005 * small["baseline"].max()
+    assert small["share"].isna().all(), "of a difference too small to be one"

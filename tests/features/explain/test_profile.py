@@ -19,7 +19,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.profiling import torch_trace
 from lmsweep.trials.profiling.torch_trace import events_of, take_trace
 from lmsweep.trials.results.measurement import Kernel
-from lmsweep.trials.results.record import DetailRow, Record, StoredFile
+from lmsweep.trials.results.record import DetailRow, StoredFile, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.made_up_results import config
 from tests.support.trial_here import run_here
@@ -32,7 +32,7 @@ LAYERS = TINY.num_layers or 0
 
 def rows_of(trial: TrialConfig) -> list[Any]:
     rows = run_here(Trial(config=trial, workloads=("profile",), sweep="test"))
-    assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}
+    assert {row.status for row in records_of(rows)} == {"ok"}
     return rows
 
 
@@ -40,9 +40,9 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def times_of(rows: list[Any], metric: str = "kernel_time") -> dict[str, tuple[float, ...]]:
+def times_of(rows: list[Any]) -> dict[str, tuple[float, ...]]:
     """Range -> its samples."""
-    return {row.phase: row.samples for row in rows if isinstance(row, Record) and row.metric == metric}
+    return {row.phase: row.samples for row in records_of(rows) if row.metric == "kernel_time"}
 
 
 def kernels_of(rows: list[Any]) -> list[Any]:
@@ -124,7 +124,7 @@ def test_compiled_work_belongs_to_its_graph():
 
 def test_the_trace_names_the_ranges_in_the_format_that_its_viewers_read(tiny: list[Any]):
     (file,) = [row for row in tiny if isinstance(row, StoredFile)]
-    (row,) = [row for row in tiny if isinstance(row, Record) and row.metric == "trace"]
+    (row,) = [row for row in records_of(tiny) if row.metric == "trace"]
     assert row.artifact == file.path and file.path.endswith("/trace.json.gz")
     events = json.loads(gzip.decompress(file.content))["traceEvents"]
     assert {*RANGES} - {"fused_attention"} <= {event["name"] for event in events}
@@ -133,14 +133,14 @@ def test_the_trace_names_the_ranges_in_the_format_that_its_viewers_read(tiny: li
 def test_a_trace_that_is_too_large_is_left_out_and_the_row_says_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch_trace, "MOST_TRACE_BYTES", 2**10)
     rows = rows_of(config("tiny", vocab_size=50, context_length=8, mode="forward"))
-    (row,) = [row for row in rows if isinstance(row, Record) and row.metric == "trace"]
+    (row,) = [row for row in records_of(rows) if row.metric == "trace"]
     assert row.samples is None and row.artifact is None and "MiB" in (row.reason or "")
     assert not [row for row in rows if isinstance(row, StoredFile)]
 
 
 def test_a_profile_for_explaining_has_kernels_but_neither_a_trace_nor_operators():
     rows = run_here(Trial(config=TINY, workloads=("timing",), sweep="test").profiled())
-    assert {row.workload for row in rows if isinstance(row, Record)} == {"timing", "profile"}
+    assert {row.workload for row in records_of(rows)} == {"timing", "profile"}
     assert times_of(rows)["step"] and kernels_of(rows)
     assert not [row for row in rows if isinstance(row, StoredFile)]
     assert all(isinstance(row.detail, Kernel) for row in rows if isinstance(row, DetailRow))

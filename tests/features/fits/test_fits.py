@@ -17,7 +17,7 @@ from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of, shipped_names
 from lmsweep.orchestrator.features.fits.fits_page import fits_listing
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
-from lmsweep.trials.analytic.rates.intervals import peak_of_others
+from lmsweep.trials.analytic.rates.intervals import peak_of_others, spread_for, spread_of_others
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
@@ -28,7 +28,7 @@ from lmsweep.trials.spec.config import COMBINATION_FIELDS, RequestError
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
-from tests.support.command import answer_here
+from tests.support.command import ROOT, answer_here, lmsweep_here, refused_here
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -36,12 +36,11 @@ SHORT = ("--context", "256")
 
 
 def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
-    done = answer_here(
+    said = lmsweep_here(
         "fits", "2.7b", *SHORT, "--for", "T4,4090,H100", "--method", "full", "--tokens", "1B", "--price", "H100=2.5",
         "--set", "checkpointing=none", "--format", "json",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    first, *others = json.loads(done.stdout)["fits"]
+    first, *others = json.loads(said)["fits"]
     by_name = {one["device_name"]: one for one in (first, *others)}
 
     assert (first["device_name"], first["fits"]) == ("H100 SXM", True)
@@ -61,12 +60,10 @@ def test_a_model_is_named_in_fits_as_in_audit():
     by_hub, by_name = (FitRequest(name, methods=["full"]).trial() for name in ("Qwen/Qwen3-0.6B", "qwen3-0.6b"))
     assert by_hub.config == by_name.config
     near = "name a model, such as llama-3.1-8b, 8b-2026, qwen3-8b"
-    asked = answer_here("fits", "8B", "--for", "H100")
-    assert asked.returncode == 2 and near in asked.stderr
-    audited = answer_here("audit", "--model", "8B", "--gpus", "H100", "--context", "8k", "--tokens/s", "5k").stdout
+    assert near in refused_here("fits", "8B", "--for", "H100")
+    audited = lmsweep_here("audit", "--model", "8B", "--gpus", "H100", "--context", "8k", "--tokens/s", "5k")
     assert "of 8B only the number of parameters is known; " + near.replace("a model", "the model") in audited
-    wrong = answer_here("fits", "lama-3.1-8b", "--for", "H100")
-    assert wrong.returncode == 2 and "no such model; did you mean llama-3.1-8b?" in wrong.stderr
+    assert "no such model; did you mean llama-3.1-8b?" in refused_here("fits", "lama-3.1-8b", "--for", "H100")
 
 
 @pytest.mark.parametrize("name", ["Qwen2.5-0.5B-Instruct", "gpt2-medium", "d20"])
@@ -98,10 +95,8 @@ def test_fits_names_the_attention_and_loss_that_it_assumes() -> None:
 def test_a_context_of_8k_is_8192_tokens_in_fits_and_in_audit():
     assert FitRequest("tiny", context="8k").trial().config.context_length == claim_of({"context": "8k"}).context == 8192
     for verb in (["fits", "tiny"], ["audit", "--model", "tiny"]):
-        wrong = answer_here(*verb, "--context", "8z")
-        assert (
-            wrong.returncode == 2 and "context 8z: write the tokens of a sequence, such as 8192 or 8k" in wrong.stderr
-        )
+        wrong = refused_here(*verb, "--context", "8z")
+        assert "context 8z: write the tokens of a sequence, such as 8192 or 8k" in wrong
 
 
 @pytest.mark.parametrize("key", ["n_positions", "max_position_embeddings"])
@@ -182,10 +177,10 @@ def test_a_line_says_whether_other_trainers_fit_too():
 def test_compiled_ranks_name_the_plan_that_predicts_them():
     asked = ["fits", "tiny", *SHORT, "--set", "compile=block", "--set", "optimizer=adamw_foreach", "--for", "H100,B200",
              "--price", "H100=2.5"]  # fmt: skip
-    refused = answer_here(*asked, "--gpus", "8", "--method", "full,lora")
-    assert refused.returncode == 2 and "compiled code that several ranks run is not predicted" in refused.stderr
-    assert "8xB200" in refused.stderr and refused.stderr.count(": lmsweep plan") == 2
-    plan = re.search(r"^lmsweep: full on 8 GPUs: .*: (lmsweep plan .*)$", refused.stderr, re.MULTILINE)[1]
+    refused = refused_here(*asked, "--gpus", "8", "--method", "full,lora")
+    assert "compiled code that several ranks run is not predicted" in refused
+    assert "8xB200" in refused and refused.count(": lmsweep plan") == 2
+    plan = re.search(r"^lmsweep: full on 8 GPUs: .*: (lmsweep plan .*)$", refused, re.MULTILINE)[1]
     settings = ["compile=block", "checkpointing=none"]
     one, ranks = lmsweep.fits("tiny", context=256, devices=["H100"], gpus=[1, 8], methods=["full"], settings=settings)
     assert one.plan is None and "--set compile=block --set checkpointing=none --for '8xH100 SXM'" in ranks.plan
@@ -193,9 +188,8 @@ def test_compiled_ranks_name_the_plan_that_predicts_them():
     assert shown.frame["what would fit"][1] == "as `lmsweep plan` says, below"
     assert any(note.endswith(f": {ranks.plan}") for note in shown.notes)
 
-    planned = answer_here(*shlex.split(plan)[1:], "--format", "json", "--store", "none")
-    assert planned.returncode == 0, planned.stderr
-    trials = json.loads(planned.stdout)["trials"]
+    planned = lmsweep_here(*shlex.split(plan)[1:], "--format", "json", "--store", "none")
+    trials = json.loads(planned)["trials"]
     assert all(one["expected_step_seconds"] > 0 and one["device_name"] == "H100 SXM" for one in trials)
     assert [one["config"]["checkpointing"] for one in trials] == ["none", "block"]
     asked_for = FitRequest("tiny", context=256, methods=["full"], settings=["compile=block", "optimizer=adamw_foreach"])
@@ -235,8 +229,7 @@ def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(here):
 def page_of(folder: Path, **changes: Any) -> Path:
     """The page of the answer, with other values in it."""
     (folder / "fits.json").write_text(json.dumps({**ANSWER, **changes}))
-    done = answer_here("report", str(folder / "fits.json"), "-o", str(folder / "fits.html"))
-    assert done.returncode == 0, done.stderr
+    lmsweep_here("report", folder / "fits.json", "-o", folder / "fits.html")
     return folder / "fits.html"
 
 
@@ -306,12 +299,6 @@ def test_a_page_names_what_is_not_predicted_beside_what_does_not_fit(tmp_path):
     assert said in page
 
 
-def test_where_nothing_is_predicted_each_reason_is_printed():
-    done = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--gpus", "2", "--set", "compile=block")
-    assert done.returncode == 2 and "lmsweep plan fsdp --set model=tiny" in done.stderr
-    assert "adapter qlora is not measured with compile" in done.stderr
-
-
 def test_a_file_without_an_answer_is_one_sentence(tmp_path):
     first, *others = ANSWER["fits"]
     wrong = [json.dumps({**ANSWER, "fits": [first | change, *others]})
@@ -319,9 +306,9 @@ def test_a_file_without_an_answer_is_one_sentence(tmp_path):
     for text in (None, "[" * 100_000, '{"fits": [1]}', *wrong):
         if text:
             (tmp_path / "fits.json").write_text(text)
-        done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
-        words = "--format json > FILE" if text else "cannot be read"
-        assert done.returncode == 2 and words in done.stderr and not (tmp_path / "fits.html").exists()
+        said = refused_here("report", tmp_path / "fits.json", "-o", tmp_path / "fits.html")
+        assert ("--format json > FILE" if text else "cannot be read") in said
+        assert not (tmp_path / "fits.html").exists()
 
 
 @pytest.fixture(scope="module")
@@ -409,6 +396,8 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("tiny", "--gpus", "9"), "--gpus 9: they do not fill nodes of 8; write 8 or 16"),
         (("tiny", "--gpus", "16", "--for", "4090"), "are connected is not known; ask for at most 8, or of another GPU"),
         (("tiny", "--gpus", "8", "--lengths", "lognormal(40, 0.8, 64)"), "are not predicted; leave out one"),
+        (("tiny", "--gpus", "2", "--set", "compile=block", "--for", "H100"), "lmsweep plan fsdp --set model=tiny"),
+        (("tiny", "--gpus", "2", "--set", "compile=block"), "adapter qlora is not measured with compile"),
         (("tiny", "--set", "batch_size=4"), "fits chooses it"),
         (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
         (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
@@ -416,9 +405,7 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
-    done = answer_here("fits", *arguments, *SHORT, HF_HOME="/nonexistent")
-    assert done.returncode == 2 and words in done.stderr
-    assert "Traceback" not in done.stderr
+    assert words in refused_here("fits", *arguments, *SHORT, HF_HOME="/nonexistent")
 
 
 def test_a_shipped_configuration_states_every_dimension():
@@ -429,15 +416,72 @@ def test_a_shipped_configuration_states_every_dimension():
 
 @pytest.mark.skipif(find_spec("transformers") is not None, reason="transformers is installed")
 def test_a_package_that_the_model_needs_is_one_sentence():
-    done = answer_here("fits", "hf:Qwen/Qwen3-8B", "--for", "H100,H200")
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.splitlines()[-1] == f"lmsweep: hf: needs the package transformers; {install_extra('hf')}"
+    *_, said = refused_here("fits", "hf:Qwen/Qwen3-8B", "--for", "H100,H200").splitlines()
+    assert said == f"lmsweep: hf: needs the package transformers; {install_extra('hf')}"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("peft") is not None, reason="peft is installed")
 def test_methods_are_predicted_without_the_packages_that_run_them():
-    done = answer_here("fits", "tiny", *SHORT, "--for", "H100", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    fits = json.loads(done.stdout)["fits"]
+    fits = json.loads(lmsweep_here("fits", "tiny", *SHORT, "--for", "H100", "--format", "json"))["fits"]
     assert {one["method"]: one["fits"] for one in fits} == dict.fromkeys(("full", "lora", "qlora"), True)
+
+
+# docs/memory.md prints what the command answers, and how wide intervals are: figures that drift are found here
+
+PAGE = (ROOT / "docs" / "memory.md").read_text("utf-8")
+
+Row = dict[str, str]
+
+
+def documented() -> tuple[list[str], list[Row]]:
+    """The page's command, and the rows of the table below it, by column."""
+    command, below = re.search(r"^    (lmsweep fits [^\n]*)$(.*?)^- ", PAGE, re.MULTILINE | re.DOTALL).groups()
+    heads, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in re.findall(r"^\|.*$", below, re.M))
+    return shlex.split(command)[1:], [dict(zip(heads, row, strict=True)) for row in rows]
+
+
+def printed(text: str) -> dict[tuple[str, str], Row]:
+    """The rows of the table that the command prints, by GPU and method."""
+    head, rule, *lines = text[text.index("GPU  ") :].split("\n\n")[0].splitlines()
+    spans = [(one.start(), one.end()) for one in re.finditer("-+", rule)]
+    rows = [{head[start:end].strip(): line[start:end].strip() for start, end in spans} for line in lines]
+    return {(one["GPU"], one["method"]): one for one in rows}
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_figures_that_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    command, rows = documented()
+    today = printed(lmsweep_here(*command, "--store", "none"))
+    assert len(rows) >= 4
+    for row in rows:
+        assert row == {name: today[row["GPU"], row["method"]][name] for name in row}
+
+
+def width(device: str, level: Any, ranks: int = 1, *, form: str = ".2f") -> str:
+    return format(spread_for(device, level, ranks).width, form)
+
+
+def test_the_page_shows_the_widths_of_intervals() -> None:
+    measured = [width("H100 SXM", "measured", ranks) for ranks in (1, 2)]
+    assert "operators of this chip measured | {}; two ranks {} |".format(*measured) in PAGE
+    assert f"steps of others; A100 | {width('A100 SXM 80GB', 'public')} |" in PAGE
+    assert f"published products of another GPU | {width('B200 SXM', 'public')} |" in PAGE
+    assert f"a datasheet alone (assumed) | {width('B200 SXM', 'datasheet', form='.1f')} |" in PAGE
+    peak = peak_of_others(100)
+    assert f"Other trainers need {peak.low} to {peak.high} % of predicted memory" in PAGE
+
+
+def test_the_page_shows_the_widths_and_factors_of_other_trainers() -> None:
+    trainers = ("LLM-Foundry", "fms-fsdp", "torchtitan", "Megatron", "nanotron", "prime-rl")
+    of_trainers = {name: spread_of_others("H100 SXM", trainer=name) for name in trainers}
+    first, *others = (f"{one.width:.2f}" for one in of_trainers.values())
+    named = ", ".join(f"{name} {other}" for name, other in zip(trainers[1:], others, strict=True))
+    factor = of_trainers["LLM-Foundry"].factor
+    assert f"; {factor:.2f} times the operators | H100 {first}; {named} |" in PAGE
+    shown = re.search(rf"an H100 {spread_of_others('H100 SXM').factor:.2f} times the operators \| (.*) \|", PAGE)[1]
+    for names, of_gpus in re.findall(r"([A-Z][\w, ]*?) (\d\.\d\d)", shown):
+        for name in names.split(", "):
+            device = {"A100": "A100 SXM 80GB"}.get(name, f"{name} SXM" if name[1:].isdigit() else name)
+            assert f"{spread_of_others(device).width:.2f}" == of_gpus, name

@@ -9,7 +9,7 @@ from lmsweep.orchestrator.features.init.first_sweep import FirstSweep, first_swe
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import Trial
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import lmsweep_here, refused_here
 
 MODEL = """
 raise SystemExit("init imports nothing")
@@ -133,9 +133,7 @@ def test_the_command_says_where_it_looked_what_it_found_and_what_comes_next_and_
     (here / "tests" / "model.py").write_text(MODEL)
     said = lmsweep_here("init")
     assert f"read 0 files of {here}" in said and "Not read: tests, build, dist" in said
-    again = answer_here("init")
-    assert again.returncode == 2
-    assert "lmsweep.yaml exists" in again.stderr
+    assert "lmsweep.yaml exists" in refused_here("init")
     (here / "lmsweep.yaml").unlink()
     (here / "mine.py").write_text(MODEL)
     said = lmsweep_here("init")

@@ -13,7 +13,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
 from tests.features.init.test_init import swept, trials_of
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import lmsweep_here, refused_here
 
 HEAD = "from torch import nn\nimport torch\nRouter = object\n"
 LM = """
@@ -62,8 +62,7 @@ def test_a_default_that_a_first_sweep_must_replace_is_named_with_both_values(
 
 
 def test_defaults_of_settings_stay(tmp_path: Path) -> None:
-    settings = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 50304\n"
-    text = HEAD + settings + SHAPED.format(annotation=": Config", **OF_ATTRIBUTES)
+    text = HEAD + DATACLASS + shaped(*ATTRIBUTES, annotation=": Config")
     assert trials_of(tmp_path, net=text)[0].config.vocab_size == 50304
 
 
@@ -115,8 +114,10 @@ class LM(nn.Module):
             x = layer(x)
         return self.head(x)
 """
-OF_ATTRIBUTES = {"vocab": "config.vocab_size", "width": "config.n_embd", "depth": "config.n_layer"}
-OF_KEYS = {"vocab": 'config["vocab_size"]', "width": 'config["emb_dim"]', "depth": 'config["n_layers"]'}
+ATTRIBUTES = ("config.vocab_size", "config.n_embd", "config.n_layer")
+KEYS = ('config["vocab_size"]', 'config["emb_dim"]', 'config["n_layers"]')
+PLACES = ("config.sizes[0]", "config.sizes[1]", "config.sizes[2]")
+DATACLASS = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 50304\n"
 PRESET = """
     @staticmethod
     def get_default_config():
@@ -146,30 +147,26 @@ NAMED = """
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (
-            SHAPED.format(annotation="", **OF_ATTRIBUTES),
-            "return LM(SimpleNamespace(vocab_size=vocab_size, **changes))",
-        ),
-        (SHAPED.format(annotation="", **OF_KEYS), "return LM(dict(vocab_size=vocab_size, **changes))"),
-        (
-            "class Node: ...\n" + SHAPED.format(annotation="", **OF_ATTRIBUTES) + PRESET,
-            "vars(config).update(model_type=None, vocab_size=vocab_size, **changes)",
-        ),
-        (PARTS + BUILT, "return LMConfig.llama_like(vocab_size=vocab_size, **changes).build()"),
-        (
-            CONFIG
-            + SHAPED.format(
-                annotation=": Config", vocab="config.sizes[0]", width="config.sizes[1]", depth="config.sizes[2]"
-            )
-            + NAMED,
-            "return LM.from_sizes(vocab_size=vocab_size, **changes)",
-        ),
-    ],
-    ids=["namespace", "mapping", "default-config", "builder", "classmethod"],
-)
+def shaped(vocab: str, width: str, depth: str, *, annotation: str = "") -> str:
+    return SHAPED.format(vocab=vocab, width=width, depth=depth, annotation=annotation)
+
+
+BUILT_BY = {
+    "namespace": (shaped(*ATTRIBUTES), "return LM(SimpleNamespace(vocab_size=vocab_size, **changes))"),
+    "mapping": (shaped(*KEYS), "return LM(dict(vocab_size=vocab_size, **changes))"),
+    "default-config": (
+        f"class Node: ...\n{shaped(*ATTRIBUTES)}{PRESET}",
+        "vars(config).update(model_type=None, vocab_size=vocab_size, **changes)",
+    ),
+    "builder": (PARTS + BUILT, "return LMConfig.llama_like(vocab_size=vocab_size, **changes).build()"),
+    "classmethod": (
+        CONFIG + shaped(*PLACES, annotation=": Config") + NAMED,
+        "return LM.from_sizes(vocab_size=vocab_size, **changes)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), BUILT_BY.values(), ids=BUILT_BY)
 def test_a_model_is_built_by_the_functions_and_settings_that_its_code_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: str
 ) -> None:
@@ -177,17 +174,16 @@ def test_a_model_is_built_by_the_functions_and_settings_that_its_code_has(
     (config, *_) = (one.config for one in trials_of(tmp_path, net=HEAD + text))
     assert line in (tmp_path / "lmsweep_model.py").read_text()
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("lmsweep_model", "net"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    model = import_module("lmsweep_model").build(vocab_size=50, **arguments_of(config.model_args))
+    try:
+        model = import_module("lmsweep_model").build(vocab_size=50, **arguments_of(config.model_args))
+    finally:
+        for name in ("lmsweep_model", "net"):
+            sys.modules.pop(name, None)
     assert model(torch.zeros(2, 7, dtype=torch.int64)).shape == (2, 7, 50)
-    for name in ("lmsweep_model", "net"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 def test_a_model_in_a_folder_that_no_import_can_name_gets_its_function_beside_it(tmp_path: Path) -> None:
-    settings = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 8\n"
-    text = HEAD + settings + SHAPED.format(annotation=": Config", **OF_ATTRIBUTES)
+    text = HEAD + DATACLASS + shaped(*ATTRIBUTES, annotation=": Config")
     config = trials_of(tmp_path, **{"my-net__model": text})[0].config
     assert config.model_code == "my-net/lmsweep_model.py:build"
 
@@ -215,8 +211,7 @@ def test_a_sweep_of_a_model_that_cannot_be_named_says_what_to_write_and_measures
         (here / f"{name}.py").write_text(text)
     assert "before it runs, write" in lmsweep_here("init")
     for verb in ("check", "plan", "run"):
-        done = answer_here(verb, "lmsweep.yaml")
-        assert done.returncode == 2 and words in done.stderr, (verb, done.stdout, done.stderr)
+        assert words in refused_here(verb, "lmsweep.yaml"), verb
     assert not (here / "results").exists()
 
 
@@ -233,9 +228,8 @@ def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(here: Pat
     grid = "grids:\n  - {workloads: [timing], fixed: {device: cpu, model: tiny}}\n"
     (here / "mine.yaml").write_text(f"name: mine\ncode: .\n{grid}")
     for verb in ("check", "plan", "run"):
-        done = answer_here(verb, "mine.yaml")
-        assert done.returncode == 2, verb
-        assert "no trial uses anything in it" in done.stderr and "package.module:Class" in done.stderr
+        said = refused_here(verb, "mine.yaml")
+        assert "no trial uses anything in it" in said and "package.module:Class" in said, verb
     (here / "ours.yaml").write_text(f"name: ours\n{grid}")
     assert load_sweep(str(here / "ours.yaml")).trials
     (here / "mine.py").write_text(lm("vocab_size"))
@@ -246,9 +240,9 @@ def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(here: Pat
 
 def test_a_folder_without_anything_to_measure_gets_no_sweep_but_the_reason(here: Path) -> None:
     (here / "data.py").write_text("def load(): ...\n")
-    done = answer_here("init")
-    assert done.returncode == 2 and not (here / "lmsweep.yaml").exists()
-    assert "no model, attention, optimizer or wrapper" in done.stderr and "--code FOLDER" in done.stderr
+    said = refused_here("init")
+    assert "no model, attention, optimizer or wrapper" in said and "--code FOLDER" in said
+    assert not (here / "lmsweep.yaml").exists()
 
 
 def test_a_package_that_another_projects_package_of_the_same_name_hides_is_left_out(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Scaling and roofline: exponents of growth, the largest sizes that fit in memory, and rates beside their roof."""
+"""Scaling and roofline: exponents of growth, the largest sizes that fit, and rates beside the ceilings of a device."""
 
 import pandas as pd
 import pytest
@@ -7,9 +7,12 @@ from lmsweep import analysis
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.features.limits.roofline import roofline
 from lmsweep.orchestrator.features.limits.scaling import frontier, scaling
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.words import Precision
 from tests.support.made_up_results import Attempts, gpu, samples
+from tests.support.trial_here import run_here
 
 
 def test_a_power_law_is_found_with_its_exponent(attempts: Attempts) -> None:
@@ -35,6 +38,16 @@ def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempt
     assert found["2.7b", "context_length"][0] is pd.NA
     text = analysis.render(make_preset("frontier", attempts.store), "text")
     assert "xl" in text and "512" in text
+
+
+def test_the_rates_of_a_ceiling_are_the_work_over_the_time() -> None:
+    words = ["workloads=ceiling", "d_model=128", "precision=bf16", "warmup_steps=1", "measure_steps=3"]
+    rows = records_of(run_here(single_trial(words)))
+    assert {(row.status, row.fingerprint.parameter_dtype) for row in rows} == {("ok", "bfloat16")}
+    found = {f"{row.phase}.{row.metric}": row.samples or () for row in rows}
+    assert found["matmul.flops_rate"] == pytest.approx([2 * 128**3 / one for one in found["matmul.time"]])
+    moved = 2 * 2 * 128**2  # 2 bytes each, read and written
+    assert found["copy.bandwidth"] == pytest.approx([moved / one for one in found["copy.time"]])
 
 
 def ceiling_of(attempts: Attempts, precision: Precision, rates: dict[str, tuple[float, ...]]) -> None:

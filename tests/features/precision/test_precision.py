@@ -22,7 +22,7 @@ from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION
 from lmsweep.trials.model.transformer.transformer import Transformer
-from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.results.record import DetailRow, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
@@ -35,17 +35,15 @@ SMALL = TrialConfig(
 )
 
 
-def rows_of(trial: TrialConfig) -> list[Any]:
-    """What the workload precision leaves in this process."""
-    rows = run_here(Trial(config=trial, workloads=("precision",), sweep="test"))
-    assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}
-    return rows
+def precision_of(config: TrialConfig) -> Trial:
+    return Trial(config=config, workloads=("precision",), sweep="test")
 
 
-def measured(trial: TrialConfig) -> dict[str, Any]:
+def measured(trial: Trial) -> dict[str, float]:
     """`phase.metric` -> the only sample."""
-    records = [row for row in rows_of(trial) if isinstance(row, Record)]
-    return {f"{row.phase}.{row.metric}": row.samples[0] if row.samples else None for row in records}
+    records = records_of(run_here(trial))
+    assert {row.status for row in records} == {"ok"}, [row.error for row in records]
+    return {f"{row.phase}.{row.metric}": row.samples[0] for row in records if row.samples}
 
 
 def test_the_norm_of_float16_vanishes_unless_it_is_computed_in_float32():
@@ -71,7 +69,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for trial in load_sweep("precision", {"model": ["tiny"], "vocab_size": [1000]}).trials:
         rows = run_here(trial)
         store.keep(rows)
-        refused += [row.error for row in rows if isinstance(row, Record) and row.status != "ok"]
+        refused += [row.error for row in records_of(rows) if row.status != "ok"]
     assert len(refused) == 1 and "tf32 needs the tensor cores" in (refused[0] or "")
     return Path(store.location)
 
@@ -122,8 +120,7 @@ def test_the_types_are_plain_parquet_with_the_number_of_tensors_of_all_blocks(sw
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_the_emulated_types_are_those_of_a_gpu(precision: Any):
     trial = replace(SMALL, precision=precision, device="cuda")
-    rows = rows_of(trial)
-    real = {row.detail for row in rows if isinstance(row, DetailRow)}
+    real = {row.detail for row in run_here(precision_of(trial)) if isinstance(row, DetailRow)}
     emulated = set(emulated_dtypes(trial, MATH_MODES[precision]))
     assert real == emulated and len(real) > 40
 
@@ -141,7 +138,7 @@ def distance(values: list[Tensor], exact: list[Tensor]) -> float:
 def test_errors_are_distances_to_the_model_in_float64(precision: Any):
     """Which tests/model/test_model.py compares with a second one."""
     trial = replace(SMALL, precision=precision)
-    found = measured(trial)
+    found = measured(precision_of(trial))
     torch.manual_seed(0)
     step = TrainingStep(replace(trial, mode="forward_backward"), set_math_mode(precision, "cpu"))
     reference = make_reference(step)
@@ -185,7 +182,7 @@ def test_the_errors_of_each_precision_are_within_their_bounds(swept: Path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs tensor cores")
 def test_tf32_is_measured_where_there_are_tensor_cores():
     trial = replace(SMALL, device="cuda", d_model=256, d_ff=512)
-    wide, tf32 = (measured(replace(trial, precision=precision)) for precision in ("fp32", "tf32"))
+    wide, tf32 = (measured(precision_of(replace(trial, precision=precision))) for precision in ("fp32", "tf32"))
     assert wide["logits.relative_error"] < 1e-5 < 1e-4 < tf32["logits.relative_error"] < 1e-2
 
 
@@ -241,9 +238,7 @@ def test_a_part_without_a_gradient_has_no_error(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(HEAD_OF_ZEROS)
     words = ["workloads=precision", "model=./mine.py:Model", "vocab_size=20", "context_length=8", "batch_size=2"]
-    rows = [row for row in run_here(single_trial(words)) if isinstance(row, Record)]
-    found = {f"{row.phase}.{row.metric}": row.samples[0] for row in rows if row.samples}
-    assert {row.status for row in rows} == {"ok"}, [row.error for row in rows]
+    found = measured(single_trial(words))
     assert found["embedding_gradients.relative_error"] == 0 < found["head_gradients.relative_error"] < 1e-6
 
 
