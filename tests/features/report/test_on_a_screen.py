@@ -1,4 +1,5 @@
-"""Pages of shipped sets on a small laptop, on paper and on a phone: short, and never to be scrolled sideways."""
+"""Pages of shipped sets on a small laptop, on paper and on a phone: short, and never to be scrolled sideways; and to a
+screen reader and a keyboard, for which axe-core finds no violation."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.features.report.page import write_report
-from tests.support.browser import launch, open_page, words_on_screen
+from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, words_on_screen
 
 WIDTH, HEIGHT = 1168, 800
 WORDS, LINES, SHEETS, PIXELS = 90, 8, 12, 8000
@@ -69,3 +70,21 @@ _SEEN = """(within) => {
     })),
   };
 }"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROWSERS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation_with_everything_open(tmp_path: Path, scheme: str, name: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python adds axe-core")
+    rules = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    write_report(stores()["h100-devices"], tmp_path / "report.html", [stores()["h200-devices"], "published"])
+    with launch(name) as browser, open_in_scheme(browser, tmp_path / "report.html", scheme) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.name = ''; one.open = true; })")
+        page.evaluate(rules)
+        page.wait_for_timeout(500)
+        assert page.evaluate("axe.run()")["violations"] == []
+        page.evaluate("document.querySelectorAll('details.filter').forEach((one) => { one.open = false; })")
+        page.locator("#matrix td.opens").first.click()
+        page.evaluate("document.querySelectorAll('dialog details').forEach((one) => { one.open = true; })")
+        assert page.evaluate("axe.run('dialog')")["violations"] == []

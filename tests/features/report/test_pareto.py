@@ -8,7 +8,7 @@ import pytest
 from lmsweep.analysis.data.results import Results
 from lmsweep.orchestrator.features.report.figures import pareto
 from lmsweep.trials.analytic.prices import parse_prices
-from tests.support.made_up_results import H100, H200, Attempts, config, samples
+from tests.support.made_up_results import H100, H200, Attempts, gpu
 
 PRICES = parse_prices(["H100=2", "H200=3"])
 
@@ -23,11 +23,9 @@ def store(tmp_path: Path) -> str:
         again = 1.3 if checkpointing == "block" else 1.0
         seconds = slower * again * (0.004 * batch + 0.006) * (1.4 if attention == "naive" else 1.0)
         each = (1.5e9 if checkpointing == "block" else 3e9) * (1.8 if attention == "naive" else 1.0)
-        one = config("small", device="cuda", batch_size=batch, checkpointing=checkpointing, attention=attention)
-        times = {"step.time": samples(seconds, 1e-6), "step.device_time": samples(0.9 * seconds, 1e-6)}
-        attempts.ok(one, times, fingerprint=device)
-        peak = {"step.peak_allocated": (2e9 + batch * each,) * 3}
-        attempts.ok(one, peak, workload="memory", units={"step.peak_allocated": "B"}, fingerprint=device)
+        one = gpu(batch_size=batch, checkpointing=checkpointing, attention=attention)
+        attempts.step(one, seconds, 0.9 * seconds, within=1e-5, fingerprint=device)
+        attempts.peak(one, 2e9 + batch * each, fingerprint=device)
     return attempts.store.location
 
 
@@ -52,7 +50,7 @@ def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown
 
 def test_without_memory_and_without_prices_there_is_no_front(attempts: Attempts) -> None:
     for batch in (1, 2, 4):
-        attempts.ok(config("small", device="cuda", batch_size=batch), {"step.time": samples(0.1, 1e-6)})
+        attempts.step(gpu(batch_size=batch), 0.1)
     assert list(pareto.fronts(Results(attempts.store))) == []
     (money,) = pareto.fronts(Results(attempts.store, prices=parse_prices(["H200=3"])))
     assert money.title.startswith("speed and money")

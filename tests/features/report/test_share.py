@@ -21,7 +21,7 @@ from lmsweep.analysis.data.open_store import open_store
 from lmsweep.orchestrator.features.report.sharing.allowed import Allowed, scrub_text, shared_error
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here, start
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, config
 
 STORE, TABLES = (ROOT / "tests" / "support" / "stores" / name for name in ("cpu", "residuals"))
 HOST, PERSON = "gpu-node-17.lab.example.org", "annabel"
@@ -80,9 +80,9 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
     """Results and failures whose path, errors, arguments and questions are hostile. Tests leave them as they are."""
     attempts = Attempts(tmp_path_factory.mktemp("mine") / "Jürgën & \"Söhne\" 'x' <b>" / "results")
     more: dict[str, Any] = {"fingerprint": replace(H200, host_name=HOST)}
-    step, statuses = {"step.time": samples(1, 0.1)}, ("error", "unsupported", "lost", "oom", "timeout")
+    statuses = ("error", "unsupported", "lost", "oom", "timeout")
     for precision in ("fp32", "bf16"):
-        attempts.ok(config(precision=precision), step, sweep="10.12.13.14/acme-unreleased", **more)
+        attempts.step(config(precision=precision), 1, sweep="10.12.13.14/acme-unreleased", **more)
     attempts.failed(config(context_length=512), "error", error=ERROR, **more)
     for number, secret in enumerate(SECRETS.values()):
         (error, *_) = texts_with(secret)
@@ -90,7 +90,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
     for secret in list(SECRETS.values())[:3]:
         arguments = json.dumps({"key": secret, secret: 1, "tile": 64, "kind": "causal"})
         mine = config(attention="mine.flash:attend", attention_args=arguments)
-        attempts.ok(mine, step, question=json.dumps({"ask": f"How fast is {secret}?"}), **more)
+        attempts.step(mine, 1, question=json.dumps({"ask": f"How fast is {secret}?"}), **more)
     return attempts
 
 
@@ -193,6 +193,11 @@ def test_what_is_no_path_stays(text: str, left: str) -> None:
     assert scrub_text(text, {"ann"}) == left
 
 
+def test_what_lmsweep_itself_says_is_shared() -> None:
+    for text in ("attention flash needs a GPU", "context_length 512 is above the limit of 256.5 %"):
+        assert shared_error(text) == text
+
+
 @pytest.mark.parametrize("what", SECRETS)
 def test_an_error_keeps_its_file_line_type_and_lmsweeps_own_words(what: str) -> None:
     secret = SECRETS[what]
@@ -207,15 +212,9 @@ def test_an_error_keeps_its_file_line_type_and_lmsweeps_own_words(what: str) -> 
 def test_its_readme_names_every_version_that_measured_the_newest_last(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for place, version in enumerate(("0.10.0", "0.9.1")):
-        machine = replace(H200, lmsweep_version=version)
-        attempts.ok(config(context_length=2**place), {"step.time": samples(1, 0.1)}, fingerprint=machine)
+        attempts.step(config(context_length=2**place), 1, fingerprint=replace(H200, lmsweep_version=version))
     lmsweep.share(attempts.store.location, tmp_path / "shared")
     assert "with lmsweep 0.9.1, 0.10.0 on" in (tmp_path / "shared" / "README.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize("text", ["attention flash needs a GPU", "context_length 512 is above the limit of 256.5 %"])
-def test_what_lmsweep_itself_says_is_shared(text: str) -> None:
-    assert shared_error(text) == text
 
 
 def test_texts_of_another_shape_are_numbered_alike_in_every_column() -> None:
