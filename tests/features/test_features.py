@@ -119,9 +119,7 @@ print(ours, "precision" in workloads(), "accumulation" in presets(), grids)
 """
 
 
-def test_the_workload_the_sweep_the_tables_and_the_grids_of_a_feature_go_with_its_folder(
-    copy: Path, here: Path
-) -> None:
+def test_workload_sweep_tables_and_grids_of_a_feature_go_with_its_folder(copy: Path, here: Path) -> None:
     folder = copy / "orchestrator/features/precision"
     assert python(ASKED, str(copy)) == "True True True True"
     folder.rename(here / "precision")

@@ -38,9 +38,7 @@ def test_the_trials_of_ranks_whose_dollars_are_printed_are_the_cheapest(ranks: P
     assert len(fleets(lmsweep_here(*words, "--all"))) == len(trials) == 4
 
 
-def test_a_plan_of_ranks_says_what_is_exposed_and_speaks_of_other_nodes_only_where_a_network_is_known(
-    ranks: Path,
-) -> None:
+def test_a_plan_of_ranks_says_what_is_exposed_and_names_other_nodes_only_with_a_network(ranks: Path) -> None:
     """A claim about 8192 GPUs was made as if one node held them, and parts of 1e-15 ms were printed."""
     few = ("--set", "context_length=256", "--set", "tp=1")
     alone = lmsweep_here("plan", ranks, "--for", "2xH100", "--all")

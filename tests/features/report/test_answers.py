@@ -135,9 +135,7 @@ def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) ->
     assert first.startswith("How long does a")
 
 
-def test_a_question_that_names_no_workload_is_followed_by_the_claim_of_a_run_and_is_no_title_of_it(
-    tmp_path: Path,
-) -> None:
+def test_a_question_without_a_workload_precedes_the_claim_of_a_run_and_is_no_title(tmp_path: Path) -> None:
     times = {"fp32": [12.0, 24.0], "bf16": [4.0, 8.0]}
     content = content_of(grid(tmp_path, times, question=json.dumps({"ask": "What does it take?"})))
     assert content.headline.startswith("Training step: bf16 is 3 times as fast as fp32 [")
@@ -150,10 +148,10 @@ def legend(chart: Any) -> set[str]:
 
 
 @pytest.mark.slow
-def test_jobs_that_one_chart_cannot_show_have_a_view_each_and_the_first_has_the_option_of_the_headline(
-    tmp_path: Path,
+def test_jobs_too_many_for_a_chart_have_a_view_each_the_first_with_the_option_of_the_headline(
+    attempts: Attempts,
 ) -> None:
-    attempts, count = Attempts(tmp_path / "results"), 0
+    count = 0
     grids = {
         "train_step": ("small medium large xl", (1, 4), "fp32 none, tf32 none, bf16 none"),
         "forward": ("small medium", (8, 32), "fp32 none, fp32 model, bf16 model, bf16 block"),

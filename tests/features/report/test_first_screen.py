@@ -164,29 +164,23 @@ def test_the_address_keeps_view_filter_axis_prices_and_the_open_cell(page: Page)
     assert page.evaluate("document.getElementById('flags').open")
 
 
+def rightmost(page: Page, selector: str) -> float:
+    """Where the last of these elements ends, in pixels."""
+    ends = "(all) => Math.max(...all.map((one) => one.getBoundingClientRect().right))"
+    return float(page.eval_on_selector_all(selector, ends))
+
+
 def test_on_paper_is_what_is_open_and_nothing_is_clipped(page: Page) -> None:
     print_view(page)
-    clipped = page.evaluate(
-        "[...document.querySelectorAll('.scroll')]"
-        ".filter((one) => getComputedStyle(one).overflowX !== 'visible').length"
-    )
-    assert clipped == 0
-    right = "getBoundingClientRect().right"
-    wide = page.evaluate(
-        "[...document.querySelectorAll('main *:not(svg *)')]"
-        f".filter((one) => one.{right} > document.querySelector('main').{right} + 1).length"
-    )
-    assert wide == 0
+    clips = "[...document.querySelectorAll('.scroll')].map((one) => getComputedStyle(one).overflowX)"
+    assert {*page.evaluate(clips)} == {"visible"}
+    assert rightmost(page, "main *:not(svg *)") <= rightmost(page, "main") + 1
     assert not page.is_visible("#tables") and page.is_visible("#matrix")
 
 
 def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
     page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
-    wide = page.evaluate(
-        "[...document.querySelectorAll('#matrix td, .prices td')]"
-        ".filter((cell) => cell.getBoundingClientRect().right > 360).length"
-    )
-    assert wide == 0
+    assert rightmost(page, "#matrix td, .prices td") <= 360
     captions = "[...document.querySelectorAll('caption')].map((one) => getComputedStyle(one).display)"
     assert set(page.evaluate(captions)) == {"none"}  # a line above each table says the same
     chart = page.locator("#chart .main-svg").first.bounding_box()
@@ -198,9 +192,7 @@ def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser,
 
 
 @pytest.mark.slow
-def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_them(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_of_stores_without_a_common_cell_the_page_names_the_fields_between(browser: Browser, tmp_path: Path) -> None:
     desk = replace(LAPTOP, device_name="Desk CPU")
     for name, fingerprint, warmup_steps in (("mine", LAPTOP, 5), ("theirs", desk, 0)):
         attempts = Attempts(tmp_path / name)
