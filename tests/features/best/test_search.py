@@ -35,8 +35,8 @@ def search() -> Search:
     return Search(Space.of(list(AXES), CELLS), prior=np.zeros(len(CELLS)), seconds=np.ones(len(CELLS)))
 
 
-def measured(value: float | None, within: float = 0.0) -> Processes | None:
-    return None if value is None else Processes(logs=(value,), within=within, kinds=("wall",), device_name="")
+def measured(value: float | None) -> Processes | None:
+    return None if value is None else Processes(logs=(value,), within=0.0, kinds=("wall",), device_name="")
 
 
 def run(one: Search, costs: dict[int, float | None]) -> list[int]:

@@ -18,8 +18,8 @@ def measured(attempts: Attempts, software: str | None, version: str, millisecond
         attempts.step(trial, device * 1.25e-3, device * 1e-3, within=1e-4, fingerprint=there)
 
 
-def table_of(attempts: Attempts, **where: str) -> Listing:
-    found = make_preset("upgrade", attempts.store, where=where)
+def table_of(attempts: Attempts) -> Listing:
+    found = make_preset("upgrade", attempts.store)
     assert isinstance(found, Listing)
     return found
 

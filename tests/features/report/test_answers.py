@@ -17,7 +17,6 @@ from lmsweep.orchestrator.features.report.answers.headline import headline_of
 from lmsweep.orchestrator.features.report.answers.question import Asked, asked_in, questions
 from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer, answer
 from lmsweep.orchestrator.features.report.content import content_of
-from lmsweep.orchestrator.features.report.joined import joined
 from lmsweep.orchestrator.features.report.page import page_with
 from lmsweep.orchestrator.features.report.views import view_of_answer
 from lmsweep.trials.results.outcome import Flag
@@ -25,10 +24,9 @@ from tests.features.report.grids import grid
 from tests.support.made_up_results import Attempts, config, gpu, samples
 
 
-def answers_of(location: str, *others: str, asked: Asked | None = None) -> list[Answer]:
-    results = joined(location, others)
-    asked = asked or asked_in(results.measurements)
-    return [one for question in questions(results.attempts, asked, (), ()) if (one := answer(question))]
+def answers_of(location: str, asked: Asked | None = None) -> list[Answer]:
+    attempts = load(location, pooled=False)
+    return [one for question in questions(attempts, asked or asked_in(attempts), (), ()) if (one := answer(question))]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +146,7 @@ def legend(chart: Any) -> set[str]:
 
 
 @pytest.mark.slow
-def test_jobs_too_many_for_a_chart_have_a_view_each_the_first_with_the_option_of_the_headline(
-    attempts: Attempts,
-) -> None:
+def test_jobs_too_many_for_a_chart_have_a_view_each_the_first_with_the_headlines_option(attempts: Attempts) -> None:
     count = 0
     grids = {
         "train_step": ("small medium large xl", (1, 4), "fp32 none, tf32 none, bf16 none"),
@@ -159,10 +155,9 @@ def test_jobs_too_many_for_a_chart_have_a_view_each_the_first_with_the_option_of
     for mode, (models, batches, ways) in grids.items():
         for model, length, batch, way in product(models.split(), (128, 256, 512), batches, ways.split(", ")):
             precision, compiled = way.split()
-            fields = {"mode": mode, "context_length": length, "batch_size": batch}
-            seconds = length * batch / 1e5 / (2 if precision == "bf16" else 1)
-            seconds /= {"none": 1, "model": 2, "block": 6}[compiled]
-            attempts.step(gpu(model, precision=precision, compile=compiled, **fields), seconds)
+            job = gpu(model, mode=mode, context_length=length, batch_size=batch, precision=precision, compile=compiled)
+            faster = (2 if precision == "bf16" else 1) * {"none": 1, "model": 2, "block": 6}[compiled]
+            attempts.step(job, length * batch / 1e5 / faster)
             count += 1
     content = content_of(attempts.store.location)
     assert "bf16, compile block" in content.headline

@@ -154,26 +154,17 @@ def test_a_range_of_the_users_model_has_a_name_with_points_as_its_module(attempt
     assert "100 [" in lmsweep_here("table", attempts.store.location, "--value", "h.0.attn.kernel_time")
 
 
-PRICES = parse_prices(["H100=2", "H200=3"])
-
-
-@pytest.fixture
-def grid_of_two_devices(attempts: Attempts) -> str:
+def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown(attempts: Attempts) -> None:
     """A larger batch is faster per token and takes more memory; checkpointing saves memory for time; two devices."""
-    for (device, slower), batch, checkpointing, attention in product(
-        ((H100, 1.15), (H200, 1.0)), (2, 8), ("none", "block"), ("naive", "sdpa")
-    ):
+    cells = product(((H100, 1.15), (H200, 1.0)), (2, 8), ("none", "block"), ("naive", "sdpa"))
+    for (device, slower), batch, checkpointing, attention in cells:
         again = 1.3 if checkpointing == "block" else 1.0
         seconds = slower * again * (0.004 * batch + 0.006) * (1.4 if attention == "naive" else 1.0)
         each = (1.5e9 if checkpointing == "block" else 3e9) * (1.8 if attention == "naive" else 1.0)
         one = gpu(batch_size=batch, checkpointing=checkpointing, attention=attention)
         attempts.step(one, seconds, 0.9 * seconds, within=1e-5, fingerprint=device)
         attempts.peak(one, 2e9 + batch * each, fingerprint=device)
-    return attempts.store.location
-
-
-def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown(grid_of_two_devices: str) -> None:
-    memory, money = pareto.fronts(Results(grid_of_two_devices, prices=PRICES))
+    memory, money = pareto.fronts(Results(attempts.store, prices=parse_prices(["H100=2", "H200=3"])))
     assert memory.title == "speed and memory of small, context_length 256, mode train_step"
     for figure in (memory, money):
         *devices, line = figure.traces

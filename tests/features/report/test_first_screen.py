@@ -26,7 +26,7 @@ H100 = replace(made_up_results.H100, accelerator_type="H100", device_memory=80_0
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve cells on two GPUs: the device time of one is half the other's; memory that fits one of them."""
     attempts = Attempts(tmp_path_factory.mktemp("two") / "results")
     more: dict[str, Any] = {"flags": (Flag.HOST_BOUND,), "warmup_samples": (0.3, 0.2)}
@@ -40,13 +40,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
                 attempts.failed(large, "oom", fingerprint=fingerprint, workload="memory")
             else:
                 attempts.peak(large, length * 2.0**26, fingerprint=fingerprint)
-    return attempts.store.location
-
-
-@pytest.fixture(scope="module")
-def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    lmsweep_here("report", store, "-o", path, "--price", "H100=2")
+    lmsweep_here("report", attempts.store.location, "-o", path, "--price", "H100=2")
     return path
 
 

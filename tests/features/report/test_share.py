@@ -142,15 +142,9 @@ def test_it_needs_a_new_folder_and_options_that_change_something_there(words: tu
     assert done.returncode == 2 and reason in done.stderr
 
 
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for Hugging Face, of a set with several tables. Tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("hub") / "shared"
-    lmsweep_here("report", TABLES, "--share", folder, "--to", "hf")
-    return folder
-
-
-def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_tables(card: Path) -> None:
+def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_tables(tmp_path: Path) -> None:
+    card = tmp_path / "shared"
+    lmsweep_here("report", TABLES, "--share", card, "--to", "hf")
     nothing, head, text = (card / "README.md").read_text("utf-8").split("---\n", 2)
     about = yaml.safe_load(head)
     assert nothing == "" and text.lstrip().startswith(f"# {about['pretty_name']}")
