@@ -2,10 +2,8 @@
 
 import ast
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import jsonschema
 import pytest
 
 from lmsweep.orchestrator.feature import features
-from tests.support.command import ROOT, lmsweep, lmsweep_here, write_sweep
+from tests.support.command import ROOT, lmsweep, lmsweep_here, program, write_sweep
 from tests.support.installed import install, shown
 
 GROUP = "lmsweep.features"
@@ -28,9 +26,8 @@ def test_a_feature_of_another_package_is_a_verb_with_help_and_a_schema(tmp_path:
     listed = lmsweep("--help", PYTHONPATH=path).stdout
     assert re.search(r"^export .*\nslowest +Print the slowest cell of a store\.$", listed, flags=re.MULTILINE)
     schema = json.loads(lmsweep("slowest", "--schema", PYTHONPATH=path).stdout)
-    printed = json.loads(
-        lmsweep("slowest", ROOT / "tests/support/stores/cpu", "--format", "json", PYTHONPATH=path).stdout
-    )
+    words = ("slowest", ROOT / "tests/support/stores/cpu", "--format", "json")
+    printed = json.loads(lmsweep(*words, PYTHONPATH=path).stdout)
     jsonschema.validate(printed, schema)
     assert printed["seconds"] > 0 and {*schema["properties"]} == {*printed}
 
@@ -54,8 +51,7 @@ record = Feature(name="doubled", verbs=(double,), outputs={"double": "doubled:Nu
 
 def python(script: str, path: str) -> str:
     """What the script prints where these folders are on the search path, or the last line of its error."""
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = program(sys.executable, "-c", script, PYTHONPATH=path)
     return (done.stdout + done.stderr).strip().splitlines()[-1]
 
 
@@ -96,9 +92,8 @@ def test_a_name_that_the_core_has_is_refused(tmp_path: Path) -> None:
 
 def test_type_checkers_know_each_function_that_a_feature_adds() -> None:
     (block,) = (one for one in ast.parse((ROOT / "lmsweep/__init__.py").read_text()).body if isinstance(one, ast.If))
-    imported = {
-        f"{one.module}:{name.name}" for one in block.body if isinstance(one, ast.ImportFrom) for name in one.names
-    }
+    lines = (one for one in block.body if isinstance(one, ast.ImportFrom))
+    imported = {f"{line.module}:{name.name}" for line in lines for name in line.names}
     added = {path for feature in features().values() for path in feature.functions.values()}
     assert added and added <= imported
 
@@ -124,9 +119,7 @@ print(ours, "precision" in workloads(), "accumulation" in presets(), grids)
 """
 
 
-def test_the_workload_the_sweep_the_tables_and_the_grids_of_a_feature_go_with_its_folder(
-    copy: Path, here: Path
-) -> None:
+def test_workload_sweep_tables_and_grids_of_a_feature_go_with_its_folder(copy: Path, here: Path) -> None:
     folder = copy / "orchestrator/features/precision"
     assert python(ASKED, str(copy)) == "True True True True"
     folder.rename(here / "precision")

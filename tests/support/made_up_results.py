@@ -101,6 +101,18 @@ class Attempts:
         self.store.keep(rows)
         return rows
 
+    def step(
+        self, trial: TrialConfig, seconds: float, device: float | None = None, *, within: float = 1e-3, **fields: Any
+    ) -> list[Record]:
+        """A training step of this wall time and, if given, device time, each known to within a share of itself."""
+        times = {"step.time": seconds} | ({} if device is None else {"step.device_time": device})
+        return self.ok(trial, {name: samples(time, within * time) for name, time in times.items()}, **fields)
+
+    def peak(self, trial: TrialConfig, held: float, **fields: Any) -> list[Record]:
+        """A training step whose tensors were given so many bytes at the most, as a trial of memory says."""
+        value = "step.peak_allocated"
+        return self.ok(trial, {value: (held,) * 3}, workload="memory", units={value: "B"}, **fields)
+
     def failed(self, trial: TrialConfig, status: str, **fields: Any) -> Record:
         row = self._base(trial, status=status, **{"error": "why it failed", **fields})
         self.store.keep([row])

@@ -17,7 +17,7 @@ from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.orchestrator.features.limits.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import H100, H200, Attempts, config, gpu, samples
+from tests.support.made_up_results import H100, H200, Attempts, gpu
 
 TOKENS = 256
 
@@ -34,16 +34,13 @@ def grid(attempts: Attempts) -> None:
         seconds = batch * (0.01 if batch == 4 else 0.0100000001) * (0.6 if compiled == "block" else 1)
         seconds *= 0.8 if attention == "sdpa" else 1
         one = gpu(batch_size=batch, compile=compiled, attention=attention)
-        attempts.ok(
-            one, {"step.time": samples(seconds, seconds / 1000), "step.device_time": samples(seconds * 0.97, 1e-9)}
-        )
-        peak = batch * (2e9 if attention == "sdpa" else 4e9)
-        attempts.ok(one, {"step.peak_allocated": (peak,) * 3}, workload="memory", units={"step.peak_allocated": "B"})
+        attempts.step(one, seconds, 0.97 * seconds)
+        attempts.peak(one, batch * (2e9 if attention == "sdpa" else 4e9))
 
 
 def test_the_winner_beats_the_others_by_the_ratio_of_their_times(attempts: Attempts) -> None:
-    attempts.ok(gpu(attention="naive"), {"step.time": samples(0.050, 1e-4)})
-    attempts.ok(gpu(attention="sdpa"), {"step.time": samples(0.040, 1e-4)})
+    attempts.step(gpu(attention="naive"), 0.050)
+    attempts.step(gpu(attention="sdpa"), 0.040)
     got = found(attempts)
     assert got.winner.config.attention == "sdpa"
     (second,) = got.beaten
@@ -54,14 +51,14 @@ def test_the_winner_beats_the_others_by_the_ratio_of_their_times(attempts: Attem
 
 def test_a_step_of_no_time_wins_nothing(attempts: Attempts) -> None:
     attempts.ok(gpu(attention="naive"), {"step.time": (0.0, 0.0, 0.0)})
-    attempts.ok(gpu(attention="sdpa"), {"step.time": samples(0.040, 1e-4)})
+    attempts.step(gpu(attention="sdpa"), 0.040)
     assert found(attempts).winner.config.attention == "sdpa"
 
 
 def test_each_goal_ranks_by_its_own_unit(attempts: Attempts) -> None:
     fast, lean = gpu(precision="bf16"), gpu(precision="tf32")
     for one, seconds, joules in ((fast, 0.02, 20.0), (lean, 0.03, 10.0)):
-        attempts.ok(one, {"step.time": samples(seconds, 1e-6)})
+        attempts.step(one, seconds)
         attempts.ok(one, {"step.energy": (joules,)}, workload="energy", units={"step.energy": "J"})
     assert found(attempts).winner.config == fast
     assert found(attempts, "J/Mtoken").winner.config == lean
@@ -69,8 +66,7 @@ def test_each_goal_ranks_by_its_own_unit(attempts: Attempts) -> None:
 
 def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(attempts: Attempts) -> None:
     for device, wall, busy in ((H200, 0.05, 0.02), (H100, 0.03, 0.024)):
-        times = {"step.time": samples(wall, 1e-6), "step.device_time": samples(busy, 1e-6)}
-        attempts.ok(gpu(), times, fingerprint=device)
+        attempts.step(gpu(), wall, busy, fingerprint=device)
     prices = ["H200=2.2", "H100=2"]
     got = found(attempts, "$/Mtoken", prices=prices)
     assert got.winner.environment.device_name == H100.device_name, "the H200 would be cheaper if it never waited"
@@ -85,7 +81,7 @@ def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(at
 
 
 def test_each_price_in_the_answer_has_its_unit_once(attempts: Attempts) -> None:
-    attempts.ok(gpu(), {"step.time": samples(0.03, 1e-6), "step.device_time": samples(0.024, 1e-6)})
+    attempts.step(gpu(), 0.03, 0.024)
     by_money, by_time = (winner_words(found(attempts, goal, prices=["H200=2"])) for goal in ("$/Mtoken", "tokens/s"))
     assert "of device time, 0.01302 dollars per million tokens if the GPU never waited" in by_money
     assert "0.01628 dollars per million tokens, 0.01302 if the GPU never waited" in by_time
@@ -102,7 +98,7 @@ def test_the_effects_are_those_of_the_grid_and_a_limit_excludes_what_exceeds_it_
     larger = found(attempts, limits=["peak < 10GB"]).larger
     assert larger is not None and larger.is_measured and larger.ratio == pytest.approx(1.0)
     assert (larger.cell.config.batch_size, larger.others) == (8, 5)
-    attempts.ok(gpu(batch_size=16, attention="sdpa"), {"step.time": samples(0.001, 1e-7)})  # its memory is unknown
+    attempts.step(gpu(batch_size=16, attention="sdpa"), 0.001)  # its memory is unknown
     got = found(attempts, limits=["peak < 10GB"])
     assert (got.winner.config.batch_size, got.winner.config.attention) == (4, "sdpa")
     assert got.over_limit == 7
@@ -114,14 +110,13 @@ def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attem
     peaks = {"none": 4e9, "block": 2.8e9}
     for attention, checkpointing in itertools.product(("sdpa", "sdpa_flash"), peaks):
         seconds = (0.04 if attention == "sdpa" else 0.0402) * (1.3 if checkpointing == "block" else 1)
-        one = gpu(attention=attention, checkpointing=checkpointing)
-        attempts.ok(one, {"step.time": samples(seconds, 1e-6)})
+        attempts.step(gpu(attention=attention, checkpointing=checkpointing), seconds)
     cells = cells_of(load(attempts.store))
-    less = {key_of(one.config): 28 * 1024 * (one.config.attention == "sdpa_flash") for one in cells}
-    cells = with_predicted_peaks(
-        cells, {key_of(one.config): peaks[one.config.checkpointing] - less[key_of(one.config)] for one in cells}
-    )
-    front = pareto_front(cells, parse_aim("tokens/s", [], []))
+    predicted = {
+        key_of(one.config): peaks[one.config.checkpointing] - 28 * 1024 * (one.config.attention == "sdpa_flash")
+        for one in cells
+    }
+    front = pareto_front(with_predicted_peaks(cells, predicted), parse_aim("tokens/s", [], []))
     assert [(one.config.attention, one.config.checkpointing) for one in front] == [("sdpa", "none"), ("sdpa", "block")]
 
 
@@ -132,8 +127,7 @@ def test_the_best_cell_with_more_memory_is_predicted_from_the_cells_that_fit(att
         if batch == 16:
             attempts.failed(one, "oom")
         else:
-            seconds = (0.02 + batch * 0.01) * (0.6 if compiled == "block" else 1)
-            attempts.ok(one, {"step.time": samples(seconds, seconds / 1000)})
+            attempts.step(one, (0.02 + batch * 0.01) * (0.6 if compiled == "block" else 1))
     larger = found(attempts).larger
     assert larger and not larger.is_measured and larger.others == 1
     assert (larger.cell.config.batch_size, larger.cell.config.compile) == (16, "block")
@@ -144,18 +138,19 @@ def test_the_best_cell_with_more_memory_is_predicted_from_the_cells_that_fit(att
 
 
 def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> None:
-    attempts.ok(gpu(), {"step.time": samples(0.02, 1e-6)})
+    attempts.step(gpu(), 0.02)
     cells = cells_of(load(attempts.store))
-    assert answer(cells, parse_aim("J/Mtoken", [], [])) == NoAnswer(
-        "no combination has a result of the workload energy"
-    )
-    got = answer(cells, parse_aim("tokens/s", ["peak < 1GB"], []))
-    assert isinstance(got, NoAnswer) and "none of 1 measured combinations is known to meet the limit" in got.reason
+    for goal, limits, reason in (
+        ("J/Mtoken", [], "no combination has a result of the workload energy"),
+        ("tokens/s", ["peak < 1GB"], "none of 1 measured combinations is known to meet the limit"),
+    ):
+        got = answer(cells, parse_aim(goal, limits, []))
+        assert isinstance(got, NoAnswer) and reason in got.reason
 
 
 def test_best_of_a_store_answers_for_each_job_and_for_one_in_full(attempts: Attempts) -> None:
     grid(attempts)
-    attempts.ok(config("medium", device="cuda"), {"step.time": samples(0.2, 1e-4)})
+    attempts.step(gpu("medium"), 0.2)
     store, options = attempts.store.location, ("--price", "H200=3.5", "--no-predict")
     first, second = lmsweep_here("best", store, *options).split("\nmedium, context_length 256, mode train_step\n")
     assert first.startswith("small, context_length 256, mode train_step\n")
@@ -172,7 +167,7 @@ def test_best_of_a_store_answers_for_each_job_and_for_one_in_full(attempts: Atte
 def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attempts) -> None:
     for process, more in enumerate((0.0, 0.004, -0.003)):
         for attention in ("naive", "sdpa"):
-            attempts.ok(gpu(attention=attention), {"step.time": samples(0.04 * np.exp(more), 1e-6)})
+            attempts.step(gpu(attention=attention), 0.04 * np.exp(more), within=1e-5)
         got = found(attempts)
         assert got.can_tell == (process > 0), (process, got.wrong)
         assert got.cost.interval[0] < 0.04 / (4 * TOKENS) < got.cost.interval[1]
@@ -180,5 +175,5 @@ def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attem
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:
     for fields in ({}, {"window": 64}, {"lengths": "64", "batching": "packed"}, {"causal": False}):
-        attempts.ok(gpu(**fields), {"step.time": samples(0.01, 1e-5)})
+        attempts.step(gpu(**fields), 0.01)
     assert len({job_of(cell) for cell in cells_of(load(attempts.store))}) == 4

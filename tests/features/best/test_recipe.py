@@ -16,7 +16,6 @@ from lmsweep.orchestrator.features.best.recipes.step_recipes import LOSS_CALLS
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode
 from lmsweep.trials.model.adapted_layers import use_linear_of_pytorch
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -28,7 +27,8 @@ from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
 from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES, LOSSES
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, Optimizer
 from lmsweep.trials.spec.words import Mode, ZeroGrad
-from tests.support.made_up_results import config
+from tests.support.made_up_results import gpu
+from tests.support.operators_run import OperatorsRun
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -128,21 +128,19 @@ def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, fields: dict
 
 
 PACKAGES = {
-    "liger_kernel/__init__.py": "",
     "liger_kernel/transformers.py": """
 from torch.nn.functional import cross_entropy
 class LigerFusedLinearCrossEntropyLoss:
     def __call__(self, lin_weight, _input, target):
         return cross_entropy((_input @ lin_weight.T).float(), target)
 """,
-    "cut_cross_entropy/__init__.py": "from .linear_cross_entropy import linear_cross_entropy",
-    "cut_cross_entropy/linear_cross_entropy.py": """
+    "cut_cross_entropy.py": """
 from torch.nn.functional import cross_entropy
 def linear_cross_entropy(e, c, targets):
     return cross_entropy((e @ c.T).float(), targets)
 """,
 }
-"""Stand-ins for packages of Triton kernels, with their names and their order of arguments."""
+"""Stand-ins for packages of Triton kernels, with their names and order of arguments."""
 
 
 @pytest.mark.parametrize("loss", ["liger", "cut_cross_entropy"])
@@ -187,14 +185,9 @@ def trains_alike(one: TrialConfig) -> None:
     assert bool(changed) == (one.mode == "train_step")
 
 
-class Products(TorchDispatchMode):
-    """Counts matrix products, also those that backward computes again."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
-        return func(*args, **(kwargs or {}))
+def products(run: OperatorsRun) -> list[str]:
+    """Matrix products, also those that backward computes again."""
+    return [name for name in run.names if name in ("aten.mm.default", "aten.bmm.default")]
 
 
 @pytest.mark.parametrize("checkpointing", [*CHECKPOINTINGS, "2", "3"])
@@ -202,12 +195,12 @@ def test_the_snippet_computes_again_what_the_measured_step_does(checkpointing: s
     one = replace(tiny(checkpointing=checkpointing), num_layers=6)
     step, model = models(one)
     names = followed(pytorch_snippet(one), model, step)
-    with Products() as measured:
+    with OperatorsRun() as measured:
         for phase in step.phases():
             phase.run()
-    with Products() as found:
+    with OperatorsRun() as found:
         names["step"](step.inputs, step.targets)
-    assert found.count == measured.count > 0
+    assert len(products(found)) == len(products(measured)) > 0
 
 
 def test_every_way_has_a_recipe_of_its_own():
@@ -244,7 +237,7 @@ def test_the_snippet_for_a_gpu_names_its_kernels_and_recipes(fields, line):
 @pytest.mark.parametrize(
     "asked",
     [
-        config("small", batch_size=8, precision="bf16", device="cuda", compile="block", causal=False),
+        gpu(batch_size=8, precision="bf16", compile="block", causal=False),
         tiny(measure_steps="auto", attention="sdpa", mode="forward"),
     ],
 )

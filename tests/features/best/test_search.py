@@ -21,7 +21,7 @@ from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.variation import Kind
-from tests.support.made_up_results import H200, Attempts, config, gpu, planned, samples
+from tests.support.made_up_results import H200, Attempts, gpu, planned, samples
 from tests.support.simulated_grids import SHARE, TEST_SEEDS, made_up, searched, simulate
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
@@ -35,8 +35,8 @@ def search() -> Search:
     return Search(Space.of(list(AXES), CELLS), prior=np.zeros(len(CELLS)), seconds=np.ones(len(CELLS)))
 
 
-def measured(value: float | None, within: float = 0.0) -> Processes | None:
-    return None if value is None else Processes(logs=(value,), within=within, kinds=("wall",), device_name="")
+def measured(value: float | None) -> Processes | None:
+    return None if value is None else Processes(logs=(value,), within=0.0, kinds=("wall",), device_name="")
 
 
 def run(one: Search, costs: dict[int, float | None]) -> list[int]:
@@ -94,11 +94,8 @@ def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
 
 def test_an_axis_of_null_and_a_value_is_searched() -> None:
     name, value = "attention_args", '{"scale":2}'
-    configs = [
-        config("small", device="cuda", batch_size=batch, compile="block", **fields)  # type: ignore[arg-type]
-        for batch in (1, 2, 4, 8, 16)
-        for fields in ({}, {name: value})
-    ]
+    ways = ({}, {name: value})
+    configs = [gpu(batch_size=batch, compile="block", **way) for batch in (1, 2, 4, 8, 16) for way in ways]
     order = run(search_of_trials(configs, "tokens/s"), {i: 0.5 * (i % 2 == 0) - 0.1 * i for i in range(len(configs))})
     assert {getattr(configs[place], name) for place in order[:5]} == {None, value}
     assert order[-1] != 8 and 9 in order and len(order) < len(configs)
@@ -122,10 +119,7 @@ def test_a_cell_that_does_not_run_counts_once_however_many_processes_would_measu
 
 
 def test_a_search_that_ran_out_of_time_is_not_settled() -> None:
-    configs = [
-        config("small", device="cuda", batch_size=batch, compile=compiled)
-        for batch, compiled in itertools.product((1, 2, 4, 8), ("none", "block"))
-    ]
+    configs = [gpu(batch_size=batch, compile=compiled) for batch in (1, 2, 4, 8) for compiled in ("none", "block")]
     whole, cut = search_of_trials(configs, "tokens/s"), search_of_trials(configs, "tokens/s")
     for one in (whole, cut):
         for position, asked in enumerate(configs[1:], start=1):
@@ -149,7 +143,7 @@ def test_a_search_learns_of_a_trial_what_the_answer_reads_of_it_from_the_store(
     attempts: Attempts, workload: str, value: str, unit: str, goal: str, measured: tuple[float, ...]
 ) -> None:
     aim = parse_aim(goal, ["peak < 8GB"], parse_prices(["H200=3"]))
-    trial = config("small", device="cuda", precision="bf16")
+    trial = gpu(precision="bf16")
     one = Search(Space.of([], [[]]), prior=np.zeros(1), seconds=np.ones(1), aim=aim)
     for factor in (1.0, 1.01):  # the second is another process of the cell
         row = {value: tuple(factor * number for number in measured)}
@@ -167,20 +161,17 @@ def test_what_processes_of_one_device_show_says_nothing_of_another(attempts: Att
     one = Search(Space.of([], [[]] * 2), prior=np.zeros(2), seconds=np.ones(2), aim=aim)
     for place, (fingerprint, apart) in enumerate(((H200, 1.001), (other, 1.4))):
         for factor in (1.0, apart):
-            times = dict.fromkeys(("step.time", "step.device_time"), samples(0.04 * factor, 1e-5))
-            one.learn_trial(place, attempts.ok(config("small", device="cuda"), times, fingerprint=fingerprint))
+            seconds = 0.04 * factor
+            one.learn_trial(place, attempts.step(gpu(), seconds, seconds, fingerprint=fingerprint))
     costs = [cell.cost(aim) for cell in cells_of(load(attempts.store))]
     assert [one.results.errors()[place] for place in (0, 1)] == [pytest.approx(cost.error) for cost in costs if cost]
     assert one.results.errors()[0].deviation < 0.005 < 0.05 < one.results.errors()[1].deviation
 
 
 def test_a_search_learns_no_cost_of_a_trial_that_failed_or_exceeds_the_limit(attempts: Attempts) -> None:
-    trial = config("small", device="cuda")
-    one = Search(
-        Space.of([], [[]] * 3), prior=np.zeros(3), seconds=np.ones(3), aim=parse_aim("memory", ["peak < 1GB"], [])
-    )
-    peak = {"step.peak_allocated": (4e9,)}
-    one.learn_trial(0, attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"}))
-    one.learn_trial(1, [attempts.failed(trial, "oom")])
-    one.learn_trial(2, [attempts.failed(trial, "lost", workload="profile")])
+    aim = parse_aim("memory", ["peak < 1GB"], [])
+    one = Search(Space.of([], [[]] * 3), prior=np.zeros(3), seconds=np.ones(3), aim=aim)
+    one.learn_trial(0, attempts.peak(gpu(), 4e9))
+    one.learn_trial(1, [attempts.failed(gpu(), "oom")])
+    one.learn_trial(2, [attempts.failed(gpu(), "lost", workload="profile")])
     assert one.results.failed == {0, 1, 2}

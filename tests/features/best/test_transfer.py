@@ -1,7 +1,6 @@
 """What another device would do: scaled by predicted steps, calibrated by cells measured on both, its error said."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,21 +11,23 @@ from lmsweep.orchestrator.features.best.cell_costs import key_of
 from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.transfer import Transfer, is_on, transfers
 from lmsweep.trials.analytic.datasheets import device_named
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import ROOT, lmsweep_here
-from tests.support.made_up_results import H100, H200, Attempts, config, samples
+from tests.support.made_up_results import H100, H200, Attempts, gpu
 
 pytestmark = pytest.mark.usefixtures("warm")
 
 ON_H100, ON_H200 = device_named("H100 SXM"), device_named("H200 SXM")
 assert ON_H100 and ON_H200
-GRID = [config("small", device="cuda", batch_size=size, precision=name) for size in (4, 8) for name in ("tf32", "bf16")]
-BIG = config("small", device="cuda", batch_size=16)
+GRID = [gpu(batch_size=size, precision=name) for size in (4, 8) for name in ("tf32", "bf16")]
+BIG = gpu(batch_size=16)
 
 
 def stored(attempts: Attempts, *, factor: float | None, first: float = 1.0) -> list[Cell]:
     """The grid on H100s and, with a factor, on H200s: `factor` times what is predicted, the first cell more."""
     for number, one in enumerate(GRID):
-        attempts.ok(one, times(0.01 * (number + 1)), fingerprint=H100)
+        step_of(attempts, one, 0.01 * (number + 1), H100)
     cells = cells_of(load(attempts.store))
     if factor is None:
         return cells
@@ -34,12 +35,13 @@ def stored(attempts: Attempts, *, factor: float | None, first: float = 1.0) -> l
     for cell in cells:
         number = GRID.index(cell.config)
         seconds = 0.01 * (number + 1) * ratios.of(cell, ON_H200).middle * factor * (first if number == 0 else 1)
-        attempts.ok(cell.config, times(seconds), fingerprint=H200)
+        step_of(attempts, cell.config, seconds, H200)
     return cells_of(load(attempts.store))
 
 
-def times(seconds: float) -> dict[str, Any]:
-    return {"step.time": samples(2 * seconds, 1e-9), "step.device_time": samples(seconds, 1e-9)}
+def step_of(attempts: Attempts, trial: TrialConfig, device_seconds: float, device: Fingerprint) -> None:
+    """The host makes it take twice as long."""
+    attempts.step(trial, 2 * device_seconds, device_seconds, within=1e-7, fingerprint=device)
 
 
 def for_h200(cells: list[Cell]) -> Transfer:
@@ -85,14 +87,12 @@ def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(att
     stored(attempts, factor=None)
     other = Attempts(Path(attempts.store.location).parent / "other")
     for one in GRID[:3]:
-        other.ok(one, times(0.02), fingerprint=H200)
-    peak = {"step.peak_allocated": (30e9,) * 3}
-    attempts.ok(BIG, times(1.0), fingerprint=H100)
-    attempts.ok(BIG, peak, fingerprint=H100, workload="memory", units={"step.peak_allocated": "B"})
+        step_of(other, one, 0.02, H200)
+    step_of(attempts, BIG, 1.0, H100)
+    attempts.peak(BIG, 30e9, fingerprint=H100)
     options = ("--with", other.store.location, "--price", "H100=2", "--price", "A10=1", "--price", "H200=4")
-    text = lmsweep_here(
-        "best", attempts.store.location, "--for", "H200 SXM,A10", "--goal", "$/Mtoken", "--no-predict", *options
-    )
+    words = ("best", attempts.store.location, "--for", "H200 SXM,A10", "--goal", "$/Mtoken", "--no-predict")
+    text = lmsweep_here(*words, *options)
     assert "Best for $/Mtoken by device time: " in text
     assert "from 3 combinations measured on both" in text
     assert "1 of 5 combinations are left out" in text  # 30 GB do not fit on an A10
@@ -110,7 +110,7 @@ def test_what_a_device_lacks_is_left_out_for_that_reason(
     attempts: Attempts, device: str, precisions: tuple[str, str], reason: str
 ) -> None:
     for precision in precisions:
-        attempts.ok(config("tiny", device="cuda", precision=precision), times(0.01), fingerprint=H100)  # type: ignore[arg-type]
+        step_of(attempts, gpu("tiny", precision=precision), 0.01, H100)
     text = lmsweep_here("best", attempts.store.location, "--for", device, "--no-predict")
     assert f"1 combination left out: {reason}" in text and precisions[0] in text
     assert f"precision {precisions[1]}" not in text.split(f"and predicted for {device}")[-1]

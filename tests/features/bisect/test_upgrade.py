@@ -7,20 +7,19 @@ import pytest
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.spec.config import RequestError
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, gpu
 
 
 def measured(attempts: Attempts, software: str | None, version: str, milliseconds: dict[int, float]) -> None:
     """Steps on a GPU; the device is busy for four fifths of each. Context length -> device time."""
     there = replace(H200, torch_version=version)
     for context, device in milliseconds.items():
-        trial = config(device="cuda", context_length=context, software=software)
-        values = {"step.time": samples(device * 1.25e-3, 1e-5), "step.device_time": samples(device * 1e-3, 1e-6)}
-        attempts.ok(trial, values, fingerprint=there)  # type: ignore[arg-type]
+        trial = gpu(context_length=context, software=software)
+        attempts.step(trial, device * 1.25e-3, device * 1e-3, within=1e-4, fingerprint=there)
 
 
-def table_of(attempts: Attempts, **where: str) -> Listing:
-    found = make_preset("upgrade", attempts.store, where=where)
+def table_of(attempts: Attempts) -> Listing:
+    found = make_preset("upgrade", attempts.store)
     assert isinstance(found, Listing)
     return found
 
@@ -49,8 +48,8 @@ def test_two_softwares_need_no_column_for_the_software(attempts: Attempts) -> No
 
 def test_a_release_that_cannot_be_installed_is_a_failed_cell(attempts: Attempts) -> None:
     measured(attempts, None, "2.11.0", {256: 10.0})
-    trial = config(device="cuda", context_length=256, software="torch==9.9.9")
-    attempts.failed(trial, "unsupported", fingerprint=replace(H200, torch_version="9.9.9"))
+    there = replace(H200, torch_version="9.9.9")
+    attempts.failed(gpu(context_length=256, software="torch==9.9.9"), "unsupported", fingerprint=there)
     assert table_of(attempts).frame["verdict"].to_list() == ["failed"]
 
 

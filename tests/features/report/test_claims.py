@@ -10,8 +10,9 @@ import pytest
 from lmsweep import analysis
 from lmsweep.orchestrator.features.report.answers.headline import headline_of
 from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
+from tests.features.report.grids import grid
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import Attempts, config, samples
+from tests.support.made_up_results import Attempts, gpu
 
 AMOUNT = r"(-?[\d.,]+(?:x| % faster| % slower| % longer| % less| % more| times as fast| times as long))(?!\.?\d)"
 INTERVAL = r"(?: time)?(?: (?:than|as) [^()\[\]]*)?(?: ?[\[(](-?[\d.]+)(?:,| to) (-?[\d.]+)[\])])?"
@@ -19,44 +20,36 @@ INTERVAL = r"(?: time)?(?: (?:than|as) [^()\[\]]*)?(?: ?[\[(](-?[\d.]+)(?:,| to)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("bf16", "device_seconds"),
+    ("fp32", "bf16"),  # wall and device time
     [
-        ((0.05, 0.06), {"fp32": (0.012, 0.024), "bf16": (0.004, 0.008)}),
-        ((0.02, 0.01), {"fp32": (0.012,), "bf16": (0.010,)}),
+        ([(0.03, 0.012), (0.04, 0.024)], [(0.05, 0.004), (0.06, 0.008)]),
+        ([(0.03, 0.012), (0.04, None)], [(0.02, 0.010), (0.01, None)]),
     ],
     ids=["faster-and-by-wall-time-slower", "device-times-of-one-cell"],
 )
 def test_two_precisions_of_a_store_have_one_number_one_interval_and_one_direction(
-    bf16: tuple[float, ...], device_seconds: dict[str, tuple[float, ...]], tmp_path: Path
+    fp32: list[tuple], bf16: list[tuple], attempts: Attempts, tmp_path: Path
 ) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for precision, times in {"fp32": (0.03, 0.04), "bf16": bf16}.items():
-        for place, time in enumerate(times):
-            values = {"step.time": samples(time, time / 100)}
-            for device in device_seconds[precision][place : place + 1]:
-                values["step.device_time"] = samples(device, device / 1000)
-            attempts.ok(config(device="cuda", context_length=128 * 2**place, precision=precision), values)
+    for precision, times in {"fp32": fp32, "bf16": bf16}.items():
+        for place, (wall, device) in enumerate(times):
+            attempts.step(gpu(context_length=128 * 2**place, precision=precision), wall, device)
     check(sentences(attempts.store.location, tmp_path))
 
 
-def test_where_one_cell_is_faster_and_one_slower_no_place_has_a_number(attempts: Attempts, tmp_path: Path) -> None:
-    for precision, length, time in (("fp32", 128, 10), ("fp32", 256, 20), ("bf16", 128, 5), ("bf16", 256, 40)):
-        trial = config(device="cuda", context_length=length, precision=precision)
-        attempts.ok(trial, {"step.time": samples(time / 1e3, time / 1e5)})
-    said = sentences(attempts.store.location, tmp_path)
+def test_where_one_cell_is_faster_and_one_slower_no_place_has_a_number(tmp_path: Path) -> None:
+    said = sentences(grid(tmp_path, {"fp32": [10, 20], "bf16": [5, 40]}, on_gpu=False), tmp_path)
     assert all(re.search("undecided in|cannot tell|slower in", text) for text in said.values()), said
     assert not any(claims_of(said[name]) for name in ("page", "badge", "run"))
 
 
 @pytest.mark.slow
-def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_largest_size(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_largest_size(
+    attempts: Attempts, tmp_path: Path
+) -> None:
     for precision, times in (("fp32", (10, 20, 40, 80)), ("tf32", (11, 21, 41, 81)), ("bf16", (12, 19, 30, 50))):
         for place, time in enumerate(times):
-            trial = config(device="cuda", context_length=128 * 2**place, precision=precision)
-            values = {"step.device_time": samples(time / 1e3, time / 1e6), "step.time": samples(time / 970, time / 1e6)}
             for _ in range(2):  # a lone process would be as uncertain as its table scatters
-                attempts.ok(trial, values)
+                attempts.step(gpu(context_length=128 * 2**place, precision=precision), time / 970, time / 1000)
     check(sentences(attempts.store.location, tmp_path, "--where", "context_length=1024"))
 
 

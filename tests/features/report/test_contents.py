@@ -1,7 +1,7 @@
-"""What the page contains before a browser opens it: the icicle, the largest pieces."""
+"""What the page contains before a browser opens it: icicles, pieces of memory, lines, tables and the Pareto front."""
 
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,19 @@ from lmsweep.analysis.presets import presets
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.text_table import HTML, sheet_of
+from lmsweep.orchestrator.features.report.figures import pareto
 from lmsweep.orchestrator.features.report.figures.charts import timelines
 from lmsweep.orchestrator.features.report.figures.html_table import html_of
 from lmsweep.orchestrator.features.report.figures.icicle import icicles, pieces
 from lmsweep.orchestrator.features.report.figures.pieces import largest_pieces
 from lmsweep.orchestrator.features.report.lines import COLOURS, chart_of
+from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, lmsweep_here
-from tests.support.made_up_results import H200, Attempts, config, kernel
+from tests.support.made_up_results import H100, H200, Attempts, config, gpu, kernel
 
 
 def test_the_tooltip_of_a_timeline_names_the_lines_that_hold_the_most_memory() -> None:
@@ -150,3 +152,39 @@ def test_a_range_of_the_users_model_has_a_name_with_points_as_its_module(attempt
     data = (tmp_path / "page.html").read_text("utf-8")
     assert '"h.0.attn.kernel_time":{"result"' in data and '"backward of h.0.attn.kernel_time":{"result"' in data
     assert "100 [" in lmsweep_here("table", attempts.store.location, "--value", "h.0.attn.kernel_time")
+
+
+def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown(attempts: Attempts) -> None:
+    """A larger batch is faster per token and takes more memory; checkpointing saves memory for time; two devices."""
+    cells = product(((H100, 1.15), (H200, 1.0)), (2, 8), ("none", "block"), ("naive", "sdpa"))
+    for (device, slower), batch, checkpointing, attention in cells:
+        again = 1.3 if checkpointing == "block" else 1.0
+        seconds = slower * again * (0.004 * batch + 0.006) * (1.4 if attention == "naive" else 1.0)
+        each = (1.5e9 if checkpointing == "block" else 3e9) * (1.8 if attention == "naive" else 1.0)
+        one = gpu(batch_size=batch, checkpointing=checkpointing, attention=attention)
+        attempts.step(one, seconds, 0.9 * seconds, within=1e-5, fingerprint=device)
+        attempts.peak(one, 2e9 + batch * each, fingerprint=device)
+    memory, money = pareto.fronts(Results(attempts.store, prices=parse_prices(["H100=2", "H200=3"])))
+    assert memory.title == "speed and memory of small, context_length 256, mode train_step"
+    for figure in (memory, money):
+        *devices, line = figure.traces
+        shown = [
+            (x, y, trace["name"].endswith("on the front"))
+            for trace in devices
+            for x, y in zip(trace["x"], trace["y"], strict=True)
+        ]
+        assert len(shown) == 16
+        assert list(line["x"]) == sorted(line["x"]) and list(line["y"]) == sorted(line["y"])
+        for x, y, is_full in shown:
+            beaten = any((a >= x and b < y) or (a > x and b <= y) for a, b, _ in shown)
+            assert beaten or is_full
+            assert ((x, y) in zip(line["x"], line["y"], strict=True)) == (not beaten)
+    assert memory.traces[0]["lines"][0][1].startswith("peak ")
+
+
+def test_without_memory_and_without_prices_there_is_no_front(attempts: Attempts) -> None:
+    for batch in (1, 2, 4):
+        attempts.step(gpu(batch_size=batch), 0.1)
+    assert list(pareto.fronts(Results(attempts.store))) == []
+    (money,) = pareto.fronts(Results(attempts.store, prices=parse_prices(["H200=3"])))
+    assert money.title.startswith("speed and money")

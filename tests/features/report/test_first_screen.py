@@ -13,46 +13,35 @@ import pytest
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import measurement_id
+from tests.support import made_up_results
 from tests.support.browser import open_page, print_view, wait_until, words_on_screen
-from tests.support.command import answer_here
-from tests.support.made_up_results import H100 as UNTYPED_H100
-from tests.support.made_up_results import H200 as UNTYPED_H200
-from tests.support.made_up_results import LAPTOP, Attempts, config, samples
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import LAPTOP, Attempts, config, gpu
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-H200 = replace(UNTYPED_H200, accelerator_type="H200")
-H100 = replace(UNTYPED_H100, accelerator_type="H100", device_memory=80_000_000_000, driver_version="580.1")
+H200 = replace(made_up_results.H200, accelerator_type="H200")
+H100 = replace(made_up_results.H100, accelerator_type="H100", device_memory=80_000_000_000, driver_version="580.1")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve cells on two GPUs: the device time of one is half the other's; memory that fits one of them."""
     attempts = Attempts(tmp_path_factory.mktemp("two") / "results")
     more: dict[str, Any] = {"flags": (Flag.HOST_BOUND,), "warmup_samples": (0.3, 0.2)}
     for fingerprint, factor in ((H100, 2.0), (H200, 1.0)):
         for model, precision, length in product(("small", "medium"), ("fp32", "bf16"), (256, 512, 1024)):
-            trial = config(model, device="cuda", precision=precision, context_length=length)  # type: ignore[arg-type]
-            seconds = factor * length / 1e5
-            times = {"step.time": samples(0.1, 1e-3), "step.device_time": samples(seconds, seconds / 1000)}
-            attempts.ok(trial, times, fingerprint=fingerprint, **more)
-    for fingerprint in (H100, H200):
-        for context_length in (256, 512, 1024):
-            large = config("large", device="cuda", context_length=context_length)
-            if fingerprint is H100 and context_length == 1024:
+            trial = gpu(model, precision=precision, context_length=length)
+            attempts.step(trial, 0.1, factor * length / 1e5, fingerprint=fingerprint, **more)
+        for length in (256, 512, 1024):
+            large = gpu("large", context_length=length)
+            if fingerprint is H100 and length == 1024:
                 attempts.failed(large, "oom", fingerprint=fingerprint, workload="memory")
             else:
-                peak = {"step.peak_allocated": (float(context_length) * 2**26,)}
-                attempts.ok(large, peak, fingerprint=fingerprint, workload="memory", units={"step.peak_allocated": "B"})
-    return attempts.store.location
-
-
-@pytest.fixture(scope="module")
-def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+                attempts.peak(large, length * 2.0**26, fingerprint=fingerprint)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    run = answer_here("report", store, "-o", path, "--price", "H100=2")
-    assert run.returncode == 0, run.stderr
+    lmsweep_here("report", attempts.store.location, "-o", path, "--price", "H100=2")
     return path
 
 
@@ -79,10 +68,8 @@ def test_prices_are_edited_on_the_page(page: Page) -> None:
     page.click("#price-1")
     page.keyboard.type("3")
     page.keyboard.press("Tab")
-    wait_until(
-        page,
-        "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('1.50×, cheaper in 0 of 12 combinations')",
-    )
+    second = "document.querySelectorAll('.prices tbody tr')[1]"
+    wait_until(page, f"{second}.innerText.includes('1.50×, cheaper in 0 of 12 combinations')")
 
 
 def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats_it(page: Page) -> None:
@@ -95,8 +82,7 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
     commands = page.locator("#drill code").all_inner_texts()
     assert len(commands) == 2
     trial = single_trial(shlex.split(commands[0])[2:])
-    asked = config("small", device="cuda", context_length=256)
-    assert measurement_id(trial.config, "timing") == measurement_id(asked, "timing")
+    assert measurement_id(trial.config, "timing") == measurement_id(gpu(context_length=256), "timing")
     page.click("#drill summary:has-text('Environment') >> nth=0")
     assert "580.1" in page.inner_text("#drill")
     page.keyboard.press("Escape")
@@ -173,29 +159,23 @@ def test_the_address_keeps_view_filter_axis_prices_and_the_open_cell(page: Page)
     assert page.evaluate("document.getElementById('flags').open")
 
 
+def rightmost(page: Page, selector: str) -> float:
+    """Where the last of these elements ends, in pixels."""
+    ends = "(all) => Math.max(...all.map((one) => one.getBoundingClientRect().right))"
+    return float(page.eval_on_selector_all(selector, ends))
+
+
 def test_on_paper_is_what_is_open_and_nothing_is_clipped(page: Page) -> None:
     print_view(page)
-    clipped = page.evaluate(
-        "[...document.querySelectorAll('.scroll')]"
-        ".filter((one) => getComputedStyle(one).overflowX !== 'visible').length"
-    )
-    assert clipped == 0
-    right = "getBoundingClientRect().right"
-    wide = page.evaluate(
-        "[...document.querySelectorAll('main *:not(svg *)')]"
-        f".filter((one) => one.{right} > document.querySelector('main').{right} + 1).length"
-    )
-    assert wide == 0
+    clips = "[...document.querySelectorAll('.scroll')].map((one) => getComputedStyle(one).overflowX)"
+    assert {*page.evaluate(clips)} == {"visible"}
+    assert rightmost(page, "main *:not(svg *)") <= rightmost(page, "main") + 1
     assert not page.is_visible("#tables") and page.is_visible("#matrix")
 
 
 def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
     page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
-    wide = page.evaluate(
-        "[...document.querySelectorAll('#matrix td, .prices td')]"
-        ".filter((cell) => cell.getBoundingClientRect().right > 360).length"
-    )
-    assert wide == 0
+    assert rightmost(page, "#matrix td, .prices td") <= 360
     captions = "[...document.querySelectorAll('caption')].map((one) => getComputedStyle(one).display)"
     assert set(page.evaluate(captions)) == {"none"}  # a line above each table says the same
     chart = page.locator("#chart .main-svg").first.bounding_box()
@@ -207,23 +187,20 @@ def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser,
 
 
 @pytest.mark.slow
-def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_them(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_of_stores_without_a_common_cell_the_page_names_the_fields_between(browser: Browser, tmp_path: Path) -> None:
     desk = replace(LAPTOP, device_name="Desk CPU")
     for name, fingerprint, warmup_steps in (("mine", LAPTOP, 5), ("theirs", desk, 0)):
         attempts = Attempts(tmp_path / name)
-        trial = config(warmup_steps=warmup_steps)
-        attempts.ok(trial, {"step.time": samples(0.2, 1e-3)}, fingerprint=fingerprint, sweep=f"of {name}")
+        attempts.step(config(warmup_steps=warmup_steps), 0.2, fingerprint=fingerprint, sweep=f"of {name}")
     arguments = ("report", tmp_path / "mine", "--with", tmp_path / "theirs", "-o", tmp_path / "report.html")
-    assert answer_here(*arguments).returncode == 0
+    lmsweep_here(*arguments)
     page = open_page(browser, tmp_path / "report.html")
     assert page.inner_text("#answer") == "Desk CPU against Laptop CPU (8 cores): no combination in common"
     details = page.inner_text("#answer-details")
     assert "Laptop CPU (8 cores) ran of mine; Desk CPU ran of theirs. Run one of them on both." in details
     assert "allow the difference with --across warmup_steps" in details
     assert page.inner_text(".apart tbody").split() == ["warmup_steps", "5", "0"]
-    assert answer_here(*arguments, "--across", "warmup_steps").returncode == 0
+    lmsweep_here(*arguments, "--across", "warmup_steps")
     page.reload()
     assert page.inner_text("#answer").startswith("Training step: Desk CPU")
     assert page.complaints == []  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from lmsweep.orchestrator.features.report.page import page_with
 from lmsweep.orchestrator.features.report.views import view_of_answer
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.variation import PRIORS, Kind
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, gpu
 
 BEGAN = datetime(2026, 11, 2, tzinfo=UTC)
 
@@ -24,10 +24,8 @@ BEGAN = datetime(2026, 11, 2, tzinfo=UTC)
 def measured(attempts: Attempts, factor: float, day: int, **fields: Any) -> None:
     """Steps at two context lengths, each for 10 ms times the factor and the length / 128."""
     for place, length in enumerate((128, 256)):
-        seconds = samples(factor * length / 12800, length / 1e8)
-        trial = config(device="cuda", context_length=length, model="small")
-        times = {"step.time": seconds, "step.device_time": seconds}
-        attempts.ok(trial, times, started_at=BEGAN + timedelta(days=day, minutes=place), **fields)
+        seconds, began = factor * length / 12800, BEGAN + timedelta(days=day, minutes=place)
+        attempts.step(gpu(context_length=length), seconds, seconds, started_at=began, **fields)
 
 
 def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(attempts: Attempts) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +18,7 @@ from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import open_in_scheme, open_page, saved, wait_until
-from tests.support.command import COMMAND, PYTHONPATH, answer_here
+from tests.support.command import answer_here, lmsweep, lmsweep_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, gpu, kernel, samples
 
 if TYPE_CHECKING:
@@ -56,9 +54,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    run = answer_here("report", store, "-o", path, "--with", "published")
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.3g} MiB); open it in a browser\n"
+    said = lmsweep_here("report", store, "-o", path, "--with", "published")
+    assert said == f"{path} ({path.stat().st_size / 2**20:.3g} MiB); open it in a browser\n"
     return path
 
 
@@ -227,32 +224,27 @@ def test_a_store_that_cannot_be_reported_is_refused_in_a_sentence(tmp_path: Path
 
 @pytest.mark.parametrize("more", [(), ("--charts", "charts")])
 def test_fields_that_no_result_has_are_refused_with_the_nearest_one(
-    more: tuple[str, ...], attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: tuple[str, ...], attempts: Attempts, here: Path
 ) -> None:
-    attempts.ok(config(), {"step.time": samples(0.1, 0.01)})
-    monkeypatch.chdir(tmp_path)
+    attempts.step(config(), 0.1)
     refused = answer_here("report", attempts.store.location, *more, "--across", "model,warmup")
     assert refused.returncode == 2
     assert "--across warmup: no such column; did you mean warmup_steps?" in refused.stderr
-    assert [one.name for one in tmp_path.iterdir()] == ["results"]
+    assert [one.name for one in here.iterdir()] == ["results"]
 
 
 @pytest.mark.slow
-def test_the_page_goes_to_standard_output(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    attempts = Attempts(tmp_path_factory.mktemp("small"))
-    attempts.ok(config(), {"step.time": samples(0.1, 0.01)})
-    store = attempts.store.location
-    environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "ascii"}
-    command = [*COMMAND, "report", store, "-o", "-"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
-    assert run.stdout.startswith(b"<!doctype html>") and run.stdout.rstrip().endswith(b"</html>")
-    assert "×".encode() in run.stdout and list(tmp_path.iterdir()) == []
+def test_the_page_goes_to_standard_output(attempts: Attempts, here: Path) -> None:
+    attempts.step(config(), 0.1)
+    run = lmsweep("report", attempts.store.location, "-o", "-", PYTHONIOENCODING="ascii")
+    assert run.stdout.startswith("<!doctype html>") and run.stdout.rstrip().endswith("</html>")
+    assert "×" in run.stdout and [one.name for one in here.iterdir()] == ["results"]
 
 
 def test_a_store_in_which_everything_failed_still_has_a_page(browser: Browser, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
-    attempts.failed(config("2.7b", device="cuda"), "oom")
-    attempts.failed(config("xl", device="cuda"), "timeout")
+    attempts.failed(gpu("2.7b"), "oom")
+    attempts.failed(gpu("xl"), "timeout")
     write_report(attempts.store.location, tmp_path / "report.html")
     page = open_page(browser, tmp_path / "report.html")
     assert page.inner_text("#matrix tbody").split() == ["xl", "256", "timeout", "2.7b", "256", "oom"]

@@ -21,7 +21,7 @@ from lmsweep.analysis.data.open_store import open_store
 from lmsweep.orchestrator.features.report.sharing.allowed import Allowed, scrub_text, shared_error
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here, start
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, config
 
 STORE, TABLES = (ROOT / "tests" / "support" / "stores" / name for name in ("cpu", "residuals"))
 HOST, PERSON = "gpu-node-17.lab.example.org", "annabel"
@@ -80,9 +80,9 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
     """Results and failures whose path, errors, arguments and questions are hostile. Tests leave them as they are."""
     attempts = Attempts(tmp_path_factory.mktemp("mine") / "Jürgën & \"Söhne\" 'x' <b>" / "results")
     more: dict[str, Any] = {"fingerprint": replace(H200, host_name=HOST)}
-    step, statuses = {"step.time": samples(1, 0.1)}, ("error", "unsupported", "lost", "oom", "timeout")
+    statuses = ("error", "unsupported", "lost", "oom", "timeout")
     for precision in ("fp32", "bf16"):
-        attempts.ok(config(precision=precision), step, sweep="10.12.13.14/acme-unreleased", **more)
+        attempts.step(config(precision=precision), 1, sweep="10.12.13.14/acme-unreleased", **more)
     attempts.failed(config(context_length=512), "error", error=ERROR, **more)
     for number, secret in enumerate(SECRETS.values()):
         (error, *_) = texts_with(secret)
@@ -90,7 +90,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
     for secret in list(SECRETS.values())[:3]:
         arguments = json.dumps({"key": secret, secret: 1, "tile": 64, "kind": "causal"})
         mine = config(attention="mine.flash:attend", attention_args=arguments)
-        attempts.ok(mine, step, question=json.dumps({"ask": f"How fast is {secret}?"}), **more)
+        attempts.step(mine, 1, question=json.dumps({"ask": f"How fast is {secret}?"}), **more)
     return attempts
 
 
@@ -137,22 +137,14 @@ def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
         (("--value", "step.time"), "--value and --where choose the number of a badge"),
     ],
 )
-def test_it_is_written_into_a_new_folder_and_what_changes_nothing_there_is_refused(
-    words: tuple[str, ...], reason: str
-) -> None:
+def test_it_needs_a_new_folder_and_options_that_change_something_there(words: tuple[str, ...], reason: str) -> None:
     done = answer_here("report", STORE, *words)
     assert done.returncode == 2 and reason in done.stderr
 
 
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for Hugging Face, of a set with several tables. Tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("hub") / "shared"
-    lmsweep_here("report", TABLES, "--share", folder, "--to", "hf")
-    return folder
-
-
-def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_tables(card: Path) -> None:
+def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_tables(tmp_path: Path) -> None:
+    card = tmp_path / "shared"
+    lmsweep_here("report", TABLES, "--share", card, "--to", "hf")
     nothing, head, text = (card / "README.md").read_text("utf-8").split("---\n", 2)
     about = yaml.safe_load(head)
     assert nothing == "" and text.lstrip().startswith(f"# {about['pretty_name']}")
@@ -164,13 +156,10 @@ def test_its_readme_is_the_card_of_a_data_set_whose_configurations_are_the_table
         assert read.count_rows() == len(stored) > 0
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None: ...
-
-
 def test_results_are_compared_with_those_at_an_address(shared: Path, attempts: Attempts, tmp_path: Path) -> None:
     shutil.copytree(shared, tmp_path / "shared")
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path))) as server:
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address, mine = f"http://127.0.0.1:{server.server_address[1]}", attempts.store.location
         words = ("compare", mine, "--with", f"{address}/shared/", "--where", "attention=naive")
@@ -180,17 +169,15 @@ def test_results_are_compared_with_those_at_an_address(shared: Path, attempts: A
         server.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("/home/ann/x.py:3", "x.py:3"),
-        ("forward/backward, tokens/s and s3://bucket/key", "forward/backward, tokens/s and s3://bucket/key"),
-        ("./mine/flash.py:Flash", "./mine/flash.py:Flash"),
-        ("ann's annotations", "private's annotations"),
-    ],
-)
-def test_what_is_no_path_stays(text: str, left: str) -> None:
-    assert scrub_text(text, {"ann"}) == left
+def test_what_is_no_path_stays() -> None:
+    for text in ("forward/backward, tokens/s and s3://bucket/key", "./mine/flash.py:Flash", "annotations"):
+        assert scrub_text(text, {"ann"}) == text
+    assert scrub_text("/home/ann/x.py:3 is ann's", {"ann"}) == "x.py:3 is private's"
+
+
+def test_what_lmsweep_itself_says_is_shared() -> None:
+    for text in ("attention flash needs a GPU", "context_length 512 is above the limit of 256.5 %"):
+        assert shared_error(text) == text
 
 
 @pytest.mark.parametrize("what", SECRETS)
@@ -207,15 +194,9 @@ def test_an_error_keeps_its_file_line_type_and_lmsweeps_own_words(what: str) -> 
 def test_its_readme_names_every_version_that_measured_the_newest_last(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for place, version in enumerate(("0.10.0", "0.9.1")):
-        machine = replace(H200, lmsweep_version=version)
-        attempts.ok(config(context_length=2**place), {"step.time": samples(1, 0.1)}, fingerprint=machine)
+        attempts.step(config(context_length=2**place), 1, fingerprint=replace(H200, lmsweep_version=version))
     lmsweep.share(attempts.store.location, tmp_path / "shared")
     assert "with lmsweep 0.9.1, 0.10.0 on" in (tmp_path / "shared" / "README.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize("text", ["attention flash needs a GPU", "context_length 512 is above the limit of 256.5 %"])
-def test_what_lmsweep_itself_says_is_shared(text: str) -> None:
-    assert shared_error(text) == text
 
 
 def test_texts_of_another_shape_are_numbered_alike_in_every_column() -> None:

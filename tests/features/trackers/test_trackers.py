@@ -12,7 +12,7 @@ import lmsweep
 from tests.support.command import answer_here, write_sweep
 from tests.support.command import lmsweep as command
 from tests.support.installed import install
-from tests.support.made_up_results import Attempts, config, samples
+from tests.support.made_up_results import Attempts, config
 
 STORE = "h200-devices"
 
@@ -84,7 +84,7 @@ def test_a_store_is_sent(name: str, offline: Path) -> None:
     pytest.importorskip(name)
     attempts = Attempts(offline / "results")
     for length in (128, 256):
-        attempts.ok(config(context_length=length), {"step.time": samples(0.1, 0.001)})
+        attempts.step(config(context_length=length), 0.1)
     assert lmsweep.track("results", name) == 2 == len(runs_of(name, offline))
 
 

@@ -16,9 +16,8 @@ TINY = ("model=tiny", "vocab_size=100", "batch_size=1", "context_length=16", "wa
 
 def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    done = answer_here(
-        "trial", "model=tiny", "context_length=256", "batch_size=10000000", "--store", tmp_path / "store"
-    )
+    words = ("model=tiny", "context_length=256", "batch_size=10000000", "--store", tmp_path / "store")
+    done = answer_here("trial", *words)
     exceeds = r"trial: its predicted peak, \d{4,} GiB in backward, exceeds the [\d.]+ GiB of this host \(.*\); "
     assert done.returncode == 2 and re.search(f"{exceeds}--no-predict runs it anyway", done.stderr), done.stderr
     assert not (tmp_path / "store" / "measurements").exists()

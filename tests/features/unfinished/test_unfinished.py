@@ -15,9 +15,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_table_of_a_killed_run_begins_with_what_lacks_and_the_command_that_resumes(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_the_table_of_a_killed_run_begins_with_what_lacks_and_how_to_resume(tmp_path: Path, cache: Path) -> None:
     sweep, store = write_sweep(tmp_path, precision=["fp32"], context_length=[16, 32], processes=[2]), tmp_path / "store"
     run = start("run", sweep, "--store", store)
     while not [*store.glob("measurements/*.parquet")]:
