@@ -162,11 +162,6 @@ def test_every_picture_is_drawn_by_a_script_and_its_caption_says_what_the_report
         assert captions and all(picture.says.lower() in caption.lower() for caption in captions), name
 
 
-def test_the_picture_of_the_first_screen_is_at_most_300_pixels_high():
-    header = (ROOT / "docs" / "devices.png").read_bytes()[:24]
-    assert int.from_bytes(header[20:24], "big") <= 300
-
-
 def test_the_first_command_of_readme_is_short_and_prints_what_stands_below_it() -> None:
     first = next(commands(PAGES[0]))
     assert len(first.text) <= 60 and any(first.text in table.text for table in printed_tables())

@@ -27,19 +27,33 @@ from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import TINY, planned
 
 
-def timed(index: int) -> PlannedTrial:
-    trial = replace(TINY, context_length=16 * (index + 1), timeout_seconds=0.2)
-    return planned(trial, index, workload="timing", placement=None)
+def timed(count: int, slots: int = 1) -> list[PlannedTrial]:
+    """Trials with a short timeout."""
+    placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=slots)
+    trials = [replace(TINY, context_length=16 * (index + 1), timeout_seconds=0.2) for index in range(count)]
+    return [planned(one, index, workload="timing", placement=placement) for index, one in enumerate(trials)]
+
+
+def eta_of(trials: list[PlannedTrial], *seconds: float, until: float | None = None) -> Eta:
+    """Of trials that take so long; without seconds, as long as is expected of them if nothing was measured yet."""
+    new = Estimates(Store("nothing-measured"))
+    expected = seconds or [new.of(one).seconds for one in trials]
+    estimates = {one.index: replace(new.of(one), seconds=taken) for one, taken in zip(trials, expected, strict=True)}
+    return Eta(trials, estimates, until=until)
+
+
+def gate_of(eta: Eta, left: float, budget: float | None = None) -> Gate:
+    """Of a run with so many seconds left, of a budget of the same if not said."""
+    return Gate(eta, until=time.monotonic() + left, on_close=lambda: None, budget=left if budget is None else budget)
 
 
 def test_a_trial_overdue_after_its_timeout_is_reported_once(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(liveness, "LATE_SECONDS", 0.2)
-    store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
-    estimates = Estimates(store)
-    eta = Eta(trials, {one.index: estimates.of(one) for one in trials})
+    trials, said = timed(2), io.StringIO()
+    eta = eta_of(trials)
     progress = RunProgress(trials, eta, Console(file=said), names=descriptions(trials))
-    writer = StoreWriter(store, lambda planned, records: None)
+    writer = StoreWriter(Store(str(tmp_path)), lambda planned, records: None)
     with Liveness(trials, Gate(eta, until=None, on_close=lambda: None), progress, writer):
         progress.started(trials[1])
         time.sleep(1.0)
@@ -58,11 +72,11 @@ def wait_inside(watched: Liveness, gate: Gate, progress: RunProgress, running: P
 
 def test_a_run_says_once_that_its_time_is_over_and_interrupts_what_runs_soon_after(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.05)
-    store, trials, said = Store(str(tmp_path)), [timed(0), timed(1)], io.StringIO()
-    eta = Eta(trials, {one.index: Estimates(store).of(one) for one in trials})
+    trials, said = timed(2), io.StringIO()
+    eta = eta_of(trials)
     progress = RunProgress(trials, eta, Console(file=said), names=descriptions(trials))
-    writer = StoreWriter(store, lambda planned, records: None)
-    gate = Gate(eta, until=time.monotonic() + 0.1, on_close=lambda: None, budget=10.0)
+    writer = StoreWriter(Store(str(tmp_path)), lambda planned, records: None)
+    gate = gate_of(eta, 0.1, budget=10.0)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         wait_inside(Liveness(trials, gate, progress, writer), gate, progress, trials[0])
@@ -74,22 +88,18 @@ def test_a_run_says_once_that_its_time_is_over_and_interrupts_what_runs_soon_aft
     assert gate.is_cut and gate.cut == [trials[0]] and gate.kept_out == [trials[1]]
 
 
-def test_ctrl_c_before_the_end_of_the_time_stays_an_interruption(tmp_path: Path) -> None:
-    trials = [timed(0)]
-    eta = Eta(trials, {one.index: Estimates(Store(str(tmp_path))).of(one) for one in trials})
-    gate = Gate(eta, until=time.monotonic() - 1, on_close=lambda: None)
+def test_ctrl_c_before_the_end_of_the_time_stays_an_interruption() -> None:
+    gate = gate_of(eta_of(timed(1)), -1, budget=0.0)
     gate.interrupt(signal.SIGINT, None)
     gate.close_as_time_is_over()
     assert gate.closed and not gate.is_cut
 
 
-def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
-    trials = [timed(0), timed(1)]
-    estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
-    assert Eta(trials, estimates).seconds_left() == pytest.approx(200, abs=1)
-    until = time.monotonic() + 150
-    eta = Eta(trials, estimates, until=until)
-    gate = Gate(eta, until=until, on_close=lambda: None, budget=150.0)
+def test_no_more_time_is_left_than_until_the_end() -> None:
+    trials = timed(2)
+    assert eta_of(trials, 100, 100).seconds_left() == pytest.approx(200, abs=1)
+    eta = eta_of(trials, 100, 100, until=time.monotonic() + 150)
+    gate = gate_of(eta, 150)
     assert gate.admits(trials[0]) and not gate.admits(trials[1])
     assert eta.seconds_left() == pytest.approx(150, abs=1)
     gate.keep_out(trials[1])
@@ -114,16 +124,11 @@ class LastFirst:
         raise AssertionError("no trial ends here")
 
 
-def test_any_chooser_decides_the_order_and_hears_of_what_does_not_begin(tmp_path: Path) -> None:
+def test_any_chooser_decides_the_order_and_hears_of_what_does_not_begin() -> None:
     from lmsweep.orchestrator.running.tune_runner import PlanSearcher
 
-    placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=2)
-    trials = [replace(timed(index), placement=placement) for index in range(3)]
-    estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
-    estimates[1] = replace(estimates[1], seconds=1000.0)
-    gate = Gate(Eta(trials, estimates), until=time.monotonic() + 250, on_close=lambda: None, budget=250.0)
-    chooser = LastFirst()
-    searcher = PlanSearcher(trials, gate=gate, search=chooser)
+    trials, chooser = timed(3, slots=2), LastFirst()
+    searcher = PlanSearcher(trials, gate=gate_of(eta_of(trials, 100, 1000, 100), 250), search=chooser)
     first, second = searcher.suggest("a"), searcher.suggest("b")
     assert first and (first["position"], first["likely"]) == (2, [0, 1])
     assert second and (second["position"], second["likely"]) == (0, [])
@@ -133,13 +138,12 @@ def test_any_chooser_decides_the_order_and_hears_of_what_does_not_begin(tmp_path
     assert searcher.suggest("c") == PlanSearcher.FINISHED
 
 
-def test_a_trial_that_does_not_fit_behind_another_begins_if_that_one_ends_early(tmp_path: Path) -> None:
+def test_a_trial_that_does_not_fit_behind_another_begins_if_that_one_ends_early() -> None:
     from lmsweep.orchestrator.running.tune_runner import PlanSearcher
 
-    placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=1)
-    trials = [replace(timed(index), placement=placement) for index in range(2)]
-    eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials})
-    gate = Gate(eta, until=time.monotonic() + 150, on_close=lambda: None, budget=150.0)
+    trials = timed(2)
+    eta = eta_of(trials, 100, 100)
+    gate = gate_of(eta, 150)
     searcher = PlanSearcher(trials, gate=gate)
     first = searcher.suggest("a")
     assert first and first["position"] == 0
