@@ -2,14 +2,10 @@
 
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.best_reliability --draws 300
 
-The grids are those of tests/support/simulated_grids.py, as drawn there and in four families in which a search may err.
-needles: one cell in a hundred is 5 to 20 % faster than its values lead to expect. three-way: interactions of each three
-axes of 3 %. wrong prior: the time model of each value of each axis is wrong by a factor whose logarithm has a deviation
-of 0.5. no prior: there is no time model.
-
-Processes differ as in the shipped stores, by the share of the step for which the GPU is busy; or all cells by 1, 3 and
-7 %, where the search begins with the shipped priors for the wall time of a busy GPU (0.4 %), of one that waits (2 %)
-and of a host (10 %). It learns the rest from its own repetitions. Columns:
+The grids are those of tests/support/grid_families.py, in five families. Processes differ as in the shipped stores,
+by the share of the step for which the GPU is busy; or all cells by 1, 3 and 7 %, where the search
+begins with the shipped priors for the wall time of a busy GPU (0.4 %),
+of one that waits (2 %) and of a host (10 %). It learns the rest from its own repetitions. Columns:
 
 right, cannot tell, wrong: an answer is right if it is at most 2 % worse than the best cell of the grid. something left
 out: the mean of the printed probability that a cell that did not run is more than 1 % better, and how often one was.
@@ -22,7 +18,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +25,8 @@ import numpy as np
 
 from lmsweep.orchestrator.features.best.standing import MOST_WRONG, RIGHT_MARGIN
 from lmsweep.trials.statistics.variation import Kind
-from tests.support.simulated_grids import TEST_SEEDS, Draw, Grid, made_up, simulate
+from tests.support.grid_families import FAMILIES
+from tests.support.simulated_grids import TEST_SEEDS, simulate
 
 NOISES: dict[float | None, Kind | None] = {None: None, 0.01: "wall", 0.03: "wall_waits", 0.07: "host"}
 """Standard deviation between processes, and the kind of time whose shipped prior the search begins with; None: those of
@@ -40,44 +36,6 @@ TITLES = (
     "grids", "between processes", "right", "cannot tell", "wrong", "something left out: said", "true",
     "covers: winner, ratios", "sure: said, true", "cells, trials", "of the grid's device time",
 )  # fmt: skip
-
-
-def needles(rng: np.random.Generator) -> Grid:
-    grid = made_up(rng)
-    chosen = rng.random(len(grid.cost)) < 0.01
-    return replace(grid, cost=grid.cost - chosen * rng.uniform(0.05, 0.2, len(grid.cost)))
-
-
-def three_way(rng: np.random.Generator) -> Grid:
-    grid = made_up(rng)
-    axes = range(grid.space.codes.shape[1])
-    sizes = [len(axis.values) for axis in grid.space.axes]
-    cost = grid.cost.copy()
-    for three in itertools.combinations(axes, 3):
-        table = rng.normal(0, 0.03, [sizes[place] for place in three])
-        cost += table[tuple(grid.space.codes[:, place] for place in three)]
-    return replace(grid, cost=cost)
-
-
-def wrong_prior(rng: np.random.Generator) -> Grid:
-    grid = made_up(rng)
-    prior = grid.prior.copy()
-    for place, axis in enumerate(grid.space.axes):
-        prior += rng.normal(0, 0.5, len(axis.values))[grid.space.codes[:, place]]
-    return replace(grid, prior=prior)
-
-
-def no_prior(rng: np.random.Generator) -> Grid:
-    return made_up(rng, has_prior=False)
-
-
-FAMILIES: dict[str, Draw] = {
-    "as drawn": made_up,
-    "needles": needles,
-    "three-way": three_way,
-    "wrong prior": wrong_prior,
-    "no prior": no_prior,
-}
 
 
 def line(family: str, found: Sequence[dict[str, Any]]) -> str:
