@@ -16,7 +16,6 @@ from typing import Any
 from benchmarks.divided_layers import divided_cells, operators_of
 from benchmarks.prime_rl import as_it_runs, waits
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
-from benchmarks.published_numbers import public_benchmarks
 from benchmarks.published_others import DOUBTED, READERS, OtherCell, other_cells
 from lmsweep.analysis import load
 from lmsweep.analysis.reference import published
@@ -38,6 +37,7 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.words import NAMED_TRAINERS
+from tests.support.published_numbers import public_benchmarks
 
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses",
         "h100-cs336-2025")  # fmt: skip
