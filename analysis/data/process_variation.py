@@ -62,7 +62,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
     of_step, gpu_time = rows["phase"].isin(WHOLE_STEPS).to_numpy(), np.isin(metric, DEVICE_METRICS)
     cpu, limited = (rows["device"] == "cpu").to_numpy(bool), is_flagged(Flag.POWER_CAPPED, Flag.THROTTLED)
     rules: list[tuple[NDArray[np.bool_], Kind]] = [  # the first that holds counts
-        (np.isin(metric, ["resident", "peak_resident"]), "resident"),  # in bytes, of which all others are exact
+        (np.isin(metric, ["resident", "peak_resident"]), "resident"),  # in bytes; all others in bytes are exact
         (~rows["unit"].isin(["s", "J"]).to_numpy(bool), "exact"),
         (np.isin(metric, [*SETUP]), "setup"),  # on CPUs, too
         (cpu & is_flagged(Flag.BUSY_HOST, Flag.UNSTEADY), "cpu_busy"),

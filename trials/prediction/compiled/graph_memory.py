@@ -57,7 +57,7 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
         made_only = (pieces[root(output)],)
         products = (_first_product(pieces), None)
         return GraphMemory(output=_layout(output), forward=forward, made=made_only, products=products)
-    roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))  # saved views by what they view
+    roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))  # of a view, what it is a view of
     inputs = traced.forward.find_nodes(op="placeholder")
     saved_inputs = [node for node in roots if node in inputs]
     # The output and lasting inputs are not freed by the graph, whether they are saved or not.
