@@ -38,7 +38,7 @@ def user_line(error: BaseException, code: Code) -> str | None:
     said = said_by(error)
     words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, SyntaxError):
-        words += other_python(code)  # such as that the project asks for a newer Python
+        words += other_python(code)  # that its project asks for another version of Python
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)  # as Python exits
         where = "while it was imported" if function == "<module>" else f"in {function}"

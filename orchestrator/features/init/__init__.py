@@ -61,7 +61,7 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
     device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
     inside = Path(folder.folder).is_relative_to(Path.cwd())
-    relative = os.path.relpath(folder.folder) if inside else None  # `code` of a sweep file names no other folders
+    relative = os.path.relpath(folder.folder) if inside else None  # `code` names only folders within the file's
     elsewhere = "" if inside else f" --code {shlex.quote(code)}"
     sweep = first_sweep(Path(folder.folder).name, discovery, device=device, gpus=here.gpus, code=relative)
     if not sweep.text:

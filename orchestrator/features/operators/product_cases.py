@@ -128,11 +128,11 @@ def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[
     gradients of inputs and of weights differ in their sizes only, so numbers of tokens have them by turns."""
     is_of_weights = tokens.bit_length() % 2
     backward = (outputs, inputs, tokens) if is_of_weights else (tokens, inputs, outputs)
-    for form, (recipe, is_backward) in FLOAT8.items():
-        m, n, k = backward if is_backward else (tokens, outputs, inputs)
+    for form, (recipe, as_backward) in FLOAT8.items():
+        m, n, k = backward if as_backward else (tokens, outputs, inputs)
 
-        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, late: bool = is_backward) -> Call:
-            return float8_product(extent.random(m, k), extent.random(k, n), recipe, as_backward=late)
+        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, as_backward: bool = as_backward) -> Call:
+            return float8_product(extent.random(m, k), extent.random(k, n), recipe, as_backward=as_backward)
 
         moved = m * k + k * n + 2 * m * n  # operands of one byte, results of two
         one = _case(extent, "_scaled_mm", form, ((m, k), (k, n)), moved, 2 * m * n * k, make)

@@ -34,7 +34,7 @@ class DeviceEta:
 
     name: str
     slots: int
-    """The most of its trials that run at once: all of its GPUs, for trials of one rank."""
+    """The most of its trials that can run at once, such as 4 of one rank on 4 GPUs."""
     running: dict[int, Running]
     """Index of a running trial in the plan -> its estimate."""
     done: int = 0
