@@ -93,8 +93,8 @@ def stored_rows(store: Store) -> pd.DataFrame:
 def described(table: pa.Table) -> pd.DataFrame:
     """Return rows of the table `measurements`, with the statistics of their samples."""
     frame = frame_of(table, _column_type)
-    # Null is the default in a row that is older than the field; of the user's code, fields of OF_STEP are unknown. In a
-    # published row it is what its source does not state.
+    # Null becomes the default: the row may be older than the field. It stays, as unknown, in published rows, for what
+    # their source does not state, and in trials of the user's code for the fields of OF_STEP.
     is_published = frame["measuring_version"].eq(NOT_OURS).fillna(False)
     has_users_code = frame["model_code"].notna() | frame["step"].notna()
     for name, default in _DEFAULTS.items():
@@ -149,7 +149,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     phase = frame["phase"].where(counted)
     # How many forward and backward passes the time of each row covers: NaN in rows that are not counted.
     forwards = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
-    step_backwards = (frame["mode"].map(PASSES) > 1).astype(np.float64)
+    step_backwards = (frame["mode"].map(PASSES) > 1).astype(np.float64)  # more passes than that of forward
     backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", step_backwards).to_numpy(np.float64)
     batch = {name: numbers_of(frame[name]) for name in ("context_length", "batch_size")}
     terms = size_terms(frame)
@@ -160,10 +160,10 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     closed_form = counted_flops(
         convention, other=other, attention=attention, forward=forwards, backward=backwards, share=share
     )
-    # The closed form counts neither a user's model nor frozen weights; `TrialConfig.has_counted_flops`.
+    # The closed form covers no user's model and no frozen weights, so trials store theirs: see `has_counted_flops`.
     adapts = frame["adapter"].fillna("none").ne("none")
     by_trial = ((frame["model_code"].notna() | adapts) & ~is_attention).to_numpy(dtype=bool)
-    varies = frame["lengths"].notna().to_numpy() & ~(_packed_alike(frame) > 0)  # no two batches have the same work
+    varies = frame["lengths"].notna().to_numpy() & ~(_document_lengths(frame) > 0)  # each batch has other work
     flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), closed_form))
     # A timed phase has tokens, also where its FLOPs are unknown.
     has_tokens = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
@@ -189,11 +189,10 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
 
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
     context = numbers_of(frame["context_length"])
-    # As a share of the context.
-    window = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)
+    window_shares = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)
     causal = frame["causal"].to_numpy(dtype=np.float64)
-    share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
-    documents = _packed_alike(frame)
+    share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window_shares) * np.ones(len(frame))
+    documents = _document_lengths(frame)
     packed = documents > 0
 
     def of_mask(length: float, document: float, is_causal: float, window_share: float) -> float:
@@ -205,7 +204,7 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray
             window=round(window_share * length),
         )
 
-    columns = (context, documents, causal, window)
+    columns = (context, documents, causal, window_shares)
     share[packed] = for_each_kind(of_mask, *(column[packed] for column in columns))
     return share
 
@@ -217,7 +216,7 @@ def _recomputed(
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
     words = frame["checkpointing"].fillna("none")
     of_rows = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), words, layers)
-    again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # of arrays in place of numbers
+    again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # of arrays, an element a row
     flops: NDArray[np.float64] = recomputed_flops(
         again,
         block=block,
@@ -227,11 +226,12 @@ def _recomputed(
         router=terms["router"],
         compiled=frame["compile"].isin(BY_BLOCK).to_numpy(dtype=np.float64),
     )
-    return np.where(again.blocks == 0, 0, flops)
+    return np.where(again.blocks == 0, 0, flops)  # 0 also where the sizes of a block are unknown
 
 
-def _packed_alike(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Return the mean tokens of packed documents that are the same in every batch; NaN in rows without such."""
+def _document_lengths(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """Return `lengths` where it is a number, the mean tokens of a document: then all batches are packed alike. NaN
+    where it names a file or a distribution, which give each batch other documents, and where it is null."""
     return np.asarray(pd.to_numeric(frame["lengths"], errors="coerce"), dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""What is known of the variation between processes for each row: the shipped prior, and the store's own repetitions."""
+"""How much each row varies between processes: the shipped prior, updated with the store's own repetitions."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -26,52 +26,52 @@ SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) 
 DEVICE_METRICS = ("device_time", "kernel_time")
 HOST_METRICS = ("enqueue_time", "latency")
 WHOLE_STEPS = ("step", "local_step")
-"""Phases that are whole steps."""
 
 VALUE = ["measurement_id", "environment_id", "phase", "metric"]
 """Columns that identify a value of a result; each process that measured it has a row."""
-PHASE = ["attempt_id", "workload", "phase"]
+PROCESS_PHASE = ["attempt_id", "workload", "phase"]
 """Columns that identify a phase of a process."""
 
 
 def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
-    """Return the `Kind` of variation of each row: the first in this order that applies.
+    """Return the `Kind` of variation of each row; `lmsweep.trials.statistics.variation` defines the kinds.
 
     rows: of whole attempts, because the kind of a time follows from the clock, the device time and the flags of its
-    phase; the columns PHASE, metric, unit, median, device, world_size and flags.
+    phase; the columns PROCESS_PHASE, metric, unit, median, device, world_size and flags.
     """
     metric = rows["metric"].astype(object).to_numpy()
-    phase = rows.groupby(PHASE, sort=False, dropna=False).ngroup().to_numpy()
-    count = int(phase.max(initial=-1)) + 1
+    group = rows.groupby(PROCESS_PHASE, sort=False, dropna=False).ngroup().to_numpy()  # a number for each phase
+    count = int(group.max(initial=-1)) + 1
     flags = flag_tuples(rows["flags"])
 
     def is_flagged(*wanted: Flag) -> NDArray[np.bool_]:
         """Return for each row whether any row of its phase has one of these flags."""
         rows_with = [not set(wanted).isdisjoint(words) for words in flags]
-        return (np.bincount(phase, weights=rows_with, minlength=count) > 0)[phase]
+        return (np.bincount(group, weights=rows_with, minlength=count) > 0)[group]
 
     def median_of(name: str) -> Floats:
         """Return for each row the median of this metric in its phase."""
         medians, chosen = np.full(count, np.nan), metric == name
-        medians[phase[chosen]] = rows["median"].to_numpy(float)[chosen]
-        return medians[phase]
+        medians[group[chosen]] = rows["median"].to_numpy(float)[chosen]
+        return medians[group]
 
     with np.errstate(divide="ignore", invalid="ignore"):
         busy = median_of("device_time") / median_of("time")  # share of the time for which the device was busy
+    # Without a device time, only the flags say whether the GPU waits for the host.
     waits = np.where(np.isnan(busy), is_flagged(Flag.HOST_BOUND, Flag.BUSY_HOST), busy < WAITS)
-    of_step, device = rows["phase"].isin(WHOLE_STEPS).to_numpy(), np.isin(metric, DEVICE_METRICS)
+    of_step, gpu_time = rows["phase"].isin(WHOLE_STEPS).to_numpy(), np.isin(metric, DEVICE_METRICS)
     cpu, limited = (rows["device"] == "cpu").to_numpy(bool), is_flagged(Flag.POWER_CAPPED, Flag.THROTTLED)
-    rules: list[tuple[NDArray[np.bool_], Kind]] = [
-        (np.isin(metric, ["resident", "peak_resident"]), "resident"),
+    rules: list[tuple[NDArray[np.bool_], Kind]] = [  # the first that holds counts
+        (np.isin(metric, ["resident", "peak_resident"]), "resident"),  # in bytes; all others in bytes are exact
         (~rows["unit"].isin(["s", "J"]).to_numpy(bool), "exact"),
-        (np.isin(metric, [*SETUP]), "setup"),
+        (np.isin(metric, [*SETUP]), "setup"),  # on CPUs, too
         (cpu & is_flagged(Flag.BUSY_HOST, Flag.UNSTEADY), "cpu_busy"),
         (cpu, "cpu"),
-        (device & rows["world_size"].gt(1).to_numpy(bool, na_value=False), "ranks"),
-        (device & of_step & limited, "device_capped"),
-        (device & of_step, "device"),
-        (device & limited, "phase_capped"),
-        (device, "phase"),
+        (gpu_time & rows["world_size"].gt(1).to_numpy(bool, na_value=False), "ranks"),  # capped or not
+        (gpu_time & of_step & limited, "device_capped"),
+        (gpu_time & of_step, "device"),
+        (gpu_time & limited, "phase_capped"),  # of a part of a step, or of anything else
+        (gpu_time, "phase"),
         (waits | np.isin(metric, HOST_METRICS), "host"),
         (busy > BUSY, "wall"),
     ]

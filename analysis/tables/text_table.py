@@ -70,6 +70,8 @@ def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
 
 
 def _of_pivot(table: Table, markup: Markup) -> Sheet:
+    """Return a sheet with the row keys as index, and columns of the column keys and the value; each cell has a row in
+    `table.cells`, with the columns of `lmsweep.analysis.data.selection.cells_of`."""
     cells, escape = table.cells, markup.escape
     units = {value: choose_unit(unit, _numbers(table, value)) for value, unit in table.units.items() if unit}
     letters = _letters([*chain.from_iterable(cells["flags"]), *cells["reason"]])
@@ -80,24 +82,23 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
     keys: list[Any] = wide.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(wide.columns)
-    caption = "median [95 % interval]" + " (notes below)" * bool(letters)
-    # The mode says how much of a training step the value `step` covers.
-    with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
-    in_caption = [f"mode {table.conditions['mode']}"] if with_mode else []
-    if len(names) == 1 and len(levels) > 1:  # a single value goes into the caption
-        in_caption.insert(0, names[keys[0][-1]])
+    in_caption: list[str] = []  # what all cells have in common and the caption names
+    if len(names) == 1 and len(levels) > 1:  # a single value, which then is in no column's name
+        in_caption += names.values()
         columns, levels = [key[:-1] for key in columns], levels[:-1]
-    caption = f"{', '.join(in_caption)}: {caption}" if in_caption else caption
-    caption = f"{caption}; {table.counted}" if table.counted else caption
-    models = cells["model"].unique() if "model" in table.rows else ()  # a user's model is named by its model_code
+    if "mode" in table.conditions and any(value.startswith("step.") for value in table.units):
+        in_caption.append(f"mode {table.conditions['mode']}")  # it says how much of a training step `step` covers
+    measured = "median [95 % interval]" + " (notes below)" * bool(letters)
+    measured = f"{', '.join(in_caption)}: {measured}" if in_caption else measured
+    # A user's model is called by its model_code in the key `model`, so that condition would repeat it.
+    models = cells["model"].unique() if "model" in table.rows else ()
     conditions = _conditions(table.conditions, [*in_caption, *(f"model_code {model}" for model in models)])
+    heads = _labels(columns, levels, escape)
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     return Sheet(
-        caption=escape(f"{table.title}; {caption}" if table.title else caption),
+        caption=escape("; ".join(filter(None, (table.title, measured, table.counted)))),
         conditions=escape("; ".join(filter(None, [conditions, differing and f"cells differ in {differing}"]))),
-        cells=wide.set_axis(_labels(wide.index, table.rows, escape)).set_axis(
-            _labels(columns, levels, escape), axis="columns"
-        ),
+        cells=wide.set_axis(_labels(wide.index, table.rows, escape)).set_axis(heads, axis="columns"),
         notes=_explained(letters, markup) + [escape(note) for note in table.notes],
         has_flags=not letters.keys().isdisjoint(ADVICE_OF),
     )
@@ -118,7 +119,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
     texts = [_column_texts(listing, name, units.get(name), escape) for name in shown]
     for line, status in enumerate(frame.get("status", ())):
-        if not is_null(status) and status != Status.OK:
+        if not is_null(status) and status != Status.OK:  # a line without numbers says how its trial ended
             texts[0][line] = escape(status)
     for name, of_lines in noted.items():
         for line, words in enumerate(of_lines):
@@ -127,12 +128,12 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
                 texts[shown.index(name)][line] += markup.mark.format(marks)
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
+    heads = _labels([(name,) for name in names], [""], escape)
+    lines = _labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)
     return Sheet(
         caption=escape(listing.title),
         conditions=escape(_conditions(listing.conditions)),
-        cells=cells.set_axis(_labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)).set_axis(
-            _labels([(name,) for name in names], [""], escape), axis="columns"
-        ),
+        cells=cells.set_axis(lines).set_axis(heads, axis="columns"),
         notes=_explained(letters, markup) + [escape(note) for note in listing.notes],
         has_flags=not letters.keys().isdisjoint(ADVICE_OF),
         words=tuple(escape(name) for name in shown if name not in units),

@@ -94,19 +94,19 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
 def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
     planned, gate = run.planned, run.gate
-    limits = (["into", how.budget or (planned.budget and "the sweep's time")], ["before", how.until])
-    limit = " and ".join(f"{word} {end}" for word, end in limits if end)
+    budget = how.budget or (planned.budget and "the sweep's time")
+    limit = " and ".join(f"{word} {end}" for word, end in (("into", budget), ("before", how.until)) if end)
     load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
     is_busy = load > BUSY_LOAD and not run.account.statuses and run.address is None  # no trial began here
     words = [f"this machine is busy, with {load:.0f} processes for each core"] if is_busy else []
     words += [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
     words += [f"{_which(gate.kept_out, run)} did not fit {limit}"] if gate.kept_out else []
     known = [one for one in (*gate.cut, *gate.kept_out) if run.estimate.trials[one.index].reason is None]
-    left = run.eta.needed(known)
-    takes = f"{'more than' if gate.cut else 'about'} {format_seconds(left)} of measuring is left: " if known else ""
+    seconds = run.eta.needed(known)
+    takes = f"{'more than' if gate.cut else 'about'} {format_seconds(seconds)} of measuring is left: " if known else ""
     of_sweep = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
     # The sweep's own time was too short. Suggest twice that, or twice what is left: estimates may be too low.
-    more = f" --budget {math.ceil(2 * max(START_SECONDS + left, of_sweep) / 60)}m" if of_sweep else ""
+    more = f" --budget {math.ceil(2 * max(START_SECONDS + seconds, of_sweep) / 60)}m" if of_sweep else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
 
 

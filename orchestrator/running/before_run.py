@@ -1,4 +1,4 @@
-"""What a run sees to before its first trial: software, damage in the store, and other runs on this machine."""
+"""What a run does before its first trial: it installs software, sets damaged files aside, and looks for other runs."""
 
 import time
 from itertools import pairwise
@@ -70,5 +70,5 @@ def warning_about(runs: list[int]) -> str:
     what = f"another lmsweep run (process {who}) is" if len(runs) == 1 else f"other lmsweep runs (processes {who}) are"
     return (
         f"{what} active on this machine and may slow this one down (flags busy_host and shared_gpu); "
-        "into the same store, both measure the same trials"
+        "if they write into the same store, they measure the same trials twice"
     )

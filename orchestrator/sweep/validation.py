@@ -1,4 +1,4 @@
-"""Checks a sweep file against its schema: mends mistyped keys, and words every error for who wrote the file."""
+"""Checks a sweep file against its schema: mends mistyped keys, and words errors for the file's author."""
 
 import re
 from collections.abc import Iterable
@@ -81,13 +81,10 @@ def correct_keys(document: Document) -> list[Problem]:
 
 
 def _where(kind: str, path: KeyPath) -> KeyPath:
-    """Return the part of the path that a message of this kind names."""
-    if kind == "missing":
-        return path[:-1]
-    # The message quotes a value in a list of values, so its index is left out.
-    if len(path) > 1 and isinstance(path[-1], int) and path[-2] not in ("grids", "exclude", "include"):
-        return path[:-1]
-    return path
+    """Return the part of the path that stands before the words of `_message` for this kind of error."""
+    # The message quotes a value in a list of values, so its index is left out, and it names a key that is missing.
+    is_quoted = len(path) > 1 and isinstance(path[-1], int) and path[-2] not in ("grids", "exclude", "include")
+    return path[:-1] if is_quoted or kind == "missing" else path
 
 
 def _unknown(noun: str, key: object, words: Iterable[str]) -> str:
@@ -111,7 +108,8 @@ def _of_unknown_key(path: KeyPath, value: object) -> str:
         if isinstance(value, list):
             return f"is an axis{named}; move it below axes"
         return f"is a field{named}; move it below fixed, or with several values below axes"
-    if len(path) > 2 and above[-1] in VARYING and re.fullmatch(r"[\d.]+|.*\)", str(key)):  # {1, 2} or range(1, 9)
+    # YAML reads {1, 2} as a mapping with the keys 1 and 2, and {range(1, 9)} as one with the keys `range(1` and `9)`.
+    if len(path) > 2 and above[-1] in VARYING and re.fullmatch(r"[\d.]+|.*\)", str(key)):
         return "is not an axis; several values go in brackets, as in batch_size: [1, 2, 4]"
     names = [step for step in above if isinstance(step, str)]
     if not names or names[-1] == "grids":
@@ -131,9 +129,11 @@ def _message(error: Any, path: KeyPath) -> str:
         return _of_unknown_key(path, value)
     if kind == "missing":
         return f"{name} is missing"
-    if isinstance(value, list) and name in CONFIG_FIELDS and not set(VARYING) & set(path):
+    is_field, is_axis = name in CONFIG_FIELDS, not set(VARYING).isdisjoint(path)
+    if isinstance(value, list) and is_field and not is_axis:
         return "is a list; give a single value here, or move it to axes"
-    variable = instead_of_a_variable(value, name, is_axis=bool({*VARYING} & {*path})) if name in CONFIG_FIELDS else None
+    # Advice for a value such as ${context_length}: it goes before the reason of any check below.
+    variable = instead_of_a_variable(value, name, is_axis=is_axis) if is_field else None
     if variable and kind in ("value_error", "literal_error"):
         return f"{shown(value)} is not a value; {variable}"
     if kind == "value_error":
@@ -144,7 +144,7 @@ def _message(error: Any, path: KeyPath) -> str:
         return "is empty; give at least one"
     if kind == "list_type" and isinstance(value, dict) and {"value", "values"} & set(value):
         return "is a mapping; write just the list of values, in brackets"
-    if kind == "list_type" and name in CONFIG_FIELDS:
+    if kind == "list_type" and is_field:
         return f"{shown(value)} is a single value; {variable or instead_of_an_axis(value)}"
     if kind == "list_type" and name == "workloads" and isinstance(value, str):
         return f"{shown(value)} is not a list; write [{value}]"
@@ -160,6 +160,5 @@ def _message(error: Any, path: KeyPath) -> str:
         "bool_type": "true or false",
         "finite_number": "a number",
     }[kind]
-    if variable:
-        return f"{shown(value)} is not {expected}; {variable}"
-    return f"{shown(value)} is not {expected}" + (instead(value, _NUMBERS[kind]) if kind in _NUMBERS else "")
+    advice = f"; {variable}" if variable else instead(value, _NUMBERS[kind]) if kind in _NUMBERS else ""
+    return f"{shown(value)} is not {expected}{advice}"

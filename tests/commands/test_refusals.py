@@ -33,7 +33,7 @@ WRONG = {
     "compare results --format nope": "--format nope: no such format",
     "compare results --min-effect nope": "--min-effect nope: give a percentage",
     "compare results --contrast a=1 --contrast a=2": "--contrast a: given twice",
-    "compare results --with published --min-effect 2%": "--with shows numbers without verdicts",
+    "compare results --with published --min-effect 2%": "--with can be combined only with --where",
     "compare results --explain --fail-on slower": "--explain is about whole steps",
     "compare results other --environment --format nope": "--format nope: no such format",
     "plan quick --max-batch --price H100=1": "--price cannot be combined",

@@ -1,4 +1,4 @@
-"""What planning asks the process that predicts steps, and what that answers: records, which travel as JSON."""
+"""What planning asks of the process that predicts steps, and its answers: records that travel as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +12,11 @@ from lmsweep.trials.spec.workloads import Subject
 
 Want = Literal["memory", "bounds", "verdict", "largest", "operators"]
 """memory: the predicted peak. bounds: bounds if they decide whether the trial fits, else the peak. verdict: whether it
-fits despite fragmentation. largest: the largest `dimension` in each memory limit; operators are then of that size."""
+fits despite fragmentation. largest: the largest `dimension` in each memory limit. operators: those of a step; with
+`largest`, of a step of that size."""
 
 Rows = Sequence[Sequence[object]]
-"""Operators without the names of their fields."""
+"""The operators of a step: of each, the values of its fields in order, without their names."""
 
 
 class MemoryLimit(NamedTuple):
@@ -51,7 +52,7 @@ class Largest(NamedTuple):
     possible: int
     """The largest that may fit."""
     peak: int | None = None
-    """Bytes of the allocator's blocks at what is sure, or at the smallest."""
+    """Bytes of the allocator's blocks at the value `sure`; if that is 0, at the smallest value."""
     lasting: int | None = None
     """Bytes of weights, gradients and the optimizer's state, which neither batch nor context changes."""
     operators: Rows = ()
@@ -65,21 +66,20 @@ class NextSizeUp(NamedTuple):
     """The next larger batch_size or batch_tokens."""
     steps: int
     runs: int
-    """Runs of so many steps, each with another order of documents. At the largest size that fits, none runs out."""
+    """Runs of `steps` steps, each with another order of documents. All of them fit with the largest size that fits."""
     failed: float
     """Share of runs in which memory ran out with the next size."""
     failed_steps: float
     """Steps of a run that need more than there is with that size, on average."""
     expandable: int | None
-    """The largest size with expandable segments; None if these are the trial's own."""
+    """The largest size with the allocator's expandable segments; None if the trial has them already."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManySteps:
-    """Whether memory lasts for runs of many steps whose batches differ, each run with another order of documents."""
+    """Whether memory lasts for runs of `steps` steps whose batches differ, each run with another order of documents."""
 
     steps: int
-    """Of a run."""
     runs: int
     failed: int
     """Runs in which memory ran out."""
@@ -106,7 +106,7 @@ class Answer:
     flops: StepFlops | None = None
     operators: Rows = ()
     shapes: tuple[tuple[int, int, Rows], ...] = ()
-    """Rows, width and operators of some steps of a trial whose batches differ."""
+    """Of some steps of a trial whose batches differ: the rows and the width of the batch, and the operators."""
     fits: bool | None = None
     """None if the prediction is too uncertain to decide."""
     many_steps: ManySteps | None = None
@@ -131,11 +131,12 @@ class Answer:
 
 def as_text(record: object) -> str:
     """Return questions, answers and what they consist of as JSON on one line."""
-    return json.dumps(record, default=_said)
+    return json.dumps(record, default=_fields_of)
 
 
-def _said(record: object) -> dict[str, Any]:
-    omits = isinstance(record, Question | Answer)  # other records keep all fields, because `**` rebuilds them
+def _fields_of(record: object) -> dict[str, Any]:
+    """Return a record's fields: of questions and answers without empty ones; of others all, as `**` rebuilds them."""
+    omits = isinstance(record, Question | Answer)
     return {name: value for name, value in vars(record).items() if not omits or (value is not None and value != ())}
 
 

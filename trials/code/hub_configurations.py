@@ -53,7 +53,7 @@ def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, 
         if not isinstance(described, dict):
             raise ValueError("it is not a JSON object")
     except (OSError, ValueError, RecursionError) as error:
-        raise RequestError(f"hf:{path}: it is not a Hugging Face configuration in JSON: {error}") from error
+        raise RequestError(f"hf:{path} is not a Hugging Face configuration: {error}") from error
     if why := why_not_built(whole):
         raise RequestError(f"hf:{path}: {why}")
     described = described | dict(override)

@@ -38,14 +38,14 @@ def user_line(error: BaseException, code: Code) -> str | None:
     said = said_by(error)
     words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, SyntaxError):
-        words += other_python(code)
+        words += other_python(code)  # that its project asks for another version of Python
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)  # as Python exits
         where = "while it was imported" if function == "<module>" else f"in {function}"
         words = f"exited with code {status} {where}" + (f": {said}" if isinstance(error.code, str) and said else "")
     top = (getattr(error, "name", None) or "").partition(".")[0]
     if type(error) is ImportError:
-        words += not_built(said, Path(file), code)
+        words += not_built(said, Path(file), code)  # that the missing part is compiled by installing the project
     if type(error) is ModuleNotFoundError and top and not is_users_module(top, code):
         files = [Path(file) for file, *_ in users]
         words += f"; {install_words({top: _importer(error, code)} | missing_packages(files, code), code)}"
@@ -54,8 +54,7 @@ def user_line(error: BaseException, code: Code) -> str | None:
 
 def _importer(error: BaseException, code: Code) -> str:
     """Return who imports what is missing: a line of the user's, or the installed package whose file does it."""
-    files = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
-    last = files[-1]
+    last = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")][-1]
     if is_users_file(last.filename, code):
         return _place(last.filename, last.lineno or 1, code)
     parts = Path(last.filename).parts
@@ -74,12 +73,13 @@ def what_it_says(error: BaseException) -> str:
 def said_by(error: BaseException) -> str:
     """Return the message of an error in one line; for a compiler's error, the cause and its line."""
     lines = what_it_says(error).splitlines() or [""]
-    if isinstance(error, AssertionError) and not lines[0]:  # its line says what it asserts
+    if isinstance(error, AssertionError) and not lines[0]:  # without a message, the asserting line says it
         return next((one.line or "" for one in traceback.extract_tb(error.__traceback__)[-1:]), "")
-    if not _IN_SOURCE.match(lines[0]):  # a line that ends with a colon announces the next
+    if not _IN_SOURCE.match(lines[0]):  # no compiler's: the first line, with the next if it ends in a colon
         return short_line(" ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1]))
     cause = error.__cause__
-    if cause and cause is not error and _IN_SOURCE.match(what_it_says(cause)):  # in a function that the kernel calls
+    # The kernel's error is caused by one in a function that it calls: that one has the line.
+    if cause and cause is not error and _IN_SOURCE.match(what_it_says(cause)):
         return said_by(cause)
     caret = max((index for index, line in enumerate(lines) if line.strip() == "^"), default=len(lines) - 1)
     words = " ".join(line.strip() for line in lines[caret + 1 :])

@@ -20,14 +20,14 @@ _NARROW = torch.float8_e4m3fn
 
 
 def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, emulate: bool = False) -> None:
-    """Replace the linear layers in these blocks, in place, by torchao's, which share their weights. tokens: rows of the
+    """Replace the linear layers in these blocks, in place, by torchao's, with the same weights. tokens: rows of the
     layers' inputs. emulate: round to float8 and multiply in float32, for devices without float8. Raises
     UnsupportedError if a dimension does not fit or the blocks have no linear layers."""
     float8 = import_module("torchao.float8")
     settings = replace(float8.Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
     converted = 0
     for block in blocks:
-        use_linear_of_pytorch(block)
+        use_linear_of_pytorch(block)  # torchao converts no others
         for name, layer in block.named_modules():
             if isinstance(layer, nn.Linear):
                 _check_dimensions(name, layer, tokens)
@@ -46,15 +46,15 @@ def _check_dimensions(name: str, layer: nn.Linear, tokens: int) -> None:
             )
 
 
-def float8_product(one: Tensor, other: Tensor, recipe: str, *, exact: bool = False) -> Callable[[], Tensor]:
+def float8_product(one: Tensor, other: Tensor, recipe: str, *, as_backward: bool = False) -> Callable[[], Tensor]:
     """Return a function that multiplies one (rows, inner) by other (inner, columns) in float8, to bfloat16. Both are
-    rounded now, not in the function. exact: as in backward, `one` is a gradient, which gets more exponent bits, and
-    sums are in float32. Any recipe but `rowwise` gets one scale a tensor."""
-    left, of_left = _rounded(one, -1 if recipe == "rowwise" else None, torch.float8_e5m2 if exact else _NARROW)
+    rounded now, not in the function. as_backward: `one` is a gradient, so it is in e5m2, which has more exponent bits,
+    and sums are in float32. `rowwise` has a scale for each row or column; here, any other recipe has one a tensor."""
+    left, of_left = _rounded(one, -1 if recipe == "rowwise" else None, torch.float8_e5m2 if as_backward else _NARROW)
     right, of_right = _rounded(other, 0 if recipe == "rowwise" else None, _NARROW)
     right = right.t().contiguous().t()  # the kernels need the second operand stored by columns
     return lambda: scaled_mm(
-        left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=not exact
+        left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=not as_backward
     )
 
 

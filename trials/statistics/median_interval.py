@@ -13,8 +13,6 @@ No interval reaches beyond the samples. Where even their range would say too lit
 FEWEST_BOUNDED samples, and with an effective sample size below LEAST_EFFECTIVE_SIZE.
 
 The coverage is simulated in tests/statistics/test_sample_stats.py; docs/validation.md has the figures.
-
-Functions that take a (rows, n) matrix handle many series of one length. Functions of one series come last.
 """
 
 from collections.abc import Sequence
@@ -82,7 +80,8 @@ def correlation(samples: Floats) -> Correlation:
     at_ends = scores[:, 0] ** 2 + scores[:, -1] ** 2
     neighbours = (scores[:, 1:] * scores[:, :-1]).sum(axis=1)
     both_ends = scores[:, 0] + scores[:, -1]
-    # Generalised least squares with the inverse of an AR(1) correlation matrix, which is tridiagonal.
+    # Generalised least squares of a constant mean, with the inverse R of an AR(1) correlation matrix, which is
+    # tridiagonal. information: 1'R1, weighted: 1'Rx; residual: the weighted sum of squares, in row 0 that of rho 0.
     information = ((1 - _RHO) * n + 2 * _RHO) / (1 + _RHO)
     weighted = ((1 - _RHO) * scores.sum(axis=1) + _RHO * both_ends) / (1 + _RHO)
     residual = (squares * (1 + _RHO**2) - _RHO**2 * at_ends - 2 * _RHO * neighbours) / (1 - _RHO**2)
@@ -117,9 +116,8 @@ def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
 
 def effective_size(chances: Floats, n: int) -> Floats:
     """Return the effective size of series of n samples, n (1 - rho) / (1 + rho), at the mean rho."""
-    rho = (chances * _RHO).sum(axis=0)
-    size: Floats = n * (1 - rho) / (1 + rho)
-    return size
+    rho: Floats = (chances * _RHO).sum(axis=0)
+    return n * (1 - rho) / (1 + rho)
 
 
 def independent_interval(ordered: Floats) -> Intervals:
@@ -129,7 +127,7 @@ def independent_interval(ordered: Floats) -> Intervals:
 
 
 def intervals(samples: Floats) -> Intervals:
-    """Return the intervals of a (rows, n) matrix. Equal samples have one of no width, unless there is but one."""
+    """Return the intervals of a (rows, n) matrix. Equal samples have one of width 0, a single sample has none."""
     n = samples.shape[1]
     ordered = np.sort(samples, axis=1)
     constant = (ordered[:, 0] == ordered[:, -1]) & (n > 1)
@@ -187,13 +185,13 @@ def _between(ordered: Floats, depth: Floats) -> Intervals:
 
 
 def _depth(n: int) -> float:
-    """The interpolated number of order statistics outside the interval at each end."""
-    missed = 2 * bdtr(np.arange(n // 2), n, 0.5)  # non-coverage of the interval from rank k + 2 to n - k - 1, 1-based
+    """Return how many order statistics lie outside the interval at each end, with a fraction between two of them."""
+    missed = 2 * bdtr(np.arange(n // 2), n, 0.5)  # [k]: how often ranks k + 1 to n - k, from 1, miss the median
     if n < FEWEST or missed[0] > 1 - CONFIDENCE:
         return 0.0
     last = int(np.searchsorted(missed, 1 - CONFIDENCE, side="right")) - 1
     covered, less = 1 - missed[last], 1 - missed[last + 1]
-    # How far from one rank to the next, by Hettmansperger and Sheather.
+    # How far from one rank to the next, by Hettmansperger and Sheather; `rank` is that of the lower end, from 1.
     share, rank = (covered - CONFIDENCE) / (covered - less), last + 1
     return last + float((n - rank) * share / (rank + (n - 2 * rank) * share))
 

@@ -48,7 +48,10 @@ def with_beside(verb: Callable[..., None]) -> Callable[..., None]:
 def _show_environments(**given: Any) -> None:
     taken = ("store", "other", "where", "format", "verbose")
     if not given["other"] or any(value for option, value in given.items() if option not in taken):
-        raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
+        raise RequestError(
+            "--environment compares two stores, and can be combined only with --where, --format and --verbose: "
+            "lmsweep compare STORE OTHER --environment"
+        )
     from lmsweep.analysis import load
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.options import pairs
@@ -66,7 +69,7 @@ def _show_environments(**given: Any) -> None:
 
 def _show_beside(name: str, **given: Any) -> None:
     if any(value for option, value in given.items() if option not in TAKES):
-        raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
+        raise RequestError("--with can be combined only with --where, --format and --verbose")
     from lmsweep.analysis import load
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.selection import select

@@ -1,4 +1,4 @@
-"""The program behind `lmsweep check`: reads questions as JSON, prints findings, each from a process of its own."""
+"""The program behind `lmsweep check`: reads questions as JSON and prints findings, each question in its own process."""
 
 import faulthandler
 import json
@@ -93,7 +93,7 @@ def _examine(
     question: Question, code: Code, seconds: float, sender: Connection, inherited: int, stack: IO[str]
 ) -> None:
     """The child: send the findings. inherited: the parent's end of the pipe, to close. stack: for a last traceback."""
-    lead_group(os.getppid(), inherited)
+    lead_group(os.getppid(), inherited)  # it dies with the parent, and what it starts is killed with it
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout is for answers; the user's code may print
     faulthandler.enable(stack)
     faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
@@ -110,7 +110,8 @@ def _examine(
 
 
 def findings_of(question: Question) -> Iterator[Finding]:
-    """Yield the findings about one reference. Raises what its code raises if no trial with it could succeed."""
+    """Yield the findings about one reference; of a workload of the user's, none about graphs and memory, which its own
+    function decides. Raises what its code raises if no trial with it could succeed."""
     if not question.reference.startswith(HUGGING_FACE):
         began = time.monotonic()
         load(question.reference)
@@ -123,6 +124,8 @@ def findings_of(question: Question) -> Iterator[Finding]:
 
 
 def _compiled_ahead(config: TrialConfig) -> Finding:
+    """Return whether other processes may compile a trial's graph (torch.compile) before it begins. They do not import
+    the user's code, so they cannot if it is a part of the graph; then each trial compiles its own."""
     if not imports_users_code(config):
         return Finding(what="compiled ahead", found="as without your code, which is in no compiled graph")
     reason = "only a trial's own process imports your code, so each trial compiles its graph itself"

@@ -9,8 +9,9 @@ from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""An operator is gone from a side if it takes at most this share of the side's time, and of its time on the other. Nor
-are operators that went named if they take at most this share of the time of those that came, or the reverse."""
+"""An operator counts as gone from a side if its time there is at most this share of that side's time, and less than
+this share of its time on the other side. The operators that went and those that came are both named, unless one group
+takes at most this share of the time of the other: then that other group is named alone."""
 
 MOST_OF_CHANGE = 0.8
 """A change is reported for one layer if that layer has at least this share of the differences of all layers."""
@@ -49,8 +50,10 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     sides = [one.assign(operator=_operators(one)) for one in (before, after)]
     times = pd.DataFrame({name: one.groupby("operator")["time"].sum() for name, one in zip(SIDES, sides, strict=True)})
     times = times.fillna(0.0)
+    # A row for each operator, a column for each of SIDES: its time there. With the columns swapped, on the other side.
     on_other_side = times[[*SIDES[::-1]]].to_numpy(float)
     lacks = (times <= GONE * times.sum()) & (times < GONE * on_other_side)
+    # What the contrast lacks is gone; its time is that of the baseline, where it ran.
     gone, new = times["baseline"][lacks["contrast"]], times["contrast"][lacks["baseline"]]
     both = times[~lacks.any(axis=1)]
     change = (both["contrast"] - both["baseline"]).abs()
@@ -74,7 +77,8 @@ def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:
     if min(gone.sum(), new.sum()) <= GONE * max(gone.sum(), new.sum()):
         return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
     compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
-    # Triton kernels are named one by one only if both sides have some, and neither more than MOST_NAMED.
+    # Triton kernels, whose names are generated, are named one by one only if both sides have some, so that names can be
+    # compared, and neither more than MOST_NAMED, so that none is left out; else they are counted.
     as_one = not all(compiled) or max(compiled) > MOST_NAMED
     return " -> ".join(_names(names, as_one=as_one) for names in (gone, new))
 

@@ -57,24 +57,25 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     here = this_machine()
     read = "1 file" if discovery.files == 1 else f"{discovery.files} files"
     places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder))
-    places = places.replace("., ", "", 1)  # the folder itself is named before
+    places = places.replace("., ", "", 1)  # `.` is the folder, which `looked` names before
     looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
     device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
     inside = Path(folder.folder).is_relative_to(Path.cwd())
-    relative = os.path.relpath(folder.folder) if inside else None  # a file leads into its own folder only
+    relative = os.path.relpath(folder.folder) if inside else None  # `code` names only folders within the file's
     elsewhere = "" if inside else f" --code {shlex.quote(code)}"
     sweep = first_sweep(Path(folder.folder).name, discovery, device=device, gpus=here.gpus, code=relative)
     if not sweep.text:
         raise RequestError(_nothing_to_name(looked, sweep.not_measured))
-    model, adapter = sweep.model, Path(folder.folder, sweep.model.adapter_file)
-    is_kept = model.adapter is not None and adapter.exists()  # by the user, who may have completed it
+    # The adapter, a file whose function builds a model that its class alone does not. The user may have completed one.
+    model, adapter_file = sweep.model, Path(folder.folder, sweep.model.adapter_file)
+    is_kept = model.adapter is not None and adapter_file.exists()
     to_write = None if is_kept else model.to_write
     if model.adapter and not is_kept:
-        adapter.write_text(model.adapter, "utf-8")
-        say(f"wrote {adapter}, which {'is to build' if to_write else 'builds'} your model")
+        adapter_file.write_text(model.adapter, "utf-8")
+        say(f"wrote {adapter_file}, which {'is to build' if to_write else 'builds'} your model")
     file.write_text(sweep.text, "utf-8")
     count = ""
-    if not to_write:  # else load_sweep raises, with what to write
+    if not to_write:  # else load_sweep would raise, since the adapter is not complete
         trials = load_sweep(str(file), code=None if inside else code).trials
         count = f"{len(trials)} trials on {device}; "
     say(f"wrote {file}: {count}{looked}")
@@ -94,7 +95,7 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
         say(f"\nbefore it runs, write {to_write}")
     if discovery.files:
         say(f"\nnext: lmsweep check {file}{elsewhere}  tries your code and measures nothing")
-    say(f"then: lmsweep run {file}{elsewhere}")
+    say(f"{'then' if discovery.files else 'next'}: lmsweep run {file}{elsewhere}")
 
 
 def _first(lines: list[str]) -> list[str]:
@@ -112,4 +113,4 @@ def _nothing_to_name(looked: str, not_measured: tuple[str, ...]) -> str:
     )
 
 
-feature = Feature(name="init", place=-3, verbs=(init,))
+feature = Feature(name="init", place=-3, verbs=(init,))  # help lists it first: check is at -2, and run at 1

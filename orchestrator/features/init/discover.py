@@ -21,7 +21,7 @@ from lmsweep.orchestrator.features.init.definitions import (
     python_files,
     reference_to,
 )
-from lmsweep.orchestrator.features.init.model_candidates import models, without_tokens
+from lmsweep.orchestrator.features.init.model_candidates import models, models_without_tokens
 from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, FINISH, Code
@@ -30,7 +30,7 @@ MAX_FILES = 3000
 """Most files that are read: a folder with more is not one project."""
 
 _KERNELS = frozenset(("jit", "autotune", "heuristics"))
-"""Decorators of kernels in Triton, which are called by functions of tensors."""
+"""Decorators of kernels in Triton. A kernel takes pointers; the candidate is the function that calls it."""
 _ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
 
 
@@ -53,12 +53,12 @@ def discover(code: Code) -> Discovery:
     """Return the models, attention functions, optimizers and wrappers that the folder defines."""
     hidden = hidden_packages(code)
     readable = (file for file in python_files(code) if not hidden.intersection(file.parents))
-    files = sorted(readable, key=lambda file: is_archived(file, code))
+    files = sorted(readable, key=lambda file: is_archived(file, code))  # last, so that MAX_FILES leaves them out first
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees, code)
     everything = [
         *models(classes, code),
-        *without_tokens(classes),
+        *models_without_tokens(classes),
         *_pretrained(trees, code),
         *_attention(trees, classes, code),
         *_optimizers_and_wrappers(classes),
@@ -153,10 +153,14 @@ def _returns_several(function: ast.FunctionDef) -> bool:
 
 
 def _optimizers_and_wrappers(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
-    """Yield the optimizers, and the wrappers that synchronise gradients, which have a method FINISH."""
+    """Yield the optimizers, and the wrappers that synchronise gradients: FINISH is their method that waits for them."""
     for cls in classes:
-        kind: Kind = "optimizer" if "Optimizer" in cls.bases and "step" in cls.methods else "ddp"
-        if kind == "ddp" and FINISH not in cls.methods:
+        kind: Kind
+        if "Optimizer" in cls.bases and "step" in cls.methods:
+            kind = "optimizer"
+        elif FINISH in cls.methods:
+            kind = "ddp"
+        else:
             continue
         if cls.parameters and cls.parameters[0].name == "param_groups":
             advice = (

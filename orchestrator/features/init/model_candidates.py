@@ -131,7 +131,7 @@ def _without_forward(modules: list[Class], ours: Set[str]) -> Iterator[LeftOut]:
             yield LeftOut(kind="model", reference=module.reference, place=module.place, advice=advice, is_likely=True)
 
 
-def without_tokens(classes: list[Class]) -> Iterator[LeftOut]:
+def models_without_tokens(classes: list[Class]) -> Iterator[LeftOut]:
     """Yield the first of the modules that take images or sound, and are no part of another. Such a model can be
     measured only as a training step that the user writes."""
     modules = [one for one in classes if one.bases & _MODULES]

@@ -18,7 +18,8 @@ BATCH_TOKENS = 16384
 """Tokens of a batch; a longer sequence is a batch of one."""
 HEADS_WIDTH = 2048
 """Width of all heads together."""
-HEADS = (64, 80, 96, 128, 256)
+HEAD_WIDTHS = (64, 80, 96, 128, 256)
+"""Each kernel is measured at those that it has here (`_runs`)."""
 BACKWARD_WORK = 2.5
 """FLOPs of backward per FLOP of forward: forward has two products, backward five, since it computes scores again."""
 SMALL_MODEL = (4, 12, 64)
@@ -31,7 +32,7 @@ def attention_cases(extent: Extent) -> Iterator[Case]:
     if extent.recipe:
         return  # float8 is for linear layers
     for name, kernel in KERNELS.items():
-        able = {head for head in HEADS if _runs(extent, kernel, head)}
+        able = {head for head in HEAD_WIDTHS if _runs(extent, kernel, head)}
         for batch, heads, context, head in _shapes(extent):
             for is_causal in (True, False) if head in (64, 128) else (True,):  # the usual widths
                 if head in able:
@@ -40,7 +41,7 @@ def attention_cases(extent: Extent) -> Iterator[Case]:
 
 def _shapes(extent: Extent) -> Iterator[tuple[int, int, int, int]]:
     """Yield batch, heads, context and width of a head."""
-    for head in HEADS:
+    for head in HEAD_WIDTHS:
         if head > extent.width:
             continue
         heads = max(1, min(HEADS_WIDTH, extent.width) // head)

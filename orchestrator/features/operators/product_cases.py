@@ -31,7 +31,7 @@ MOST_OUTPUTS = 16
 """An output head with more outputs than this many times the largest width is not measured: on a CPU, where the sweep
 has small widths, none is."""
 FLOAT8 = {"fast": ("tensorwise", False), "rows": ("rowwise", False), "exact": ("tensorwise", True)}
-"""Form of a float8 product -> recipe of its scales, and whether it accumulates in float32. Forward accumulates fast,
+"""Form of a float8 product -> recipe of its scales, and whether it is one of backward. Forward accumulates fast,
 with tensorwise (`fast`) or rowwise (`rows`) scales. Backward of torchao's recipes accumulates in float32 (`exact`)."""
 
 
@@ -128,11 +128,11 @@ def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[
     gradients of inputs and of weights differ in their sizes only, so numbers of tokens have them by turns."""
     is_of_weights = tokens.bit_length() % 2
     backward = (outputs, inputs, tokens) if is_of_weights else (tokens, inputs, outputs)
-    for form, (recipe, exact) in FLOAT8.items():
-        m, n, k = backward if exact else (tokens, outputs, inputs)
+    for form, (recipe, as_backward) in FLOAT8.items():
+        m, n, k = backward if as_backward else (tokens, outputs, inputs)
 
-        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, exact: bool = exact) -> Call:
-            return float8_product(extent.random(m, k), extent.random(k, n), recipe, exact=exact)
+        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, as_backward: bool = as_backward) -> Call:
+            return float8_product(extent.random(m, k), extent.random(k, n), recipe, as_backward=as_backward)
 
         moved = m * k + k * n + 2 * m * n  # operands of one byte, results of two
         one = _case(extent, "_scaled_mm", form, ((m, k), (k, n)), moved, 2 * m * n * k, make)

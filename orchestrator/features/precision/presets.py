@@ -67,8 +67,12 @@ def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
     """Return the dtypes of a step's tensors, one row per tensor in the order in which the step creates them.
 
-    Columns: kind, name, and one for each precision and device type whose autocast rules applied: `bf16, cuda
-    (emulated)`. subject: transformer or toy; raises RequestError for another.
+    dtypes: the details `dtypes` of `lmsweep.trials.results.measurement`, with the columns subject, kind, name, dtype,
+    precision, device (its type) and rules (the device type whose autocast rules applied). subject: transformer or toy;
+    raises RequestError for another.
+
+    Columns of the result: kind, name, and one for each precision and rules: `bf16, cuda`, or `bf16, cuda (emulated)` if
+    the rules were not those of the device. They are in the order of `Precision`.
     """
     chosen = dtypes[dtypes["subject"] == subject]
     if chosen.empty:
@@ -105,7 +109,7 @@ GROUPS = {
     "What do number formats change?": {
         "accumulation": Preset(accumulation, "How much accuracy does a sum in 16 bits lose?"),
         "reciprocal-rms": Preset(reciprocal_rms, "What does normalisation in 16 bits compute?"),
-        "dtypes-toy": Preset(toy_dtypes, "Which dtype does each tensor of the assignment's toy model have?"),
+        "dtypes-toy": Preset(toy_dtypes, "Which dtype does each tensor of a toy model have?"),
         "dtypes": Preset(transformer_dtypes, "Which dtype does each tensor of a transformer's step have?"),
     }
 }

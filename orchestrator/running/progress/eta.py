@@ -24,7 +24,7 @@ class Running(NamedTuple):
     """time.monotonic() at its start."""
     parts: Parts
     """Estimated seconds of its parts."""
-    slots: float = 1.0
+    takes_slots: float = 1.0
     """How many slots of its device it takes."""
 
 
@@ -34,6 +34,7 @@ class DeviceEta:
 
     name: str
     slots: int
+    """The most of its trials that can run at once, such as 4 of one rank on 4 GPUs."""
     running: dict[int, Running]
     """Index of a running trial in the plan -> its estimate."""
     done: int = 0
@@ -51,8 +52,8 @@ class DeviceEta:
         """Return the estimated seconds of some trials, corrected by those that succeeded.
 
         The factors are what these took over what was estimated. One imaginary trial that takes just its estimate is
-        counted among them, so that the first real one does not decide alone. It is as long as a trial asked about, if
-        that is longer than those that succeeded: short trials say little about long ones.
+        counted among them, so that the first real one does not decide alone. It is as long as the mean of those that
+        succeeded or, if that is longer, of those asked about: short trials say little about long ones.
         """
         imaginary = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
         factors = np.divide(self.taken + imaginary, self.estimated + imaginary, out=np.ones(2), where=imaginary > 0)
@@ -65,7 +66,7 @@ class DeviceEta:
 
     def seconds_left(self, now: float) -> float:
         rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in self.running.values()]
-        slot_seconds = sum(one.slots * seconds for one, seconds in zip(self.running.values(), rest, strict=True))
+        slot_seconds = sum(one.takes_slots * seconds for one, seconds in zip(self.running.values(), rest, strict=True))
         # No less than any running trial needs; 0, as rounding may leave `parts_left` a little below.
         return max([0.0, (self.corrected(self.parts_left, self.left) + slot_seconds) / self.slots, *rest])
 
@@ -97,15 +98,15 @@ class Eta:
             device.left += 1
         for planned in trials:
             device = self.devices[planned.environment.device_name]
-            device.parts_left = device.parts_left + self._slots(planned) * self._parts[planned.index]
+            device.parts_left = device.parts_left + self._slots_of(planned) * self._parts[planned.index]
 
     def started(self, planned: PlannedTrial) -> None:
         with self._lock:
             device = self.devices[planned.environment.device_name]
             parts = self._parts[planned.index]
             if planned.index not in device.running:  # else it runs again, after its node died
-                device.forget(self._slots(planned) * parts)
-            device.running[planned.index] = Running(time.monotonic(), parts, self._slots(planned))
+                device.forget(self._slots_of(planned) * parts)
+            device.running[planned.index] = Running(time.monotonic(), parts, self._slots_of(planned))
 
     def ended(self, planned: PlannedTrial, took: Took | None) -> None:
         """`took` is what its rows say; None if it failed, which says nothing about other trials."""
@@ -131,7 +132,7 @@ class Eta:
         seconds: dict[str, float] = {}
         for one in trials:
             name = one.environment.device_name
-            seconds[name] = seconds.get(name, 0.0) + self.expected(one) / one.slots
+            seconds[name] = seconds.get(name, 0.0) + self.expected(one) / one.slots  # so many run at once
         return sum(seconds.values()) if self.alone else max(seconds.values(), default=0.0)
 
     def still_expected(self, planned: PlannedTrial) -> float:
@@ -144,7 +145,7 @@ class Eta:
     def left_out(self, planned: PlannedTrial) -> None:
         """Forget a trial that will not begin."""
         with self._lock:
-            self.devices[planned.environment.device_name].forget(self._slots(planned) * self._parts[planned.index])
+            self.devices[planned.environment.device_name].forget(self._slots_of(planned) * self._parts[planned.index])
 
     def seconds_left(self) -> float:
         with self._lock:
@@ -156,8 +157,8 @@ class Eta:
         """Return the seconds, but no more than until the run ends."""
         return seconds if self._until is None else min(seconds, max(0.0, self._until - now))
 
-    def _slots(self, planned: PlannedTrial) -> float:
-        """Return how many slots of its device a trial takes: one of two ranks takes two GPUs."""
+    def _slots_of(self, planned: PlannedTrial) -> float:
+        """Return how many slots a trial takes: 2 of 4 GPUs if two such trials run at once (`planned.slots`)."""
         return self.devices[planned.environment.device_name].slots / planned.slots
 
     @property

@@ -133,6 +133,7 @@ def test_the_command_says_where_it_looked_what_it_found_and_what_comes_next_and_
     (here / "tests" / "model.py").write_text(MODEL)
     said = lmsweep_here("init")
     assert f"read 0 files of {here}" in said and "Not read: tests, build, dist" in said
+    assert "\nnext: lmsweep run lmsweep.yaml" in said and "then:" not in said, "there is no code to check first"
     assert "lmsweep.yaml exists" in refused_here("init")
     (here / "lmsweep.yaml").unlink()
     (here / "mine.py").write_text(MODEL)

@@ -49,7 +49,7 @@ class Part:
     port: int = 0
     """TCP port of rank 0 at that address; 0 if all ranks are on one host: then they meet in a folder."""
     key: bytes = field(repr=False)
-    """What only the ranks of this trial know. They unpickle what others send, so that each must prove to know it."""
+    """A secret of this trial's ranks. They unpickle what they receive, so each must prove that it knows the secret."""
 
 
 def parts_of(config: TrialConfig, host: str = LOOPBACK, port: int = 0) -> list[Part]:

@@ -36,7 +36,7 @@ class GraphMemory:
     gradients: tuple[Layout | None, ...] = ()
     """What backward returns for each input, None for no gradient; empty without a backward."""
     forward: tuple[Event, ...]
-    """Allocations and frees of forward. Pieces are numbered from 0 in order of allocation."""
+    """Allocations and frees of forward. What one of them allocates is a piece, numbered from 0 in their order."""
     made: tuple[int, ...]
     """Pieces of the output and of `saved`."""
     backward: tuple[Event, ...] = ()
@@ -46,7 +46,7 @@ class GraphMemory:
     made_by_backward: tuple[int, ...] = ()
     """Pieces of the gradients."""
     products: tuple[int | None, int | None] = (None, None)
-    """Pieces that the first matrix products of forward and of backward write; None for no product."""
+    """Pieces that the first products of forward and of backward write, if any. cuBLAS allocates a workspace at each."""
 
 
 def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
@@ -57,15 +57,15 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
         made_only = (pieces[root(output)],)
         products = (_first_product(pieces), None)
         return GraphMemory(output=_layout(output), forward=forward, made=made_only, products=products)
-    roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))
+    roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))  # of a view, what it is a view of
     inputs = traced.forward.find_nodes(op="placeholder")
     saved_inputs = [node for node in roots if node in inputs]
     # The output and lasting inputs are not freed by the graph, whether they are saved or not.
     saved = [node for node in roots if node not in inputs and node is not root(output)]
-    lasting = set(inputs[: traced.lasting])
-    given = saved_inputs + saved
-    owned_places = [place for place, node in enumerate(given) if node not in lasting]
-    numbers = {given[place]: number for number, place in enumerate(owned_places)}
+    lasting = set(inputs[: traced.lasting])  # such as weights, which outlive the step
+    kept_roots = saved_inputs + saved
+    owned_places = [place for place, node in enumerate(kept_roots) if node not in lasting]
+    numbers = {kept_roots[place]: number for number, place in enumerate(owned_places)}  # their pieces in backward
     # The inputs of backward are what forward saved, in that order, and then the gradient of the output.
     owned = {
         placeholder: numbers[root(node)]

@@ -64,7 +64,7 @@ def _to_float32(operator: OpOverload) -> Callable[..., Any]:
     place = names.index("dtype") if "dtype" in names else None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if _is_eligible(args[0]):  # then set the argument `dtype`, which is passed by name or by place
+        if _is_eligible(args[0]):  # then set `dtype`, unless the caller did: by name or, if it has a place, by place
             if place is None:
                 kwargs["dtype"] = kwargs.get("dtype") or torch.float32
             elif len(args) <= place or args[place] is None:

@@ -14,7 +14,7 @@ from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named
 
 CHUNKED_LOSS = "torch.nn.functional.linear_cross_entropy"
-"""A function, not a module: `missing_modules` asks torch for it."""
+"""A function of torch, not a module; `lmsweep.trials.machine.gpu.accelerator.missing_modules` looks for it there."""
 
 
 class Capabilities(NamedTuple):
@@ -62,7 +62,7 @@ def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
 
 
 def _needs_module(field: str, value: str, module: str, package: str, extra: str = "") -> DeviceRule:
-    """package: what to say of it after "needs"."""
+    """package: what the reason says after "needs". module: what `Capabilities.missing` names. extra: installs it."""
     why = f"{field} {{value}} needs {package}"
     return DeviceRule(field, (value,), lambda device: module in device.missing, why, extra, module)
 

@@ -33,7 +33,7 @@ MOST_NAMED_FIELDS = 2
 BASELINE = "the baseline"
 
 WAYS = (*(name for name in AXES if name not in fields_with(Role.EXTENT)), "torch_version")
-"""The fields whose values can be compared, and the fields of their arguments."""
+"""Fields whose values can be compared, and those of their arguments. None is of an extent, such as batch_size."""
 
 _SELF_EXPLANATORY = ("model", "precision", "attention", "optimizer", "loss", "ddp", "bucket_bytes", "code", DEVICE)
 """Fields whose values are named alone: `bf16`, not `precision bf16`."""
@@ -127,9 +127,10 @@ def questions(
     frame: pd.DataFrame, asked: Asked | None, across: Sequence[str], free: Sequence[str]
 ) -> Iterator[Question]:
     """Yield the questions that the rows of all attempts can answer, the most important first: that of the sweep,
-    devices, states of the user's code, and for each measure all fields together, then each leading field.
+    devices, states of the user's code, and for each measure all fields that vary together, then each leading one: a
+    field of the configuration that is no argument of another.
 
-    across, free: keys in which compared devices may differ, as the user named them and without being asked.
+    across: keys in which the user lets compared devices differ. free: those in which devices may differ anyway.
     """
     latest = frame[frame["code"].isna() | (frame["code"] == LATEST)]
     own = list(_asked_questions(latest, asked)) if asked and asked.compare else []
@@ -182,7 +183,8 @@ def _value_text(text: str) -> str:
 
 
 def _repeats(question: Question, earlier: Sequence[Question]) -> bool:
-    """Whether an earlier question compares the same rows by the same fields, against any baseline."""
+    """Whether an earlier question compares the same rows by the same fields, against any baseline. The rows of an
+    asked question are a part of those of the other, so they are the same if they are as many."""
     return any(
         set(one.fields) == set(question.fields)
         and one.measure.workload == question.measure.workload
@@ -218,7 +220,7 @@ def _of_fields(
     options = _options_of(_measured(frame, measure), fields)
     if len(options) < 2:
         return
-    first = options[0]  # of devices, unless the sweep names one
+    first = options[0]  # the baseline: the plainest option or, of devices without a named baseline, the first in order
     if fields != (DEVICE,) or baseline:
         first = max(options, key=lambda one: _plainness(one, baseline))
     others = [one for one in options if one is not first]
@@ -241,7 +243,7 @@ def _options_of(rows: pd.DataFrame, fields: tuple[str, ...]) -> list[Option]:
     for combination in first_rows[list(fields)].itertuples(index=False, name=None):
         values = dict(zip(fields, map(label, combination), strict=True))
         chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
-        # `none` is named only where other rows have no value at all, which is something else.
+        # `none` is named only where other rows have no value at all, which is something else; or if all else is `none`.
         named = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}} or values
         name = option_name({**named, DEVICE: short[values[DEVICE]]} if DEVICE in values else named)
         options.append(Option(name, values, rows[chosen]))

@@ -20,6 +20,8 @@ MACHINES = "node host server login gpu rack hpc head worker"
 """Words of names of hosts that are words of lmsweep, too."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+# The limits keep out what may be private: numbers with three dots, as IP addresses have; numbers as long as that of a
+# card; long words with digits, as keys and hashes are.
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,9}){0,2}(?:e[+-]?\d{1,3})?%?")
 _PLAIN = re.compile(rf"[^\W\d_]{{0,30}}(?:['-][^\W\d_]{{1,30}})*|\w{{1,12}}|{_NUMBER.pattern}")
 """A word of any language, a short name such as H100 or bf16, or a number."""
@@ -31,15 +33,15 @@ _CLASS = re.compile(r"[A-Z]+[a-z]\w*", re.ASCII)
 
 @cache
 def own_vocabulary() -> frozenset[str]:
-    """Return every word of lmsweep's own source, in small letters."""
+    """Return every word of lmsweep's own source, in lower case."""
     package = Path(str(trials.__file__)).parent
-    sources = [path for room in (package, package.parent / "orchestrator") for path in room.rglob("*.py")]
+    sources = [path for folder in (package, package.parent / "orchestrator") for path in folder.rglob("*.py")]
     found = {word.lower() for path in sources for word in _WORD.findall(path.read_text("utf-8"))}
     return frozenset(found | {part for word in found for part in word.split(".")})
 
 
 def own_words(text: str) -> str:
-    """Return the words and numbers of the first line that lmsweep's own source may have written."""
+    """Return the first line, with GAP in place of words that lmsweep's own source does not have. Numbers stay."""
     kept: list[str] = []
     for token in (text.splitlines() or [""])[0].split(" "):
         core = token.strip(_AROUND)
@@ -72,7 +74,7 @@ def is_python_name(word: str) -> bool:
     first, *others = word.split(".")
     if others[-1].lower() in DOMAINS.split():
         return False
-    if first in LIBRARIES.split():
+    if first in LIBRARIES.split():  # also if it ends in two letters, as torch.mm does
         return True
     if len(others[-1]) == 2:  # the domain of a country
         return False
