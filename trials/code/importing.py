@@ -105,7 +105,7 @@ def _empty_caches() -> None:
     for code in [finder.code for finder in sys.meta_path if isinstance(finder, CodeFinder)]:
         for name, module in list(sys.modules.items()):
             file = str(vars(module).get("__file__"))
-            if _is_ours(name):  # where the code folder is lmsweep's own checkout
+            if _is_ours(name):  # they lie in the code folder if it is lmsweep's own checkout
                 continue
             if file.startswith(code.folder) and _is_users(file, code):
                 classes = [one for one in vars(module).values() if inspect.isclass(one)]

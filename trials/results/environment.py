@@ -106,7 +106,7 @@ def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str
 
 
 def expected_with(fingerprint: Fingerprint, software: str | None) -> Fingerprint:
-    """Return the environment that the software will make of an installed one, as far as that is known."""
+    """Return the environment of a trial that installs `software` over that of this fingerprint, None where unknown."""
     versions, decided = pinned(software), decided_fields(software)
     return replace(
         fingerprint,

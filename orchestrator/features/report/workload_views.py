@@ -49,8 +49,8 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store
         rows = frame[frame["workload"] == workload]
         condition = {"workload": workload} if several else {}
         name = QUESTIONS.get(workload, f"What did {workload} measure?")
-        # A workload whose trials all failed has no values, only the default one. It is shown if another workload has
-        # that value, or if none has any.
+        # A workload whose trials all failed has no values; `first_values` then returns the default one. It is left out
+        # if others have values and none has that one: its table would be empty.
         if known and not {*first_values(rows)} <= {*known}:
             continue
         with suppress(RequestError):  # `pivot` raises it if two results would share a cell: then there is no view
@@ -67,6 +67,7 @@ def _of_workload(
     """Return the view of the rows under this condition: a table, and a chart of each value."""
     table = pivot(frame, where=condition)
     cells = table.cells.assign(cell=range(len(table.cells)))
+    # Each cell's index in `table.cells`, in the order in which the HTML shows the cells; NaN where it is empty.
     in_order_of_html = iter(replace(table, cells=cells).wide("cell").to_numpy().ravel())
     results = [numbers[ResultKey(*key)] for key in cells[[*ResultKey._fields]].itertuples(index=False, name=None)]
     caption, conditions, html = written(table)
