@@ -95,7 +95,7 @@ ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
 
 
 def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str:
-    """Return 16 hexadecimal digits of the environment fields, without those that `software` decides."""
+    """Return 16 hexadecimal digits of the environment fields. software: pins, which decide some fields (None here)."""
     decided = decided_fields(software)
     content = [
         None if name in decided else getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS if name != "code_digest"

@@ -42,7 +42,7 @@ QUESTIONS = {
 
 def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store: str) -> Iterator[View]:
     """Yield the medians of each workload. store: its name in the command that prints the same table; empty: no command.
-    numbers: each result's index in the data of the page."""
+    numbers: each result's index in the data of the page. frame: all results, as `lmsweep.load` has them."""
     order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
     several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):
@@ -91,7 +91,7 @@ def _charts(cells: pd.DataFrame, values: list[str], keys: list[str]) -> dict[str
     """Return the chart of each value. The values of a profile are shares of one step: they are lines of one chart."""
     in_one_chart = set(cells["workload"]) == {"profile"} and len(values) > 1
     charts: dict[str, JsonObject] = {}
-    for value in values[:1] if in_one_chart else values:
+    for value in values[:1] if in_one_chart else values:  # one chart of all values has the first one's unit
         of_value = cells if in_one_chart else cells[cells["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
         medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size

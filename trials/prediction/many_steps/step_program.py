@@ -1,7 +1,7 @@
 """A step's allocations as a sequence for the simulated allocator, with the sizes of any shape.
 
 A piece is one allocation; the formula at its `formula_index` gives its size, in units of the allocator's GRAIN. The
-model is built once, for the longest row. The first step also allocates what persists, such as the optimizer's state.
+model is built once, for the longest row. The first step also allocates what persists; the second begins with that.
 """
 
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ class StepProgram:
 
     @cached_property
     def _batch(self) -> set[int]:
-        """Return the pieces of the batch with which the model was recorded, and which no step holds."""
+        """Return the pieces of the recorded batch, which no step holds: lasting ones of just its tokens' bytes."""
         if self.holds_batch:
             return set()
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]

@@ -136,11 +136,12 @@ def padding(case: Case) -> list[Hypothesis]:
     claim = case.claim
     if claim.length and claim.context:
         return _times(claim.context / claim.length, f"{claim.length:,.0f} of {claim.context:,} tokens are no padding")
+    # The claim does not say how many tokens are padding: between an eighth and four fifths.
     return rate_and_maybe_flops(1.15, 5.0, "only {1:.0%} of the tokens are no padding")
 
 
 def warm_up(case: Case) -> list[Hypothesis]:
-    words = "the mean is {1:.2g} times the later steps' time"
+    words = "the mean is {1:.2g} times the later steps' time"  # filled in from the factor: 1.1 to 5
     return [
         Hypothesis(0.55, (RATE, *COUNTED), 1 / 5, 1 / 1.1, words),
         Hypothesis(0.45, EVERY, 1 / 5, 1 / 1.1, words),

@@ -122,6 +122,7 @@ def search_of(
     search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=of_positions, known=variation)
     for number, cell in zip(of_known, known, strict=True):
         cost = cell.cost(aim)
+        # None: the cell has no value, or exceeds the limit, so that it cannot be the best.
         search.learn(number, cost.processes if cost and keeps_limit(cell, aim) else None)
     return search
 
