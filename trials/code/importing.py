@@ -105,7 +105,7 @@ def _empty_caches() -> None:
     for code in [finder.code for finder in sys.meta_path if isinstance(finder, CodeFinder)]:
         for name, module in list(sys.modules.items()):
             file = str(vars(module).get("__file__"))
-            if _is_ours(name):  # where the code folder is lmsweep's own checkout
+            if _is_ours(name):  # keeps its caches, even if the code folder is lmsweep's own checkout
                 continue
             if file.startswith(code.folder) and _is_users(file, code):
                 classes = [one for one in vars(module).values() if inspect.isclass(one)]
@@ -132,7 +132,7 @@ def is_defined_by_user(found: object, code: Code) -> bool:
     if not callable(found):
         return False
     if not (inspect.isfunction(found) or inspect.isclass(found)) and not _is_in_users_file(type(found), code):
-        # An object that is called, such as a partial or a compiled function, is judged by the function inside.
+        # An object of another's class, such as a partial or a compiled function, is judged by the function inside.
         found = getattr(found, "__wrapped__", getattr(found, "fn", getattr(found, "func", found)))
     module = getattr(found, "__module__", None) or ""
     return module.partition(".")[0] in code.trusted or _is_in_users_file(found, code)

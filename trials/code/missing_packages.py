@@ -47,8 +47,8 @@ _FORGIVEN = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
 def missing_packages(files: Iterable[Path], code: Code) -> dict[str, str]:
-    """Return the top-level modules that importing these files of the user's needs and that are not installed, each with
-    the first line that imports it, as `mine/model.py:3`.
+    """Return the top-level modules that are not installed but that these files of the user import, also by way of other
+    files. Each has the first line that imports it, as `mine/model.py:3`.
 
     Imports in functions, under `if`, and in a `try` that continues without them do not count. Runs none of the code.
     """
@@ -75,8 +75,8 @@ def missing_packages(files: Iterable[Path], code: Code) -> dict[str, str]:
 
 
 def install_words(missing: Mapping[str, str], code: Code) -> str:
-    """Return what to do about these modules: where the folder has them, the command that installs their packages into
-    this environment, or, if the package is unknown, who imports them. `missing`: module -> who imports it."""
+    """Return what to do about each module: the command that installs its package; if that is unknown, where the folder
+    has the module; else who imports it. `missing`: module -> who imports it."""
     wanted = {name: requirement for name in sorted(missing) if (requirement := _requirement(name, code))}
     unknown = [name for name in sorted(missing) if name not in wanted]
     in_folder = {name: place for name in unknown if (place := _elsewhere(name, missing[name], code))}
@@ -160,8 +160,8 @@ def _is_installed(name: str) -> bool:
 
 
 def _elsewhere(name: str, importer: str, code: Code) -> Path | None:
-    """Return where the folder has the module: a file up to two folders deep, or a package one folder deep. Not in a
-    package, whose modules are imported by its name, nor the file that imports it."""
+    """Return where the folder has the module: a file up to two folders deep, or a package one folder deep. A module
+    inside a package does not count (it is imported by the package's name), nor does the file that imports it."""
     folder = Path(code.folder)
     patterns = (f"*/{name}.py", f"*/*/{name}.py", f"*/{name}/__init__.py")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):

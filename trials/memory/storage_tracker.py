@@ -116,7 +116,7 @@ def with_storage(tensor: Tensor) -> Tensor:
 
 
 def without_mode(func: OpOverload, args: Sequence[object], last: int | None) -> OpOverload:
-    """Return the operator that runs where no dispatch mode watches. last: key of the latest storage."""
+    """Return the operator that runs without a mode. last: key of the latest storage; only new zeros change in place."""
     if func in _IN_PLACE and isinstance(args[0], Tensor) and last == storage_key(args[0]):
         return _IN_PLACE[func]
     return torch.ops.aten.add_.Tensor if func is torch.ops.aten.add.Tensor and _is_accumulation(args) else func
@@ -124,9 +124,9 @@ def without_mode(func: OpOverload, args: Sequence[object], last: int | None) -> 
 
 def _is_accumulation(args: Sequence[object]) -> bool:
     """Whether autograd adds two gradients of one tensor. Without a dispatch mode it adds in place, unless the first
-    gradient is a view or not dense."""
+    gradient is a view or not dense: `is_dense` excludes both."""
     held, more = args[:2]
-    # Where gradients are enabled in backward, a checkpoint computes forward again.
+    # With gradients enabled, it is not autograd that adds: a checkpoint computes forward again.
     is_backward = backward_node() is not None and not torch.is_grad_enabled()
     if not (is_backward and isinstance(held, Tensor) and isinstance(more, Tensor)):
         return False

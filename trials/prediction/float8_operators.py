@@ -22,9 +22,9 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 FLOAT8 = "float8_e4m3fn"
 SCALING = (("_to_copy", 12), ("clamp", 16), ("reciprocal", 16), ("mul", 16), ("_to_copy", 12))
-"""What turns the largest element into a scale, in float64 (`amax_to_scale`), and bytes read and written per scale."""
+"""How the largest element becomes a scale (`amax_to_scale`), and bytes moved per scale: 8 of float64, 4 of float32."""
 ROUNDING = (("log2", 8), ("floor", 8), ("exp2", 8))
-"""What then rounds a scale of a row or column down to a power of two, and the bytes per scale."""
+"""What then rounds a scale of a row or column down to a power of two, and the bytes per scale, of float32."""
 
 RESCALING = 4
 """Time in which compiled code multiplies a product by the scales of its rows and columns, over that of its bytes: it
@@ -87,26 +87,26 @@ class _Layers:
         # Autocast makes weights of 16 bits. In float8, products round the weights in float32, so these casts go.
         casts_of_weights = [cast_by[one.read[1][0]] for one in linear if one.read[1][0] in cast_by]
         left_out = {id(one) for one in casts_of_weights}
-        wide = {one.wrote[0][0]: one.read[0] for one in casts_of_weights}
-        first: dict[tuple[object, ...], Storage] = {}
+        in_float32 = {one.wrote[0][0]: one.read[0] for one in casts_of_weights}
+        made_first: dict[tuple[object, ...], Storage] = {}  # equal casts -> what the first of them made
         for one in self.seen:
             if id(one) in left_out:
                 continue
             if _is_cast(one):
                 key = (one.operator.phase, one.operator.is_again, one.operator.bytes, one.read[0][0])
-                self.same[one.wrote[0][0]] = first.setdefault(key, one.wrote[0][0])
+                self.same[one.wrote[0][0]] = made_first.setdefault(key, one.wrote[0][0])
             if not _is_linear(one) or (self.recipe == "rowwise_with_gw_hp" and self._of_weight(one)):
                 yield one
             else:
-                yield from self._product(one, wide)
+                yield from self._product(one, in_float32)
 
     def _of_weight(self, one: Seen) -> bool:
         """Whether a product is the gradient of a weight: its inner dimension is the number of tokens."""
         operator = one.operator
         return operator.phase == "backward" and not operator.is_again and operator.shapes[0][1] == self.tokens
 
-    def _product(self, one: Seen, wide: dict[Storage, Item]) -> Iterator[Seen]:
-        """Yield a product with its operands rounded. wide: weights in 16 bits -> in float32, from which they round."""
+    def _product(self, one: Seen, in_float32: dict[Storage, Item]) -> Iterator[Seen]:
+        """Yield a product with its operands rounded. in_float32: weight in 16 bits -> the one it was cast from."""
         operator, block, result = one.operator, one.block, one.wrote
         forward = operator.phase == "forward" or operator.is_again
         by_rows = self.recipe != "tensorwise"
@@ -114,11 +114,12 @@ class _Layers:
         narrow = []
         for place, (item, shape) in enumerate(zip((one.read[0], one.read[-1]), operator.shapes[:2], strict=True)):
             is_turned = not forward and (place == 1 or self._of_weight(one))
-            # The scale runs along the dimension that the product keeps: in a row-major operand rows (0) or columns (1).
+            # The product reads the first operand's rows and the second's columns, each with its scale. In memory these
+            # are rows (0), or columns (1) if it is turned. Weights come second, and not in the gradients of weights.
             has_one_scale = not by_rows or (self.recipe == "rowwise_with_gw_hp" and is_turned)
             narrow_item = item[0], 2 * prod(shape)
             operand = _Operand(
-                item=narrow_item if place == 0 or self._of_weight(one) else wide.get(item[0], narrow_item),
+                item=narrow_item if place == 0 or self._of_weight(one) else in_float32.get(item[0], narrow_item),
                 elements=prod(shape),
                 axis=None if has_one_scale else int(is_turned),
                 scales=1 if has_one_scale else shape[place],
@@ -145,7 +146,7 @@ class _Layers:
             steps.append(_element_wise(like, name, "float64", scales, moved * scales))
         moves = [] if dtype == "float32" else [("_to_copy", "bfloat16", 6)]
         moves += [("mul", "float32", 8), ("clamp", "float32", 8), ("_to_copy", FLOAT8, 5)]
-        moves += [("clone", FLOAT8, 2)] if operand.is_turned else []
+        moves += [("clone", FLOAT8, 2)] if operand.is_turned else []  # bytes: 2 of bfloat16, 4 of float32, 1 of float8
         for name, to, moved in moves:
             step = _element_wise(like, name, to, elements, moved * elements)
             if name == "mul" and operand.axis is not None:
@@ -186,7 +187,7 @@ class _Layers:
         """Yield what multiplies a product by the scales of its rows and columns."""
         size = sum(moved for _, moved in result)
         if self.is_compiled:
-            more = self._new((RESCALING - 1) * 2 * size)  # a read that takes RESCALING times the bytes of the product
+            more = self._new((RESCALING - 1) * 2 * size)  # an invented read: its bytes stand for time
             yield Seen(_element_wise(like, "mul_", "bfloat16", size // 2, 2 * size), block, (*result, more), result)
             return
         outer = _element_wise(like, "mul", "float32", size // 2, 2 * size)

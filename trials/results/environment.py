@@ -95,7 +95,7 @@ ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
 
 
 def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str:
-    """Return 16 hexadecimal digits of the environment fields, without those that `software` decides."""
+    """Return 16 hexadecimal digits of the environment fields. software: pins, which decide some fields (None here)."""
     decided = decided_fields(software)
     content = [
         None if name in decided else getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS if name != "code_digest"
@@ -106,7 +106,7 @@ def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str
 
 
 def expected_with(fingerprint: Fingerprint, software: str | None) -> Fingerprint:
-    """Return the environment that the software will make of an installed one, as far as that is known."""
+    """Return the environment of a trial that installs `software` over that of this fingerprint, None where unknown."""
     versions, decided = pinned(software), decided_fields(software)
     return replace(
         fingerprint,

@@ -36,6 +36,7 @@ _EXPANSION = 1000
 """A file is not read if its rows would take more than this many times its size: a small file can expand to terabytes. A
 merged file whose rows are equal except in their attempts expands 140 times."""
 
+_LENGTHS = ("lengths", "batching")  # made from `document_length` in older files
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
 """Columns of every table. A file without them was not written by lmsweep."""
 
@@ -115,7 +116,7 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
             if _inflates(file, source):
                 return Damage(path=path, error=f"its rows take more than {_EXPANSION} times the memory of the file")
-            older = ["document_length"] if "document_length" in names else []  # in place of _LENGTHS
+            older = ["document_length"] if "document_length" in names else []  # has what `_LENGTHS` have now
             present = pa.schema(
                 [field for field in wanted if field.name in names or (older and field.name in _LENGTHS)]
             )
@@ -128,9 +129,6 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Damage(path=path, error=short_line(str(error)))
     return found
-
-
-_LENGTHS = ("lengths", "batching")  # read from `document_length` in older files
 
 
 def _with_lengths(table: pa.Table) -> pa.Table:
@@ -150,13 +148,13 @@ def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
     # 8 bytes: what a value takes in memory beside its text, null or not.
     if sum(column.total_uncompressed_size + 8 * column.num_values for column in columns) > most:
         return True
-    # A file stores each text of a dictionary once, and memory one copy per row: at most all texts for each row.
+    # A file stores each text of a dictionary once, memory one copy per row. No copy is longer than all texts together.
     texts = [column for column in columns if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page]
     if sum(column.num_values * column.total_uncompressed_size for column in texts) <= most:
         return False
     names = sorted({column.path_in_schema for column in texts})
     taken = 0
-    for name in names:  # as dictionaries, which take no more memory than the file's pages
+    for name in names:  # that bound is exceeded: add up the texts, read as dictionaries, which do not expand
         source.seek(0)
         with pq.ParquetFile(source, read_dictionary=[name]) as once:
             column = once.read(columns=[name], use_threads=False).column(0)

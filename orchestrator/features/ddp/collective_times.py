@@ -132,7 +132,11 @@ def lead(bench: Workbench, team: Team[CollectiveStep]) -> Iterator[Measurement]:
     """Check and time the collective, from rank 0. A sample is the time of the slowest rank."""
     config = bench.config
     size = team.all(CollectiveStep.check)[0]
-    series = take_series_of_ranks(bench, team, lambda: max(team.all(CollectiveStep.seconds)), lambda seconds: seconds)
+
+    def run() -> float:
+        return max(team.all(CollectiveStep.seconds))
+
+    series = take_series_of_ranks(bench, team, run, seconds=lambda taken: taken)  # what `run` returns is its time
     yield Measurement(phase="collective", metric="size", unit="B", samples=(size,))
     yield Measurement(
         phase="collective",

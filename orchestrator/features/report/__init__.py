@@ -90,9 +90,10 @@ def report(
         if badge:
             _write_badge(store, badge, value, pairs(where, "--where"))
         return
-    is_answer = store.endswith(".json") and bool(registered("pages"))
-    output = output or (f"{Path(store).stem}.html" if is_answer else "report.html")
-    if more and not (history or is_answer):
+    # A page is then written of what a verb printed as JSON, by the features that register pages.
+    is_json = store.endswith(".json") and bool(registered("pages"))
+    output = output or (f"{Path(store).stem}.html" if is_json else "report.html")
+    if more and not (history or is_json):
         raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
     if not charts and output != "-" and Path(output).suffix.lower() not in ("", ".html", ".htm"):
         raise RequestError(
@@ -103,7 +104,7 @@ def report(
     from lmsweep.orchestrator.features.report.page import page_with, write_page
 
     beside, prices = [*more, *others], parse_prices(price)
-    if charts and not is_answer:
+    if charts and not is_json:
         from lmsweep.orchestrator.features.report.chart_files import write_charts
 
         folder = Path(charts).expanduser()
@@ -111,8 +112,8 @@ def report(
         say(f"{charts}: {len(written)} charts as {format.upper()}")
         return
     page: Iterable[str]
-    if is_answer:
-        page = [_page_of_answer(store)]
+    if is_json:
+        page = [_page_of_json(store)]
     else:
         page = page_with(content_of(store, beside, prices, names_of(across), history=history))
     if output == "-":
@@ -126,7 +127,7 @@ def report(
     say(f"{path} ({size_text(size, 'B')}); open it in a browser")
 
 
-def _page_of_answer(location: str) -> str:
+def _page_of_json(location: str) -> str:
     """Return the page of what a verb printed as JSON. Raises RequestError if no verb with pages prints such a file."""
     from pkgutil import resolve_name
 
@@ -136,6 +137,7 @@ def _page_of_answer(location: str) -> str:
         text = Path(location).expanduser().read_bytes()
     except OSError as error:
         raise RequestError(f"{location}: cannot be read ({error.strerror})") from error
+    # Verb -> `module:name` of the type of its JSON, and of the function that writes its page.
     outputs, pages = registered("outputs"), registered("pages")
     for verb, page in pages.items():
         with suppress(ValidationError, ArithmeticError):  # such as more bytes than a float holds

@@ -42,15 +42,15 @@ QUESTIONS = {
 
 def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store: str) -> Iterator[View]:
     """Yield the medians of each workload. store: its name in the command that prints the same table; empty: no command.
-    numbers: each result's index in the data of the page."""
+    numbers: each result's index in the data of the page. frame: all results, as `lmsweep.load` has them."""
     order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
     several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):
         rows = frame[frame["workload"] == workload]
         condition = {"workload": workload} if several else {}
         name = QUESTIONS.get(workload, f"What did {workload} measure?")
-        # A workload whose trials all failed has no values, only the default one. It is shown if another workload has
-        # that value, or if none has any.
+        # A workload whose trials all failed has no values; `first_values` then returns the default one. It is left out
+        # if others have values and none has that one: its table would be empty.
         if known and not {*first_values(rows)} <= {*known}:
             continue
         with suppress(RequestError):  # `pivot` raises it if two results would share a cell: then there is no view
@@ -67,6 +67,7 @@ def _of_workload(
     """Return the view of the rows under this condition: a table, and a chart of each value."""
     table = pivot(frame, where=condition)
     cells = table.cells.assign(cell=range(len(table.cells)))
+    # Each cell's index in `table.cells`, in the order in which the HTML shows the cells; NaN where it is empty.
     in_order_of_html = iter(replace(table, cells=cells).wide("cell").to_numpy().ravel())
     results = [numbers[ResultKey(*key)] for key in cells[[*ResultKey._fields]].itertuples(index=False, name=None)]
     caption, conditions, html = written(table)
@@ -90,7 +91,7 @@ def _charts(cells: pd.DataFrame, values: list[str], keys: list[str]) -> dict[str
     """Return the chart of each value. The values of a profile are shares of one step: they are lines of one chart."""
     in_one_chart = set(cells["workload"]) == {"profile"} and len(values) > 1
     charts: dict[str, JsonObject] = {}
-    for value in values[:1] if in_one_chart else values:
+    for value in values[:1] if in_one_chart else values:  # one chart of all values has the first one's unit
         of_value = cells if in_one_chart else cells[cells["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
         medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size

@@ -20,9 +20,9 @@ HOP_SECONDS = 6e-6
 """Assumed latency of one step of a collective between nodes. Its steps grow with the logarithm of the nodes."""
 SHARES_OF_PCIE = {2: 0.62, 4: 0.48, 8: 0.38}
 """Ranks of one node -> share of PCIe's datasheet bandwidth that collectives reach between cards without links of their
-own: medians of L40S (0.64, 0.16, 0.045), RTX PRO 6000 Server (0.61, 0.41, 0.38), RTX 5090 (0.56 and 0.44, NVIDIA/nccl
-issue 1639) and A100 beyond their bridges (0.63 of three, nccl-tests issue 178). How the cards share switches and
-sockets decides for more than two: those of the L40S seem to exchange through the host."""
+own: medians for 2, 4 and 8 ranks of L40S (0.64, 0.16, 0.045), RTX PRO 6000 Server (0.61, 0.41, 0.38), RTX 5090 (of 4
+and 8: 0.56, 0.44, NVIDIA/nccl issue 1639) and A100 beyond bridges (three, as 4: 0.63, nccl-tests issue 178).
+Above two, it matters how cards share switches and sockets: the L40S seem to exchange through the host."""
 SHARE_OF_NETWORK = 0.85
 """Share of the adapters' bandwidth that large collectives between nodes reach: an assumption."""
 
@@ -66,7 +66,7 @@ def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
         if met is not None and _link_name(met.name) == _link_name(device.name):
             found.setdefault(row.ranks, {}).setdefault(row.kind, []).append(Point(row.bytes, row.seconds))
     if found:
-        nearest = min(found, key=lambda known: (abs(math.log(known / max(ranks, 2))), -known))
+        nearest = min(found, key=lambda known: (abs(math.log(known / max(ranks, 2))), -known))  # or larger
         points = {kind: in_order(of_kind) for kind, of_kind in found[nearest].items()}
         largest = points["all_reduce"][-1]
         words = f"published collectives between {nearest} {device.name} (AIConfigurator)"
@@ -108,8 +108,8 @@ def across(
 ) -> float:
     """Return the seconds of a collective of `local` GPUs on each of `nodes`: by the slower of links and adapters.
 
-    Rings over all GPUs enter and leave each node over all of its adapters, so that each adapter carries an equal share
-    of what a node sends. Inside the node the same bytes pass over the links.
+    adapter: B/s of one GPU's share of its node's adapters. Rings over all GPUs enter and leave a node over all of them,
+    so that each carries an equal share of what a node sends. Inside the node the same bytes pass over the links.
     """
     ranks = local * nodes
     inside = links.seconds(kind, size, local) if links and local > 1 else 0.0

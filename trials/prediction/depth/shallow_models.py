@@ -22,7 +22,7 @@ from lmsweep.trials.spec.reference import Code
 
 Found = TypeVar("Found")
 MOST_PERIODS = 2
-"""Maximum number of periods in the smaller model of a pair, plus one if a period is a single layer."""
+"""Maximum number of periods in the smaller model of a pair; one more if a period is a single layer."""
 
 
 class ShallowPair(NamedTuple):
@@ -93,7 +93,7 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
         few = first + (layers - first) % size  # the other layers are whole groups
         if few + size >= layers or first + 2 >= layers:  # the whole model costs no more
             return
-        small, larger = (replace(config, num_layers=few + more) for more in (0, size))
+        small, larger = (replace(config, num_layers=number) for number in (few, few + size))
         yield ShallowPair(small, larger, (layers - few) // size)
 
 
@@ -106,7 +106,8 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
     found = periods_of(layers.kinds)
     if found is None:
         return
-    for few in range(1, min(found.times - 1, MOST_PERIODS + (found.period == 1) + 1)):
+    most = min(found.times - 2, MOST_PERIODS + (found.period == 1))  # the larger model has fewer than the whole
+    for few in range(1, most + 1):
         kept, more = found.kept(few), found.kept(few + 1)
         if len(kept) < 2:
             continue  # checkpointing and sharding need a list of layers
@@ -136,8 +137,8 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
             if times >= 3:
                 after = len(kinds) - begin - times * period
                 found.append(Periods(before=begin, period=period, times=times, after=after))
-            begin = max(begin + 1, end - period + 1)  # between, the same repetition would begin later
-    # Compared first: how many layers the models with one period and with two have.
+            begin = max(begin + 1, end - period + 1)  # begun between, it is this one, shortened
+    # Compared first: the layers of the models with one period and with two, together; then the shorter period.
     return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
 
 

@@ -1,7 +1,7 @@
 """A step's allocations as a sequence for the simulated allocator, with the sizes of any shape.
 
-The model is built once, for the longest row that it takes. The first step also makes what persists; the second begins
-with it; all that follow do as the third.
+A piece is one allocation; the formula at its `formula_index` gives its size, in units of the allocator's GRAIN. The
+model is built once, for the longest row. The first step also allocates what persists; the second begins with that.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ class StepProgram:
         return found if all(units) else [one for one in found if units[one if one >= 0 else ~one]]
 
     def large_only(self, index: int, is_large: NDArray[np.bool_]) -> list[int] | None:
-        """Return the operations of a step on the pieces whose formulas `is_large` marks; None if the step does not free
-        exactly the large pieces that it allocates."""
+        """Return the operations of a step on the pieces whose formulas `is_large` marks, by formula index; None if the
+        step does not free exactly the large pieces that it allocates."""
         return self._large_only(_alike(index), is_large.tobytes())
 
     @lru_cache(maxsize=1024)  # noqa: B019 - as long as the program
@@ -78,7 +78,7 @@ class StepProgram:
 
     @cached_property
     def _batch(self) -> set[int]:
-        """Return the pieces of the batch with which the model was recorded, and which no step holds."""
+        """Return the pieces of the recorded batch, which no step holds: lasting ones of just its tokens' bytes."""
         if self.holds_batch:
             return set()
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
@@ -102,13 +102,13 @@ class StepProgram:
         iterations: list[list[Stretch]] = [[]]
         for one in self.growth.form[len(self._init) :]:
             iterations[-1].append(one)
-            if one.phase == "dropped":
+            if one.phase == "dropped":  # the last phase of an iteration
                 iterations.append([])
         first, second, third = (self._operations(one) for one in iterations[:3])
         made = [[one for one in its if one >= 0] for its in (second, third)]
         if {~one for one in third if one < 0} == {*made[1]}:
             return [first, second, third, third]
-        # The third step frees pieces of the second and leaves its own; the fourth does so with the two exchanged.
+        # The third step frees pieces that the second made, and leaves its own to the fourth, which does the reverse.
         exchanged = dict(zip(made[1], made[0], strict=True)) | dict(zip(made[0], made[1], strict=True))
         fourth = [exchanged.get(one, one) if one >= 0 else ~exchanged.get(~one, ~one) for one in third]
         return [first, second, third, fourth]

@@ -26,7 +26,7 @@ from lmsweep.orchestrator.features.audit.claims.counting import other_peaks
 COMMON_PEAKS = {"the peak of A100 SXM 80GB": 0.35, "the peak of H100 SXM": 0.3}
 """Peak -> its share among wrong ones: torchtitan and prime-rl fall back to an A100's, nanochat has an H100's."""
 HIDDEN = 1.8
-"""A step that takes up to this many times its launches hides asynchronous timing: the error is too small to notice."""
+"""If only the launches were timed, the claim is too fast by step over launches; up to this factor few notice."""
 
 
 class Cause(NamedTuple):
@@ -60,7 +60,7 @@ def other_peak(case: Case) -> list[Hypothesis]:
 
 
 def attention_in_full(case: Case) -> list[Hypothesis]:
-    ratios, claim = case.of_conventions, case.claim
+    ratios, claim = case.of_conventions, case.claim  # "full" counts all positions, "causal" those that are not masked
     factor = ratios["full"] / ratios.get("causal", ratios["full"])
     hypotheses = [exactly(0.8, COUNTED, factor, "all positions counted")]
     if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
@@ -88,7 +88,7 @@ def other_weights(case: Case) -> list[Hypothesis]:
 
 
 def as_full_training(case: Case) -> list[Hypothesis]:
-    """FLOPs of adapters counted as those of all weights."""
+    """FLOPs of adapters counted as those of all weights: by the convention "as full", where the claim has it."""
     factor = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]  # 1.5: three passes counted, two run
     return [exactly(1.0, COUNTED, factor, "as if all were trained")]
 
@@ -136,11 +136,12 @@ def padding(case: Case) -> list[Hypothesis]:
     claim = case.claim
     if claim.length and claim.context:
         return _times(claim.context / claim.length, f"{claim.length:,.0f} of {claim.context:,} tokens are no padding")
+    # The claim does not say how many tokens are padding: between an eighth and four fifths.
     return rate_and_maybe_flops(1.15, 5.0, "only {1:.0%} of the tokens are no padding")
 
 
 def warm_up(case: Case) -> list[Hypothesis]:
-    words = "the mean is {1:.2g} times the later steps' time"
+    words = "the mean is {1:.2g} times the later steps' time"  # filled in from the factor: 1.1 to 5
     return [
         Hypothesis(0.55, (RATE, *COUNTED), 1 / 5, 1 / 1.1, words),
         Hypothesis(0.45, EVERY, 1 / 5, 1 / 1.1, words),
@@ -149,8 +150,9 @@ def warm_up(case: Case) -> list[Hypothesis]:
 
 def asynchronous(case: Case) -> list[Hypothesis]:
     """Without synchronization a clock shows the launches alone. If they take most of the step, few notice an error."""
-    most = case.launch_factor
-    weight, most = (1.0, 1.2 * most) if most > HIDDEN else (0.3, HIDDEN)
+    is_noticed = case.launch_factor > HIDDEN
+    weight = 1.0 if is_noticed else 0.3
+    most = 1.2 * case.launch_factor if is_noticed else HIDDEN
     words = f"the launches alone take 1/{case.launch_factor:.2g} of the step"
     return [
         Hypothesis(0.8 * weight, EVERY, 1.3, most, words),

@@ -43,13 +43,14 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
     """Sort the trials of a plan. Several of them measure the same cell, each in one process. cells: what the store has
     of them. peaks: predicted bytes, by index in the plan."""
     stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
-    seen, workload = set(stored), aim.goal.workload
+    workload = aim.goal.workload
+    seen = set(stored)  # and the cells of the trials kept so far
     kept: list[PlannedTrial] = []
     over_limit, unknown_peak = set[tuple[str, str]](), set[tuple[str, str]]()
     for planned_trial in planned.plan.trials:
         key = _key_of(planned_trial)
         if planned_trial.action == "run" and key in seen:
-            # The search may repeat a known cell, but only by the goal's workload; `lmsweep run` measures the others.
+            # The search may repeat a seen cell, but only by the goal's workload; `lmsweep run` measures the others.
             if workload in planned_trial.trial.workloads:
                 kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(workload,))))
             continue
@@ -107,12 +108,12 @@ def search_of(
     for trial in to_run:
         number = numbers.setdefault(_key_of(trial), len(numbers))
         of_positions.append(number)
-        if number == len(trials):
+        if number == len(trials):  # it is a new cell
             trials.append(trial)
     for cell in known:
         number = numbers.setdefault(_key(cell.config, cell.environment_id), len(numbers))
         of_known.append(number)
-        if number == len(trials) + len(only_known):
+        if number == len(trials) + len(only_known):  # it is none of the cells to run
             only_known.append(cell)
     subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
     subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known]
@@ -121,6 +122,7 @@ def search_of(
     search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=of_positions, known=variation)
     for number, cell in zip(of_known, known, strict=True):
         cost = cell.cost(aim)
+        # None: the cell has no value, or exceeds the limit, so that it cannot be the best.
         search.learn(number, cost.processes if cost and keeps_limit(cell, aim) else None)
     return search
 
