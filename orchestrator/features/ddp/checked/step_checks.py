@@ -44,7 +44,7 @@ def _checks(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measureme
     """Gradients within the allowed error, and equal weights in all ranks after a step. Raises RanksDisagreeError."""
     errors = [found for found in team.all(gradient_error) if found is not None]
     error, allowed = max(errors), _allowed_error(config)
-    wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]
+    wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]  # NaN too
     if wrong:
         raise RanksDisagreeError(
             f"gradients{_of_ranks(wrong, config)} are off by {error:.2g} of their norm from those of a single process "

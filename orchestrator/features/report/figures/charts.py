@@ -74,7 +74,7 @@ def timelines(results: Results) -> Iterator[Figure]:
             }
             for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
         ]  # fmt: skip
-        # It draws nothing, but shows the total in the tooltip, which lists the value of each trace.
+        # An invisible trace of the total, so that the tooltip, which lists the value of each trace, has it too.
         traces.append(
             {
                 "type": "scatter", "mode": "lines", "name": "total", "colour": len(CATEGORIES) - 1, "showlegend": False,
