@@ -35,7 +35,7 @@ class Range(NamedTuple):
 MEASURED_RANGE = Range(0.8, 1.3)
 """Actual over estimated time of the runs in docs/validation.md, if all estimates rest on results."""
 MODELLED_RANGE = Range(1 / 1.5, 1.5)
-"""The same if some estimates rest on the time model alone: it holds nine of ten sets that the model was not fitted to."""
+"""The same if some estimates rest on the time model alone: nine of ten sets, none of them fitted to, lie within."""
 
 
 class DeviceEstimate(NamedTuple):
@@ -147,7 +147,7 @@ def _compiling_seconds(to_run: Sequence[PlannedTrial], trials: Mapping[int, Esti
 
 
 def is_one_machine(nodes: Sequence[Node]) -> bool:
-    """Whether there is one node at most: trials on its CPU, each of which takes all cores, take turns with others."""
+    """Whether there is one node at most: as a trial on the CPU takes all its cores, placements take turns."""
     return sum(node.count for node in nodes) <= 1
 
 

@@ -51,7 +51,7 @@ class Block:
 
 
 def spread(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with each Fields, one value for several fields, replaced by these; the row's own fields prevail."""
+    """Return the row with each Fields, one value for several fields, replaced by these. The row's own fields win."""
     several = [name for name, value in row.items() if isinstance(value, Fields)]
     if not several:
         return row

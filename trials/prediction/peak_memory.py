@@ -65,7 +65,7 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
         peak_backward=most.get("backward"),
         peak_optimizer=most.get("optimizer"),
         step_end=phases["dropped"].end,
-        workspaces=calls_cublas * (2 if "backward" in phases else 1),
+        workspaces=calls_cublas * (2 if "backward" in phases else 1),  # one per thread; backward has its own
     )
 
 

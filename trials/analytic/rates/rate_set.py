@@ -56,9 +56,9 @@ ASSUMED = (
 _SAME_TYPE = {"float16": "bfloat16"}
 EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
 FULLEST_SECONDS = 3.5e-6
-"""Seconds of `index_put_` per row that it adds, on average, to one, one after the other: 1.79 ms for 16,384 rows into 32
-(gradients of gpt-oss' biases) on an H200. The fullest row, which sets the time, has about 4 times the mean (2.9 and 5.1
-in two layers of random weights), a quarter of that with an even load, twice as many if all tokens choose the same."""
+"""Seconds of `index_put_` per row that it adds, on average, to one, one after the other: 1.79 ms for 16,384 rows into
+32 (gradients of gpt-oss' biases) on an H200. The fullest row, which sets the time, has about 4 times the mean (2.9 and
+5.1 in two layers of random weights), a quarter of that with an even load, twice that if all choose the same."""
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, in assumed times."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"

@@ -24,7 +24,8 @@ def verify(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measuremen
 
 def _rounds_in_each_layer(config: TrialConfig) -> bool:
     """Whether ranks round what a single process does not: weights that are gathered in bfloat16, or with tensor
-    parallelism each rank's part of a layer's output, which is sent in 16 bits before the parts are added."""
+    parallelism each rank's part of a layer's output, which is sent in 16 bits before the parts are added. Then
+    the tolerances of `bf16_pure`, which rounds weights to bfloat16, hold."""
     return config.gather == "bf16" or (config.tp > 1 and PRECISIONS[config.precision].is_narrow)
 
 

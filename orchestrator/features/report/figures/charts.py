@@ -97,7 +97,7 @@ def timelines(results: Results) -> Iterator[Figure]:
                 *({"xref": "paper", "x": 1, "xanchor": "right", "y": at, "yanchor": "bottom", "text": text}
                   for at, text in limits.items()),
                 *({"x": at, "y": 1, "yref": "paper", "yanchor": "bottom", "xanchor": "left", "text": str(name)}
-                  for name, at in starts.items() if name in PHASES[:-1]),
+                  for name, at in starts.items() if name in PHASES[:-1]),  # "end" is no phase of the step
             ],
         }  # fmt: skip
         yield Figure(title=title, traces=traces, layout=layout, top=_ROOM_ABOVE * max(limits))
