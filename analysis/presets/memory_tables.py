@@ -25,10 +25,10 @@ _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 
 
 def _without_resident_if_known(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without the peaks of processes if each result has the peak of an allocator or of all tensors."""
+    """Leave out peaks of processes if each trial that succeeded has that of an allocator or of all tensors."""
     numbers = frame[frame["median"].notna()]
     with_whole = numbers["measurement_id"][("step." + numbers["metric"]).isin(_WHOLES)]
-    succeeded = frame["measurement_id"][frame["metric"].notna()]
+    succeeded = frame["measurement_id"][frame["metric"].notna()]  # a failure has none
     return frame[frame["metric"] != "peak_resident"] if {*succeeded} <= {*with_whole} else frame
 
 
@@ -76,7 +76,7 @@ def residuals(results: Results) -> Listing:
         notes=[
             "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block; share: total "
             "/ block_total; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
-            "In backward the block's residuals are freed while the gradients of its weights are created, which are as "
+            "In backward the block's residuals are freed while the gradients of its weights are created; these are as "
             "large as the weights (--preset parameters).",
         ],
     )
@@ -100,7 +100,7 @@ def parameters(results: Results) -> Listing:
     sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
     terms = size_terms(models)
     count = pd.Series(parameter_count(**terms)).astype("int64")
-    of_scores = 4 * terms["num_layers"] * terms["query_width"]  # of a context of one token
+    of_scores = 4 * terms["num_layers"] * terms["query_width"]  # FLOPs of a context of one token
     per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
     lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]}).assign(
         parameters=count,

@@ -1,4 +1,4 @@
-"""Prints a table as plain text, Markdown, LaTeX, Typst or HTML, and its numbers as CSV."""
+"""Renders a table as plain text, Markdown, LaTeX, Typst or HTML, and its numbers as CSV or JSON."""
 
 import json
 import math
@@ -106,7 +106,7 @@ def _csv(table: Table | Listing) -> str:
     if isinstance(table, Table):
         frame, noted = _long(table), {"flags"}
     else:
-        ends = ("", LOW, HIGH)
+        ends = ("", LOW, HIGH)  # a value, and the columns of its interval
         names = {f"{name}{end}": f"{name}{end} ({unit})" for name, unit in table.units.items() for end in ends}
         frame, noted = table.frame.rename(columns=names), {"flags", *chain.from_iterable(table.footnotes.values())}
     for name in noted & {*frame}:

@@ -27,8 +27,9 @@ def fits_screen(parts: Sequence[str | Table | Listing]) -> bool:
     """Whether these paragraphs and tables take at most SCREEN lines."""
     if sum(map(len, (part for part in parts if not isinstance(part, str)))) > SCREEN:
         return False  # a row takes at least a line
-    text, width = _fitted(parts).plain if on_terminal() else _as_it_is(parts, "text"), terminal_size().columns
-    # Text is folded to the width, except for a command: a terminal continues it on the next line.
+    text = _fitted(parts).plain if on_terminal() else _as_it_is(parts, "text")
+    width = terminal_size().columns
+    # Only a command, which follows two spaces, may be wider than the terminal, which wraps it.
     return sum(-(-len(line) // width) if "  lmsweep" in line else 1 for line in text.split("\n")) <= SCREEN
 
 

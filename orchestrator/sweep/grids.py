@@ -51,7 +51,7 @@ class Block:
 
 
 def spread(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with Fields replaced by their values. A field in the row itself takes precedence."""
+    """Return the row with each Fields, one value for several fields, replaced by these. The row's own fields win."""
     several = [name for name, value in row.items() if isinstance(value, Fields)]
     if not several:
         return row
@@ -152,7 +152,7 @@ def _blocks(grid: GridFile, written: Any, path: KeyPath, document: Document) -> 
     blocks = []
     if grid.axes is not None or grid.zip is not None or not rows:  # else the grid is its include rows alone
         exclude = [spread(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
-        columns = given(grid.zip, written.get("zip"))
+        columns = given(grid.zip, written.get("zip"))  # lengths that differ: see _contradictions
         together = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
         blocks.append(block(path, fixed | given(grid.axes, written.get("axes")), together=together, exclude=exclude))
     for index, row in enumerate(rows):

@@ -73,7 +73,7 @@ def folder_of(software: str) -> Path:
 
 
 def is_made(software: str) -> bool:
-    """Return whether the environment is ready, and the Python that it leads to still there."""
+    """Return whether the environment is ready, and whether the Python that it leads to is still there."""
     folder = folder_of(software)
     return (folder / COMPLETE).exists() and (folder / "bin" / "python").exists()
 

@@ -1,8 +1,8 @@
 """Peak memory of a trial, and whether the trial fits, from the trace of its allocations.
 
 Layers of one kind are alike, so the trace of a deep model is that of a shallow one with the events of a layer, or of a
-period of layers, repeated. Two shallow models show what it adds. Where they differ by more than that, the whole model
-is run.
+period of layers, repeated. Two shallow models show what a layer or period adds. If they differ in another way, the
+whole model is run.
 """
 
 from dataclasses import replace
@@ -36,7 +36,7 @@ UNSURE_COMPILED_BYTES = 64 * MIB
 """The uncertainty with compiled parts, whose order of allocations is estimated."""
 
 UNSURE_GAP_SHARE = 0.013
-"""Share of the budget that gaps between the blocks of compiled code may take beyond the simulation. Of six largest
+"""Share of the budget that gaps between the blocks of compiled code may take beyond the simulation. Of the six largest
 batches tried on an H100 and an H200, one ran out of memory where the simulation had 1.2 % to spare."""
 
 
@@ -65,7 +65,7 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
         peak_backward=most.get("backward"),
         peak_optimizer=most.get("optimizer"),
         step_end=phases["dropped"].end,
-        workspaces=calls_cublas * (2 if "backward" in phases else 1),
+        workspaces=calls_cublas * (2 if "backward" in phases else 1),  # one per thread; backward has its own
     )
 
 
@@ -88,7 +88,7 @@ def fits_in(limit: MemoryLimit, trace: Trace, config: TrialConfig) -> bool | Non
     less than the uncertainty of the prediction."""
     workspace = cublas_workspace(limit.device_name)
     unsure = UNSURE_COMPILED_BYTES if config.compiles else UNSURE_BYTES
-    gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0  # they only take more than simulated
+    gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0  # they only add to what is simulated
     if runs_within(trace, limit.bytes - unsure - gaps, workspace):
         return True
     return None if runs_within(trace, limit.bytes + unsure, workspace) else False
@@ -117,7 +117,7 @@ def allocations(
         trace = of(config)
     else:
         trace = at_full_depth(config, of, deepen, fewest=1 if config.ddp == "none" else 2)
-    if is_attention or not leaves_something(config):  # one iteration was run, as all are alike
+    if is_attention or not leaves_something(config):  # all iterations are alike: one was run
         init = [one for one in trace if one.phase == "init"]
         trace = init + trace[len(init) :] * ITERATIONS
     return trace

@@ -14,7 +14,7 @@ Columns = dict[str, NDArray[np.float64] | NDArray[np.int64]]
 def describe(values: Floats, offsets: NDArray[np.int64]) -> Columns:
     """Return STATISTICS of ragged rows, each of shape (rows,); row i is values[offsets[i]:offsets[i + 1]].
 
-    An empty row has NaN for all but n; a single sample for low, high and std; a row that holds NaN for all but n.
+    All but n are NaN for a row that is empty or holds a NaN; low, high and std also for a single sample.
     """
     lengths = np.diff(offsets)
     columns = {name: np.full(len(lengths), np.nan) for name in STATISTICS if name != "n"}

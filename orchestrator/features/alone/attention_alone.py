@@ -42,7 +42,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time forward and backward, queued so that no kernel waits for the host; then read memory in bytes."""
     config = bench.config
     own = is_reference(config.attention)
-    # Whether the user's own attention has a backward, the probe finds out.
+    # For the user's own attention, the probe below finds out whether it has a backward.
     check_attention(config, bench.math_mode.operand_dtype, gradients=config.mode != "forward" and not own)
     phases = phases_of(config)
     errors = own_attention_errors(bench, gradients=len(phases) > 1)

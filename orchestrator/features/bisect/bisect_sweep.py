@@ -59,7 +59,8 @@ class Question:
     """The command that resumes the search."""
 
     def software(self, position: int) -> str:
-        """Return the software of the trials with this release. Raises RequestError if it is no version."""
+        """Return the software of the trials with this release. Raises RequestError if the release is not a
+        valid version."""
         try:
             return canonical_software([f"{self.package}=={self.releases[position]}"])
         except ValueError as error:
@@ -87,7 +88,7 @@ def known_releases(package: str, good: str, bad: str) -> list[str]:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise RequestError(f"{unknown}: {last}; {advice}")
     offered = {_without_local(Version(text.strip())) for text in listed[1].split(",")}
-    offered -= {_without_local(low), _without_local(high)}  # the list has them as the user wrote them: 2.11.0+cu126
+    offered -= {_without_local(low), _without_local(high)}  # they are added below as the user wrote them: 2.11.0+cu126
     between = [str(one) for one in sorted(offered) if low < one < high]
     return [good, *(between if low == Version(good) else between[::-1]), bad]
 
@@ -99,7 +100,7 @@ def _without_local(version: Version) -> Version:
 def bisect_sweep(question: Question) -> None:
     """Measure the two ends and then halve, until the release is found, and print what changed."""
     for position in range(len(question.releases)):
-        question.software(position)  # reports what is no version before anything runs
+        question.software(position)  # rejects an invalid version before anything runs
     ends = _measured(question, 0, len(question.releases) - 1).compare(question.values)
     show_parts([ends.listing()])
     changed = ends.frame[ends.frame["verdict"].isin(CHANGED)]
@@ -155,7 +156,7 @@ class Measured(NamedTuple):
     """What was measured of two releases."""
 
     names: tuple[str, str]
-    """Their softwares."""
+    """The software of each, such as `torch==2.12.0`."""
     rows: tuple[pd.DataFrame, pd.DataFrame]
     known: Known
     """Variation between processes, estimated from the whole store."""
@@ -179,7 +180,7 @@ def _measured(question: Question, first: int, second: int) -> Measured:
     if (first, second) == (0, len(question.releases) - 1):
         _install(ready.planned.plan)
     run_or_exit(ready, question.resume)
-    # What identifies the results: each trial with the environment that the plan gives its software.
+    # What identifies the results: each trial of the sweep, with the environment in which the plan runs its software.
     measured = {
         (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
         for trial in ready.planned.sweep.trials
@@ -206,7 +207,8 @@ def _install(plan: Plan) -> None:
 
 
 def _row(comparison: Comparison, cell: dict[str, object]) -> pd.Series | None:
-    """Return the line of a cell; None if there is none. A key that has one value in this comparison is no column."""
+    """Return the line of a cell; None if there is none. Keys with a single value in this comparison are
+    not columns, so only the others are compared."""
     frame = comparison.frame
     for name, value in cell.items():
         if name in comparison.keys:
@@ -218,7 +220,7 @@ def _has_changed(row: pd.Series, ends: pd.Series) -> bool | None:
     """Return whether a release is nearer to the last than to the first, by the logarithm of its time; None if its ratio
     is not known. If one of the ends failed, return whether the release has the verdict of the ends.
 
-    row: the release against the first. ends: the last against the first.
+    row: the release against the first. ends: the last against the first. `ratio` is the later value over the first.
     """
     if ends["verdict"] in ("failed", "fixed"):
         return bool(row["verdict"] == ends["verdict"])

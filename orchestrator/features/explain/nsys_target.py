@@ -1,4 +1,8 @@
-"""The process that nsys profiles; it exits when the trial's process, which locks CONFIG, does."""
+"""The process that nsys profiles: `nsys_target.py CONFIG OUT`.
+
+CONFIG is the trial's configuration as JSON. The trial's process keeps it locked; this process exits when it is
+unlocked. OUT gets, as JSON, why the step is unsupported, or null.
+"""
 
 import fcntl
 import json

@@ -28,7 +28,8 @@ _EMBEDDING = re.compile(r"(?i:embeddings?|embedder)$|(^|_)(?i:emb)(_|$)")
 
 
 def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
-    """Return the modules that embed tokens, also in a part; those whose forward requires more are left out.
+    """Return the modules that embed tokens, themselves or in a part. One whose forward requires arguments that lmsweep
+    does not give is a LeftOut.
 
     Of equal classes the first counts, and copies in an archive only where there is nothing else.
     """
@@ -57,7 +58,7 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
                 reference=cls.reference,
                 place=cls.place,
                 parameters=cls.parameters,
-                # It embeds tokens itself, or has a head and is called a model; a part of another class, all three.
+                # Embeds tokens itself, or has a head and is called a model; a part of another class needs all three.
                 is_likely=score > 2 or (score > 0 and _embeds_tokens(cls.calls)),
                 ways=ways_to_build(cls, classes, code),
             )

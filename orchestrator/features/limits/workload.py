@@ -1,4 +1,4 @@
-"""The records of the workloads `ceiling` and `energy`, and which combinations no machine runs in the first."""
+"""The records of the workloads `ceiling` and `energy`, and the combinations that no machine runs in `ceiling`."""
 
 from collections.abc import Iterator
 
@@ -33,6 +33,6 @@ records = (
         accumulates=True,
         takes_own_step=True,
         iterations=10,
-        least_seconds=2.0,  # ENERGY_SECONDS
+        least_seconds=2.0,  # as ENERGY_SECONDS of energy.py
     ),
 )

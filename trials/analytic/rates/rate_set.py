@@ -26,12 +26,12 @@ from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {
     "eager": 12e-6,  # a kernel of eager code
-    "optimizer": 9e-6,  # one of the optimizer
-    "cast": 6e-6,  # which autocast mostly launches without Python
+    "optimizer": 9e-6,  # a kernel of the optimizer
+    "cast": 6e-6,  # a cast to another type, mostly launched by autocast without Python
     "again": 22e-6,  # a kernel that a checkpoint launches again, through hooks
-    "group": 8e-6,  # a product of a loop over groups, as a cast with three views (an assumption)
+    "group": 8e-6,  # a product of a loop over groups; assumed to cost what a cast with three views does
     "adapter": 70e-6,  # the first product of an adapter, with the Python of PEFT's layer around it
-    "four_bits": 165e-6,  # a weight in 4 bits that bitsandbytes makes whole
+    "four_bits": 165e-6,  # a weight of 4 bits that bitsandbytes dequantizes
     "compiled": 11e-6,  # a kernel of compiled code
     "call": 145e-6,  # a call of compiled code, with its guards
 }
@@ -56,11 +56,11 @@ ASSUMED = (
 _SAME_TYPE = {"float16": "bfloat16"}
 EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
 FULLEST_SECONDS = 3.5e-6
-"""Time of `index_put_` for each mean number of rows that it adds to one, one after the other: gradients of gpt-oss'
-biases, 16,384 rows into 32, took 1.79 ms on an H200. The fullest row has about 4 times the mean (2.9 and 5.1 in two
-layers of random weights), a quarter of that with an even load, twice as many if all tokens choose the same experts."""
+"""Seconds of `index_put_` per row that it adds, on average, to one, one after the other: 1.79 ms for 16,384 rows into
+32 (gradients of gpt-oss' biases) on an H200. The fullest row, which sets the time, has about 4 times the mean (2.9 and
+5.1 in two layers of random weights), a quarter of that with an even load, twice that if all choose the same."""
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
-"""Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
+"""Whether it is an optimizer update -> least and most time of the host's memory and link, in assumed times."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
 
 
@@ -178,10 +178,9 @@ class Rates:
     def _cost(self, operator: Operator) -> Cost:
         kind, unsure = class_of(operator), NO_ASSUMPTION
         if kind == "collectives":
-            size, ranks = operator.bytes, operator.ranks
             name: Collective = operator.name  # type: ignore[assignment]
-            seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
-            return Cost(seconds, self.source_of_links(ranks, operator.stride))
+            seconds = self.collective(name, operator.bytes, ranks=operator.ranks, stride=operator.stride)
+            return Cost(seconds, self.source_of_links(operator.ranks, operator.stride))
         if kind == "host":
             seconds = self.hardware.host_seconds(operator.name, operator.bytes * operator.ranks)
             return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
@@ -247,7 +246,7 @@ def _product(operator: Operator) -> Product:
 def _layouts(operator: Operator) -> tuple[str, ...]:
     """Return the layouts that a product's operands may have."""
     if operator.layout:
-        return (operator.layout if operator.layout != "tt" else "tn",)  # both are rare; "tt" was not measured
+        return (operator.layout if operator.layout != "tt" else "tn",)  # "tt" was not measured; both are rare
     return ("nt",) if operator.phase == "forward" or operator.is_again else ("nn", "tn")
 
 

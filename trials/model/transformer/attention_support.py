@@ -32,7 +32,7 @@ _ASK_CUDA: dict[str | None, Callable[[SDPAParams, bool], bool]] = {
 
 def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
     """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention. `dtype`
-    is that of queries, keys and values; `gradients`: whether backward follows."""
+    is that of queries, keys and values; `gradients`: whether queries need gradients."""
     name, device = config.attention, config.device_type
     has_backward = gradients and PASSES[config.mode] > 1
     if has_backward and is_reference(name) and config.model_code is None:
@@ -40,7 +40,7 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
         if probe.no_backward:
             raise UnsupportedError(f"{probe.no_backward}; use mode: forward")
     elif name == "varlen":
-        varlen_kernel(config)
+        varlen_kernel(config)  # raises
     elif device == "cuda" and name in ATTENTIONS and ATTENTIONS[name].kernel in _ASK_CUDA:
         reason = reason_not(_ASK_CUDA[ATTENTIONS[name].kernel], config, dtype, gradients)
         if reason:

@@ -42,10 +42,10 @@ def positions_in_documents(config: TrialConfig, device: Device) -> Tensor | None
 def may_attend(
     tokens: int, device: Device, *, causal: bool, window: int | None = None, documents: Tensor | None = None
 ) -> Tensor:
-    """Whether the position of each row attends to that of each column, booleans (..., tokens, tokens). documents: the
-    index of each position's document, (..., tokens); None if there is one."""
+    """Whether the position of each row attends to that of each column, booleans (..., tokens, tokens), or what
+    broadcasts to it. A window needs `causal`. documents: of each position, (..., tokens); None if there is one."""
     position = torch.arange(tokens, device=device)
-    attended = position[:, None] >= position if causal else position[:, None] >= 0  # all are, as (tokens, 1)
+    attended = position[:, None] >= position if causal else position[:, None] >= 0  # else all True, (tokens, 1)
     if window is not None:
         attended &= position[:, None] < position + window
     if documents is not None:

@@ -1,4 +1,4 @@
-"""A device's operators for fake tensors on the CPU, where PyTorch chooses other ones by device.
+"""A device's operators for fake tensors on the CPU, for which PyTorch would choose other ones.
 
 They decide what is kept for backward: for dropout, CUDA keeps a mask of one byte per element; fused attention and
 autocast save other tensors than on the CPU.
@@ -23,11 +23,11 @@ aten = torch.ops.aten
 
 @contextmanager
 def device_operators(config: TrialConfig, *, any_width: bool = False) -> Iterator[None]:
-    """A context in which operators on the CPU, without storage, allocate and save what the device's do. `any_width`:
+    """A context in which operators on fake CPU tensors allocate and save what the device's do. `any_width`:
     widths are placeholders; assume that every fused kernel takes them."""
     kernels: dict[str, Callable[..., Tensor]] = {}
     if config.device_type != "cpu":
-        # In these runs `sdpa` stands in for FlexAttention (`eager_on_fakes`), which takes any width.
+        # In predictions `sdpa` stands in for FlexAttention (`eager_on_fakes`), which takes any width.
         fused = FusedAttention(config.device_type, any_width=any_width or config.attention == "flex")
         kernels["scaled_dot_product_attention"] = fused.attend
     if config.device_type == "cuda":
@@ -102,7 +102,7 @@ def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
 
 
 OUTPUTS: Mapping[OpOverload, Callable[..., Any]] = {
-    # The CPU also keeps exponentials.
+    # The CPU also keeps exponentials, CUDA an empty tensor.
     aten.log_sigmoid_forward.default: lambda x: (torch.empty_like(x), x.new_empty(0)),
     aten.log_sigmoid_backward.default: lambda gradient, *_: torch.empty_like(gradient),
 }

@@ -24,7 +24,8 @@ def verify(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measuremen
 
 def _rounds_in_each_layer(config: TrialConfig) -> bool:
     """Whether ranks round what a single process does not: weights that are gathered in bfloat16, or with tensor
-    parallelism each rank's part of a layer's output, which is sent in 16 bits before the parts are added."""
+    parallelism each rank's part of a layer's output, which is sent in 16 bits before the parts are added. Then
+    the tolerances of `bf16_pure`, which rounds weights to bfloat16, hold."""
     return config.gather == "bf16" or (config.tp > 1 and PRECISIONS[config.precision].is_narrow)
 
 
@@ -44,7 +45,7 @@ def _checks(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measureme
     """Gradients within the allowed error, and equal weights in all ranks after a step. Raises RanksDisagreeError."""
     errors = [found for found in team.all(gradient_error) if found is not None]
     error, allowed = max(errors), _allowed_error(config)
-    wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]
+    wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]  # NaN too
     if wrong:
         raise RanksDisagreeError(
             f"gradients{_of_ranks(wrong, config)} are off by {error:.2g} of their norm from those of a single process "

@@ -74,7 +74,7 @@ def timelines(results: Results) -> Iterator[Figure]:
             }
             for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
         ]  # fmt: skip
-        # It draws nothing, but shows the total in the tooltip, which lists the value of each trace.
+        # An invisible trace of the total, so that the tooltip, which lists the value of each trace, has it too.
         traces.append(
             {
                 "type": "scatter", "mode": "lines", "name": "total", "colour": len(CATEGORIES) - 1, "showlegend": False,
@@ -97,7 +97,7 @@ def timelines(results: Results) -> Iterator[Figure]:
                 *({"xref": "paper", "x": 1, "xanchor": "right", "y": at, "yanchor": "bottom", "text": text}
                   for at, text in limits.items()),
                 *({"x": at, "y": 1, "yref": "paper", "yanchor": "bottom", "xanchor": "left", "text": str(name)}
-                  for name, at in starts.items() if name in PHASES[:-1]),
+                  for name, at in starts.items() if name in PHASES[:-1]),  # "end" is no phase of the step
             ],
         }  # fmt: skip
         yield Figure(title=title, traces=traces, layout=layout, top=_ROOM_ABOVE * max(limits))
