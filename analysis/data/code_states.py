@@ -97,8 +97,8 @@ def _why_none(frame: pd.DataFrame, word: str) -> str:
     known = ", ".join(f"{str(digest)[:SHOWN_DIGITS]} ({when:%Y-%m-%d %H:%M} UTC)" for digest, when in newest.items())
     if word == PREVIOUS:
         return (
-            f"there is only one state of your code among these results, {known}; edit the code, run the sweep again, "
-            "and there are two"
+            f"there is only one state of your code among these results, {known}; edit the code and run the sweep "
+            "again to get a second"
         )
     if word == LATEST:
         return f"none of these results has the latest state; the states are {known}"

@@ -74,6 +74,7 @@ class Pivot:
     """Values of the last column key; the first that occurs is the baseline, to which other columns have ratios."""
     kind: Kind = "speed_up"
     together: bool = False
+    """Whether all values are printed in the same unit."""
     above: float | None = None
     """Values without a median above this are left out."""
     of: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame

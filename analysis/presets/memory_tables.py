@@ -44,7 +44,7 @@ _CATEGORIES = [f"peak.{part}" for part in _PARTS]
 parts = Pivot(
     "memory", [*_CATEGORIES, *_WHOLES], "What makes up peak memory", above=-inf, by_device=False, together=True
 )
-"""The categories add up to the peak."""
+"""The categories add up to the peak, so all have one unit. Several devices are rows, not groups of these columns."""
 
 
 def allocations(results: Results) -> Listing:

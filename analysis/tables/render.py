@@ -24,8 +24,7 @@ def render(table: Table | Listing, output_format: str) -> str:
     """Return the table as text, markdown, latex (with booktabs), typst, html (a fragment), csv or json.
 
     CSV and JSON have one entry per result in SI units; the others choose one unit per value, write medians with 95 %
-    intervals, and refer with letters to the flags and reasons below the table. Raises RequestError for any other
-    format.
+    intervals, and refer with letters to the flags and reasons below the table. Raises RequestError for others.
     """
     if output_format not in FORMATS:
         raise RequestError(f"--format {output_format}: no such format{choices(output_format, list(FORMATS))}")
@@ -50,7 +49,7 @@ def _text(table: Table | Listing) -> str:
     names, columns = axis_names(sheet.cells.index), sheet.cells.columns
     headers = [*names, *columns.get_level_values(0)]
     if axis_names(columns) != [""]:  # not a listing, which has no column keys
-        # The names of the column keys go into the corner, above the name of the last row key and beside their labels.
+        # A header has a line per column key and one for row keys. The last row key is below the names of column keys.
         blank = "\n" * columns.nlevels
         corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]
         headers = [*corner, *("\n".join([*column, ""]) for column in columns)]
@@ -132,7 +131,7 @@ def _json(table: Table | Listing) -> str:
     content: dict[str, Any] = {"title": table.title, "conditions": table.conditions}
     if isinstance(table, Listing):
         content |= {"units": table.units, "results": table.frame.to_dict("records")}
-    else:
+    else:  # differing: keys in which results differ, though they are neither rows nor columns
         content |= {"differing": table.differing, "results": _long(table).to_dict("records")}
     shown = {str(flag) for row in content["results"] for flag in row.get("flags") or ()}
     advice = {flag.value: flag.advice for flag in Flag if flag.value in shown}
@@ -182,7 +181,7 @@ def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
     keys = sheet.cells.index.nlevels
     body = [[*key, *texts] for key, texts in zip(sheet.cells.index, sheet.cells.to_numpy(), strict=True)]
     sides = ["left" if style == "simple" and label[0] in sheet.words else "right" for label in sheet.cells.columns]
-    alignment = ["left"] * keys + sides
+    alignment = ["left"] * keys + sides  # keys, and in plain text words too, are on the left; all else on the right
     return tabulate(body, headers, tablefmt=style, disable_numparse=True, colalign=alignment)
 
 

@@ -20,7 +20,7 @@ def show_parts(parts: Sequence[str | Table | Listing], output_format: str = "tex
 
 
 SCREEN = 40
-"""Lines of a screen."""
+"""Lines that count as one screen, whatever the height of the terminal."""
 
 
 def fits_screen(parts: Sequence[str | Table | Listing]) -> bool:

@@ -35,7 +35,7 @@ class Range(NamedTuple):
 MEASURED_RANGE = Range(0.8, 1.3)
 """Actual over estimated time of the runs in docs/validation.md, if all estimates rest on results."""
 MODELLED_RANGE = Range(1 / 1.5, 1.5)
-"""The same if some estimates rest on the time model alone: nine of ten sets, none of them fitted to, lie within."""
+"""The same if some estimates rest on the time model alone: nine of ten sets that it was not fitted to lie within."""
 
 
 class DeviceEstimate(NamedTuple):
@@ -57,7 +57,7 @@ class PlanEstimate:
     """From the start of the command to its end."""
     between: Range | None
     compiling: float
-    """Seconds that the first compiled trial waits while all new graphs are compiled."""
+    """Seconds in which all new graphs are compiled, before the first trial that uses one."""
     assumed_cores: int | None
     """How many cores compile, if the host is not known."""
     dollars: float | None
@@ -67,7 +67,7 @@ class PlanEstimate:
     reason: str | None
     """Why the time of a trial is unknown."""
     without: int
-    """Trials whose time is unknown; the totals leave them out."""
+    """Number of trials whose time is unknown: the totals are without them."""
     devices: tuple[DeviceEstimate, ...]
     """The longest first."""
     at_most: float | None = None
@@ -102,7 +102,7 @@ def estimate_plan(
     seconds_of = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
     compiling = _compiling_seconds(to_run, trials, nodes)
     start = START_SECONDS + compiling if to_run else 0.0
-    # While the run starts and compiles, all devices that trials will take side by side are paid for.
+    # While the run starts and compiles, all devices that trials will use at once are paid for, though none works.
     taken: dict[tuple[str, str | None], int] = defaultdict(int)
     for one in to_run:
         taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
@@ -147,7 +147,7 @@ def _compiling_seconds(to_run: Sequence[PlannedTrial], trials: Mapping[int, Esti
 
 
 def is_one_machine(nodes: Sequence[Node]) -> bool:
-    """Whether there is one node at most: as a trial on the CPU takes all its cores, placements take turns."""
+    """Whether there is one node at most. There placements take turns, as a trial on the CPU takes all its cores."""
     return sum(node.count for node in nodes) <= 1
 
 

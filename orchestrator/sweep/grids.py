@@ -67,7 +67,7 @@ def read_grid(
     """Return the blocks of one grid and what is wrong with it. Replaces the ranges in its axes by their numbers."""
     document = document or Document()
     problems = _write_out_ranges(written, path, document)
-    grid, wrong = validate(GridFile, written, path, document if path else None)
+    grid, wrong = validate(GridFile, written, path, document if path else None)  # without a path: of no file
     problems += [*wrong, *(_contradictions(written, path, document) if _has_its_shape(written) else [])]
     return _blocks(grid, written, path, document) if grid is not None else [], problems
 
@@ -83,7 +83,7 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
             place = (*path, key, name)
             axes[name], wrong = written_out(axes[name], place, document.lines)
             problems += wrong
-            if argument_of(name) and not isinstance(axes[name], list):  # the schema does not know its type
+            if argument_of(name) and not isinstance(axes[name], list):  # as model_args.theta: no schema has its type
                 words = instead_of_a_variable(axes[name], name, is_axis=True)
                 message = f"{shown(axes[name])} is a single value; {words or instead_of_an_axis(axes[name])}"
                 problems.append(Problem(line=document.line(place), path=place, message=message))
@@ -155,7 +155,7 @@ def _blocks(grid: GridFile, written: Any, path: KeyPath, document: Document) -> 
         columns = given(grid.zip, written.get("zip"))  # lengths that differ: see _contradictions
         together = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
         blocks.append(block(path, fixed | given(grid.axes, written.get("axes")), together=together, exclude=exclude))
-    for index, row in enumerate(rows):
+    for index, row in enumerate(rows):  # unlike axes, they may replace fixed fields
         values = _on_top(fixed, {name: [value] for name, value in row.items()})
         blocks.append(block((*path, "include", index), values))
     return blocks

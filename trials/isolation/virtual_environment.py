@@ -40,7 +40,7 @@ COMPLETE = "complete.json"
 """Marks an environment as usable; written last, it lists what was installed."""
 
 _WITH_TORCH = re.compile(r"torch|triton|nvidia-|cuda-|setuptools")
-"""Packages that each release of torch needs in another release, so the installed ones must not be kept."""
+"""Packages whose release depends on torch's: the installed ones must not constrain the new environment."""
 
 _LATER = re.compile(
     r"connect|timed out|timeout|temporary failure|name or service not known|dns|unreachable|no space left|"
@@ -66,14 +66,14 @@ class SoftwareError(Exception):
 
 
 def folder_of(software: str) -> Path:
-    """Return the folder of the environment, made or not. Its digest includes the packages that it shares."""
+    """Return the folder of the environment, made or not. Folders of shared packages count in its digest."""
     shared = [sys.prefix, sys.version, platform.machine(), *_shared_packages()]
     digest = hashlib.sha256("\n".join([software, *shared]).encode()).hexdigest()[:16]
     return cache_folder() / "software" / digest
 
 
 def is_made(software: str) -> bool:
-    """Return whether the environment is ready, and whether the Python that it leads to is still there."""
+    """Return whether the environment is ready, and whether the Python that its link leads to still exists."""
     folder = folder_of(software)
     return (folder / COMPLETE).exists() and (folder / "bin" / "python").exists()
 

@@ -52,7 +52,7 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
     phases = held(trace, CachingAllocator() if config.device_type == "cuda" else None, LARGE_WORKSPACE)
     at = max(phases, key=lambda name: phases[name].allocated)
     most = {name: phase.requested for name, phase in phases.items()}
-    if "synchronization" in most:
+    if "synchronization" in most:  # a trial measures it as a part of backward
         most["backward"] = max(most["backward"], most["synchronization"])
     return Prediction(
         peak=phases[at].allocated,
@@ -125,10 +125,10 @@ def allocations(
 
 def loaded_in_parts(trace: Trace) -> Trace:
     """Return the trace of a process that loads only its own parts of the model, as training tools do: without what
-    `init` frees, and its products. A trial builds the whole model first, to divide, quantize or measure it."""
+    `init` frees, and its calls of cuBLAS. A trial builds the whole model first, to divide, quantize or measure it."""
     freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
     return [
-        replace(one, events=[event for event in one.events if event[0] not in freed], first_product=None)
+        replace(one, events=[(piece, size) for piece, size in one.events if piece not in freed], first_product=None)
         if one.phase == "init"
         else one
         for one in trace

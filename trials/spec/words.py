@@ -23,7 +23,7 @@ Profiler = Literal["torch", "nsys"]
 NAMED_TRAINERS = ("LLM-Foundry", "Megatron", "fms-fsdp", "nanotron", "prime-rl", "torchtitan")
 """Trainers with published step times of three models or more: enough for a prediction interval of their own."""
 Auto = Literal["auto"]
-"""The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
+"""As a number of steps: it is decided during the measurement (`lmsweep.trials.timing.stopping`)."""
 
 if TYPE_CHECKING:
     Precision = str

@@ -106,7 +106,7 @@ def _times(
 ) -> Iterator[Measurement]:
     """Yield the times of each phase, all in seconds. common: flags of every row that is timed in `series`."""
     config, device = bench.config, bench.datasheet
-    # Without the backward that the mode has, forward alone is no step.
+    # If the mode has a backward but the attention has none, nothing is a step: forward alone is not.
     names = (*phases, "step") if phases == phases_of(config) else phases
     yield from time_rows(series, names, lambda name, seconds: common + flags_of_phase(config, name, seconds, device))
     if has_events(config.device_type):

@@ -117,7 +117,7 @@ def bisect_sweep(question: Question) -> None:
     say(f"\nsearching {len(question.releases)} releases for the change of {words}: {_change(followed)}")
     search = Bisection(len(question.releases))
     while (middle := search.next()) is not None:
-        count = math.ceil(math.log2(search.high - search.low))
+        count = math.ceil(math.log2(search.high - search.low))  # each measurement halves what is left
         say(f"\nbetween {question.software(search.low)} and {question.software(search.high)}: about {count} to measure")
         row = _row(_measured(question, 0, middle).compare(question.values), cell)
         search.learn(middle, None if row is None else _has_changed(row, followed))
@@ -162,6 +162,8 @@ class Measured(NamedTuple):
     """Variation between processes, estimated from the whole store."""
 
     def compare(self, values: Sequence[str]) -> Comparison:
+        """Return the comparison, whose frame has a row per cell: its keys, `verdict`, and `ratio`, the value of the
+        second release over that of the first, null if it is not known."""
         between = {"software": self.names}
         return compare(*self.rows, between=between, values=list(values) or None, variation=self.known)
 

@@ -84,7 +84,7 @@ class _Ranked(NamedTuple):
 def _is_model(cls: Class, named: Mapping[str, list[Class]]) -> bool:
     """Whether a module has a forward, takes no other input than tokens and embeds them, also in a part. named: modules
     of the folder by their name."""
-    is_wrapper = FINISH in cls.methods
+    is_wrapper = FINISH in cls.methods  # FINISH waits for the ranks' gradients, as only a wrapper does
     is_embedding = any(_EMBEDDING.search(each) for each in (cls.name, *(cls.bases & named.keys())))
     has_forward = "forward" in cls.methods and not is_wrapper and not is_embedding
     return has_forward and not _other_input(cls) and _embeds(cls, named)
@@ -140,14 +140,15 @@ def models_without_tokens(classes: list[Class]) -> Iterator[LeftOut]:
     wholes = [one for one in modules if _other_input(one) and one.name not in called]
     if not wholes:
         return
+    # None is likelier than another here: name the one with the shortest reference, and count the others.
     first = min(wholes, key=lambda one: (len(one.reference), one.reference))
-    advice = (
-        f"its forward takes {_other_input(first)}, not tokens: write def make(batch_size): return an object with "
-        "forward(), backward() and optimize(), and in place of model: step: ./FILE.py:make"
-    )
     others = len(wholes) - 1
     more = f" (so {'do' if others > 1 else 'does'} {others} other{'s' * (others > 1)})" if others else ""
-    yield LeftOut(kind="model", reference=first.reference, place=first.place, advice=f"{advice}{more}")
+    advice = (
+        f"its forward takes {_other_input(first)}, not tokens{more}: write def make(batch_size): return an object with "
+        "forward(), backward() and optimize(), and in place of model: step: ./FILE.py:make"
+    )
+    yield LeftOut(kind="model", reference=first.reference, place=first.place, advice=advice)
 
 
 def _embeds_tokens(calls: Set[str]) -> bool:

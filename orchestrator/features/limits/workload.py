@@ -32,7 +32,7 @@ records = (
         may_follow=True,
         accumulates=True,
         takes_own_step=True,
-        iterations=10,
+        iterations=10,  # for the estimate alone: a trial has 4, then as many as fit in ENERGY_SECONDS
         least_seconds=2.0,  # as ENERGY_SECONDS of energy.py
     ),
 )

@@ -56,9 +56,9 @@ ASSUMED = (
 _SAME_TYPE = {"float16": "bfloat16"}
 EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
 FULLEST_SECONDS = 3.5e-6
-"""Seconds of `index_put_` per row that it adds, on average, to one, one after the other: 1.79 ms for 16,384 rows into
-32 (gradients of gpt-oss' biases) on an H200. The fullest row, which sets the time, has about 4 times the mean (2.9 and
-5.1 in two layers of random weights), a quarter of that with an even load, twice that if all choose the same."""
+"""Seconds of `index_put_` for each row added to a row of its output, on average; these additions wait for each other.
+Adding 16,384 rows to 32 (gradients of gpt-oss' biases) took an H200 1.79 ms. The fullest row, which sets the time, has
+4 times the mean (2.9 and 5.1 in two layers of random weights), a quarter of it if even, twice if all choose alike."""
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, in assumed times."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
@@ -199,18 +199,18 @@ class Rates:
                 elements=max(map(prod, operator.shapes), default=1),
                 is_cold=True if operator.phase == "optimizer" else None,
             )
-            if operator.name == "index_put_" and len(operator.shapes) > 1:  # recorded: the closed form has one shape
-                into, *_, added = map(prod, operator.shapes)
+            if operator.name == "index_put_" and len(operator.shapes) > 1:  # recorded; closed forms have one shape
+                into, *_, added = map(prod, operator.shapes)  # elements: the output's, indices, what is added
                 if (waiting := FULLEST_SECONDS * added / max(into, 1)) > seconds:
                     words = f"sums into few rows profiled on an H200, with an {EXPECTED_LOAD}"
-                    return Cost(waiting, words, (max(0.25, seconds / waiting), 2.0))
+                    return Cost(waiting, words, (max(0.25, seconds / waiting), 2.0))  # see FULLEST_SECONDS
         source = self._source(operator, kind)
         if "grouped" in operator.name:
             return Cost(seconds, f"{source}, with an {EXPECTED_LOAD}", unsure)
         return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
 
     def _source(self, operator: Operator, kind: str) -> str:
-        """Return where the rate of this kind of operators comes from: who measured it, else the hardware's source."""
+        """Return where the rate of this kind comes from: a measured device with this chip, or hardware.sources."""
         where, words = self._measured.get((kind, "")), kind
         if kind == "products":
             dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)
@@ -274,7 +274,7 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
 
 
 def _points_of(device: Device) -> list[MeasuredOperator]:
-    """Return the measured operators of a device, and in other types products and attention of devices with its chip."""
+    """Return the points of a device; for products and attention of types that it lacks, those of its chip elsewhere."""
     named = [(_device_name(one.device_name) or "", one) for one in measured_operators()]
     here, chip = [one for name, one in named if name == device.name], CHIP.get(device.name, device.name)
     alike = [one for name, one in named if CHIP.get(name, name) == chip and one.kind in ("product", "attention")]

@@ -24,7 +24,7 @@ POWER_CAPPED = 0x04
 
 
 class Watch:
-    """Samples the GPU of this process while the context is open, with a last reading as it closes."""
+    """Samples the GPU of this process from its construction on, with a last reading as the context closes."""
 
     def __init__(self, device_type: str) -> None:
         self.readings: list[Reading] = []

@@ -25,7 +25,7 @@ aten = torch.ops.aten
 def device_operators(config: TrialConfig, *, any_width: bool = False) -> Iterator[None]:
     """A context in which operators on fake CPU tensors allocate and save what the device's do. `any_width`:
     widths are placeholders; assume that every fused kernel takes them."""
-    kernels: dict[str, Callable[..., Tensor]] = {}
+    kernels: dict[str, Callable[..., Tensor]] = {}  # operators made of others, which autograd records
     if config.device_type != "cpu":
         # In predictions `sdpa` stands in for FlexAttention (`eager_on_fakes`), which takes any width.
         fused = FusedAttention(config.device_type, any_width=any_width or config.attention == "flex")
@@ -58,7 +58,7 @@ class FusedAttention:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        """scaled_dot_product_attention: (batch, heads, context, d_head) twice and (..., d_value) to (..., d_value)."""
+        """(batch, heads, context, d_head) twice and (..., d_value) to (..., d_value). `scale` changes no memory."""
         call = Call(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, self.any_width)
         kernel, mask = self._chosen(call), attn_mask
         if mask is not None and mask.dtype == torch.bool:
@@ -69,7 +69,7 @@ class FusedAttention:
             mask = None if mask is None else self._aligned(mask).expand(*query.shape[:-1], key.shape[-2])
             return _first(EFFICIENT(*call.inputs, mask, call.needs_gradients, dropout_p, is_causal))
         width = query.shape[-1]
-        if kernel == Kernel.CUDNN and (mask is not None or not call.is_one_width):
+        if kernel == Kernel.CUDNN and (mask is not None or not call.is_one_width):  # not for FlashAttention
             return _first(CUDNN(*call.inputs, mask, call.needs_gradients, dropout_p, is_causal))
         if self.any_width or width % 8 == 0:
             return _first(FLASH(*call.inputs, dropout_p, is_causal))
@@ -102,7 +102,7 @@ def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
 
 
 OUTPUTS: Mapping[OpOverload, Callable[..., Any]] = {
-    # The CPU also keeps exponentials, CUDA an empty tensor.
+    # The CPU saves exponentials too, where CUDA saves an empty tensor.
     aten.log_sigmoid_forward.default: lambda x: (torch.empty_like(x), x.new_empty(0)),
     aten.log_sigmoid_backward.default: lambda gradient, *_: torch.empty_like(gradient),
 }

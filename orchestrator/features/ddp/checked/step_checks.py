@@ -43,9 +43,10 @@ def _allowed_error(config: TrialConfig) -> float:
 
 def _checks(team: Team[ComparedStep], config: TrialConfig) -> Iterator[Measurement]:
     """Gradients within the allowed error, and equal weights in all ranks after a step. Raises RanksDisagreeError."""
+    # One per rank, in the order of ranks: only the user's wrapper, which is not checked here, may have None.
     errors = [found for found in team.all(gradient_error) if found is not None]
     error, allowed = max(errors), _allowed_error(config)
-    wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]  # NaN too
+    wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]  # `not`: NaN is wrong too
     if wrong:
         raise RanksDisagreeError(
             f"gradients{_of_ranks(wrong, config)} are off by {error:.2g} of their norm from those of a single process "
@@ -77,7 +78,7 @@ def _checks_of_users_code(team: Team[ComparedStep], config: TrialConfig) -> Iter
     if found:
         yield row("gradients", "relative_error", max(found), _allowed_error(config))
     else:
-        why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
+        why = "each rank has only a shard of the gradients; in mode train_step, error.weights compares the weights"
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
     if config.mode == "train_step":
         yield row("error", "weights", max(team.all(weights_error)), _precision(config).update_error)

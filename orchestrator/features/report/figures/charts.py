@@ -44,7 +44,7 @@ class Figure(NamedTuple):
     """Plotly traces, with `colour`, an index into the page's colours, and `lines`, the lines of each point's tooltip.
     The page escapes names and `lines`. A `hovertemplate` may have markup, so its texts must come escaped."""
     layout: JsonObject
-    """Plotly's layout; `icicle` says that the bars are an icicle."""
+    """Plotly's layout; `icicle` marks the bars of `icicle.py`, which `chart_files` draws in another way."""
     top: float = 0.0
     """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
 
@@ -75,6 +75,7 @@ def timelines(results: Results) -> Iterator[Figure]:
             for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
         ]  # fmt: skip
         # An invisible trace of the total, so that the tooltip, which lists the value of each trace, has it too.
+        # The page looks up a colour for each trace, so it has that of the last category.
         traces.append(
             {
                 "type": "scatter", "mode": "lines", "name": "total", "colour": len(CATEGORIES) - 1, "showlegend": False,
@@ -167,8 +168,12 @@ def kernels(results: Results) -> Iterator[Figure]:
 
 
 def rooflines(results: Results) -> Iterator[Figure]:
-    """Yield the roofline of each device with the steps whose minimum memory traffic is known, as `lmsweep.roofline`
-    describes them: `rate` in FLOP/s, `intensity` in FLOP/byte, and their limits."""
+    """Yield the roofline of each device with the steps whose minimum memory traffic is known.
+
+    Columns of `lmsweep.roofline`: `rate` (FLOP/s) and `intensity` (FLOP/byte) of a step; `roof`, the largest rate at
+    this intensity, and `of_roof`, the share of it that is reached; what limits the rate: `bandwidth` (B/s), and
+    `ceiling`, a measured rate of products, or where it was not measured `peak`, that of the datasheet.
+    """
     if not hasattr(lmsweep, "roofline"):  # it is of another feature, which may have been taken out
         return
     steps = lmsweep.roofline(results.measurements)
