@@ -83,6 +83,17 @@ def test_dropout_keeps_one_byte_per_element_and_log_sigmoid_no_buffer() -> None:
         assert x.grad.shape == x.shape
 
 
+@pytest.mark.parametrize(("attention", "is_fused"), [("naive", True), ("sdpa", True), ("sdpa_math", False)])
+def test_a_model_that_calls_sdpa_itself_gets_pytorchs_choice_unless_its_kernel_is_named(
+    attention: str, is_fused: bool
+) -> None:
+    config = replace(CUDA, attention=attention)
+    with Fakes(), device_operators(config):
+        q = torch.empty(1, 2, 16, 64, dtype=torch.bfloat16, requires_grad=True)
+        name = functional.scaled_dot_product_attention(q, q, q, is_causal=True).grad_fn.name()
+    assert ("Flash" in name) == is_fused
+
+
 def test_fused_attention_in_checkpointed_blocks_is_recomputed_as_it_was_run() -> None:
     whole = small(device="cuda", attention="sdpa", batch_size=8, context_length=128)
     checkpointed = replace(whole, checkpointing="block")
