@@ -152,6 +152,7 @@ WAYS: list[dict[str, object]] = [
     {"precision": "bf16", "num_kv_heads": 4, "qk_norm": True, "feed_forward": "gelu", "attention": "sdpa"},
     {"precision": "bf16_pure", **EXPERTS, "compile": "block"},
     {"precision": "bf16", "accumulate": 2, "optimizer": "adamw_foreach"},
+    {"precision": "bf16", **EXPERTS, "attention": "sdpa"},
 ]
 
 
@@ -160,7 +161,6 @@ WAYS: list[dict[str, object]] = [
     [
         {"precision": "bf16"},
         {"precision": "bf16", "attention": "sdpa", "lengths": "256", "batching": "packed", "compile": "block"},
-        {"precision": "bf16", **EXPERTS, "attention": "sdpa"},
         *(pytest.param(one, marks=pytest.mark.slow) for one in WAYS),
     ],
     ids=str,

@@ -261,6 +261,7 @@ def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -
     assert found.found == "slow.py:4: still running after 3 s (--timeout 5m gives it longer)"
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE + "\nprint('printed at import')\n")
     for name in ("one", "two"):

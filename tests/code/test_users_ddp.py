@@ -209,6 +209,7 @@ def test_a_failure_begins_with_the_users_file_and_line(student: Student) -> None
     assert (row.error or "").startswith(f"mine.py:{line}: KeyError: 'no such handle'")
 
 
+@pytest.mark.slow
 def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student, whole: dict[str, Record]) -> None:
     optimizer = "get_sharded_optimizer"
     rows = student.measured(optimizer=f"mine:{optimizer}", optimizer_args='{"weight_decay":0.1}', ddp="flat")
@@ -220,6 +221,7 @@ def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student,
     assert "the workload ddp measures it" in refused
 
 
+@pytest.mark.slow
 def test_a_sharded_optimizer_that_forgets_to_broadcast_is_flagged(student: Student) -> None:
     rows = student.measured(optimizer="mine:ForgetsToBroadcast")
     assert value(rows["error.weights"]) > 0.1
@@ -233,6 +235,7 @@ def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> 
     assert value(rows["gradients.size"]) == 4 * (2 * 50 * 16 + 50)
 
 
+@pytest.mark.slow
 def test_a_wrapper_that_shards_weights_is_compared_by_whole_ones(student: Student, whole: dict[str, Record]) -> None:
     rows = student.measured(ddp="mine:FSDP")
     assert value(rows["error.weights"]) < 1e-6

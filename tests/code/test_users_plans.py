@@ -28,6 +28,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
 
 
+@pytest.mark.slow
 def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measured(tmp_path: Path):
     sweep = write_sweep(tmp_path, "s", model=["tiny", OWN], **CUDA)
     command = ["plan", sweep, "--for", "H100", "--no-predict", "--price", "H100=36", "--store", tmp_path / "none"]

@@ -73,6 +73,7 @@ def test_neither_the_command_nor_its_processes_import_files_of_the_folder(folder
     run_there(folder, *command("lmsweep.trials.store.store"), path=str(ROOT))
 
 
+@pytest.mark.slow
 def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path):
     put(folder, *OF_THE_LIBRARY)
     for first in (folder, ""):  # of a script, and of a notebook's kernel

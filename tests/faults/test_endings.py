@@ -135,6 +135,7 @@ def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
         assert_nothing_left(started)
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_plan_is_made_is_one_sentence(tmp_path: Path):
     with start("plan", "quick", "--store", tmp_path, XDG_CACHE_HOME=str(tmp_path)) as process:
         wait_until(lambda: started_by(process))

@@ -77,6 +77,7 @@ def run_there(folder: Path, python: Path, *words: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_wheel_adds_one_top_level_name(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in names_in(wheel)}
     assert tops == {"lmsweep", f"lmsweep-{__version__}.dist-info"}

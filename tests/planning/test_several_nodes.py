@@ -269,6 +269,7 @@ def test_layers_with_adapters_cost_the_host_less_than_those_that_dtensor_divides
     assert times(adapted) / times(plain) == pytest.approx(measured, rel=0.08)
 
 
+@pytest.mark.slow
 def test_a_host_whose_launches_were_measured_decides_within_a_fifth_and_an_unknown_one_widens_the_interval() -> None:
     (known,) = errors_of("h200-x2-xl", host=2.4, model="xl", which=slice(1, 2))
     (unknown,) = errors_of("h200-x2-xl", host=None, model="xl", which=slice(1, 2))

@@ -266,6 +266,7 @@ def test_a_plan_names_what_stays_in_float32_and_what_16_bits_would_save(model: s
     assert planned_for_h100(sweep).count(sentence) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_a_run_says_it_before_its_first_trial_and_knows_the_time_of_own_code(tmp_path: Path) -> None:
     sweep = sweep_outside_autocast(tmp_path, "mine.py:Model", ["bf16"])

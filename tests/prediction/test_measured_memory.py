@@ -145,8 +145,8 @@ def test_the_workspaces_of_cublas_are_those_of_the_device_and_the_largest_where_
 @pytest.mark.parametrize(
     ("model", "context_length", "precision", "attention", "compile_", "largest"),
     [
-        ("2.7b", 1024, "tf32", "sdpa", "none", 3),
         ("medium", 512, "fp32", "sdpa", "none", 49),
+        pytest.param("2.7b", 1024, "tf32", "sdpa", "none", 3, marks=pytest.mark.slow),
         pytest.param("large", 512, "bf16", "sdpa", "none", 34, marks=pytest.mark.slow),
         pytest.param("2.7b", 512, "bf16", "naive", "none", 6, marks=pytest.mark.slow),
         pytest.param("2.7b", 1024, "bf16", "naive", "block", 3, marks=pytest.mark.slow),

@@ -44,7 +44,7 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"lengths": "6", "batching": "packed", "attention": "sdpa", "precision": "bf16"},
         pytest.param({"checkpointing": "sqrt", "num_layers": 4}, marks=pytest.mark.slow),
         pytest.param({"checkpointing": "nested", "num_layers": 4}, marks=pytest.mark.slow),
-        {"checkpointing": "selective", "num_layers": 4},
+        pytest.param({"checkpointing": "selective", "num_layers": 4}, marks=pytest.mark.slow),
         pytest.param({"optimizer": "adamw_foreach"}, marks=pytest.mark.slow),
         pytest.param({"optimizer": "adamw_loop"}, marks=pytest.mark.slow),
         pytest.param({"mode": "forward"}, marks=pytest.mark.slow),

@@ -53,6 +53,7 @@ def measured(config: TrialConfig) -> int:
     return seen
 
 
+@pytest.mark.slow
 def test_a_compiled_block_of_the_course_saves_what_the_course_prints():
     one = predicted(block_config(2560, context_length=2048, batch_size=4)) / 2**20
     assert round(one, 2) == 3651.31

@@ -45,6 +45,7 @@ if find_spec("peft"):
         {"adapter": "lora", "precision": "bf16", "checkpointing": "block"},
         {**RANKS, "ddp": "naive", "tp": 2, "adapter": "lora", "adapter_args": '{"rank": 4}'},
         {**RANKS, "world_size": 4, "tp": 2, "adapter": "lora", "adapter_args": '{"rank": 4, "targets": ["w2"]}'},
+        {"num_layers": 4, "checkpointing": "block", "mode": "forward_backward", "precision": "bf16_pure"},
     ]
 
 
@@ -52,7 +53,6 @@ if find_spec("peft"):
     "fields",
     [
         {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach", "num_layers": 3},
-        {"num_layers": 4, "checkpointing": "block", "mode": "forward_backward", "precision": "bf16_pure"},
         *(pytest.param(one, marks=pytest.mark.slow) for one in DEEP),
     ],
     ids=str,
@@ -82,6 +82,7 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

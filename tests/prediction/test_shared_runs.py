@@ -44,6 +44,7 @@ def test_one_run_serves_all_modes() -> None:
     assert one_run_for(config) == one_run_for(replace(config, mode="train_step"))
 
 
+@pytest.mark.slow
 def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
     for fields, same in (({}, True), ({"precision": "bf16"}, False), ({"attention": "sdpa"}, False)):
         cpu, mps = (small(device=device, **fields) for device in ("cpu", "mps"))

@@ -119,6 +119,7 @@ def test_what_several_grids_ask_for_is_one_trial_with_the_workloads_of_all_and_e
     ]
 
 
+@pytest.mark.slow
 def test_ten_times_the_combinations_take_at_most_thirty_times_as_long(grid_of):
     def seconds(contexts: int) -> float:
         text = (

@@ -146,7 +146,7 @@ def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -
     return not steady or is_drifting(measured)
 
 
-@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("pace", ["even", *(pytest.param(one, marks=pytest.mark.slow) for one in [*PACES][1:])])
 def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(pace: str):
     flagged = np.mean([run_auto(PACES[pace], row) for row in alike(0.0, rows=40, n=250)])
     assert flagged <= 0.05 if pace == "even" else flagged >= 0.95

@@ -194,6 +194,7 @@ def test_a_table_is_many_claims_and_one_that_cannot_be_closes_the_gate(tmp_path:
         assert f"{path}, line {said}" in refused_here("audit", path)
 
 
+@pytest.mark.slow
 def test_the_json_is_that_of_the_schema_and_becomes_a_page(tmp_path: Path) -> None:
     answer, page = tmp_path / "audit.json", tmp_path / "audit.html"
     asked = ("--gpus", "RTX 4090", "--model", "8B", "--format", "json")

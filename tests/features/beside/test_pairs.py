@@ -83,6 +83,7 @@ def test_terminal_page_and_json_say_one_claim_of_published_numbers_in_forty_line
     assert limits.strip() and limits.strip() in page, "the sweep's own claim keeps its clock and what limits it"
 
 
+@pytest.mark.slow
 def test_no_line_of_the_answer_is_wrapped_by_a_terminal() -> None:
     shipped = beside(analysis.load("h200-end-to-end", pooled=False), "published").brief()
     for columns in (80, 120):

@@ -103,6 +103,7 @@ def test_a_model_of_the_users_stands_in_for_any_size(attempts: Attempts) -> None
     assert list(rows_of_trials(load(attempts.store), trials)["precision"]) == ["tf32"]
 
 
+@pytest.mark.slow
 def test_what_no_device_supports_has_its_reason_and_is_not_missing(attempts: Attempts, tmp_path: Path) -> None:
     trials = load_sweep("cs336-2026").grids["distributed_communication_single_node"]
     six = [trial.config for trial in trials if trial.config.world_size == 6]

@@ -83,6 +83,7 @@ def test_each_number_of_the_reports_is_in_one_cell_of_its_table_in_its_unit(atte
         assert medians == pytest.approx(printed), name
 
 
+@pytest.mark.slow
 def test_our_value_stands_beside_the_published_one_with_ratio_interval_and_verdict(
     made: Callable[[str], Table],
 ) -> None:

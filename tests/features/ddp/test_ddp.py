@@ -179,6 +179,7 @@ def test_each_variant_communicates_in_its_own_way():
     }
 
 
+@pytest.mark.slow
 def test_a_sharded_optimizer_keeps_each_part_of_its_state_once(measured):
     whole = [value(measured("bucketed")[f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
     shares = [value(measured("zero1")[f"rank{rank}.optimizer_state"]) for rank in (0, 1)]

@@ -98,6 +98,7 @@ def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bo
     return watch.peak().total / whole, whole, parallel.alone is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [pytest.param({}, id="fsdp"), pytest.param({"ddp": "naive", "tp": 2}, id="tp", marks=pytest.mark.slow)]
 )

@@ -193,6 +193,7 @@ def test_after_three_steps_two_ranks_with_shards_have_the_weights_of_one_process
     check(SMALL, {name: fields for name, fields in (FSDP | ON_THE_HOST).items() if (name in IN_CI) == in_ci})
 
 
+@pytest.mark.slow
 def test_after_three_steps_of_micro_batches_every_variant_has_the_weights_of_one_process():
     check(SMALL, DDP)
 
@@ -378,6 +379,7 @@ def traced(bench: Workbench, config: TrialConfig) -> Any:
     return led_by_rank_0(parallel, bench.rank, lambda team: [merge_traces(team.all(trace_step), one_host=True)])
 
 
+@pytest.mark.slow
 def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
     (merged,) = in_ranks(traced, SMALL)
     events = json.loads(gzip.decompress(merged))["traceEvents"]
@@ -427,6 +429,7 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
     return [reason, alive, gradient_error(parallel)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [

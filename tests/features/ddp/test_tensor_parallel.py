@@ -116,7 +116,7 @@ def expected(config: TrialConfig) -> Sent:
     return found
 
 
-@pytest.mark.parametrize("case", ["grouped queries", "gelu, tied"])
+@pytest.mark.parametrize("case", [pytest.param("grouped queries", marks=pytest.mark.slow), "gelu, tied"])
 def test_each_half_of_a_block_sends_once_in_each_direction_and_in_the_type_of_products(sent, case):
     one = replace(DIVIDED, **CASES[case])
     assert predicted(one) == sent[case] == expected(one)
@@ -196,6 +196,7 @@ def test_a_rank_has_its_part_of_the_vocabulary_the_residual_stream_and_each_laye
     assert all(found[name]["error"] < 1e-4 for name in found if name != "in 16 bits")
 
 
+@pytest.mark.slow
 def test_fully_shard_does_not_warn_of_logits_that_are_views():
     """PyTorch 2.13 did, fifteen times in one plan. The loss does not change logits in place."""
     with warnings.catch_warnings(record=True) as given:

@@ -176,6 +176,7 @@ def test_what_was_changed_is_named_first_and_explains_the_difference(name: str) 
     assert explained > 0.9
 
 
+@pytest.mark.slow
 def test_another_kernel_is_one_line_and_those_that_the_compiler_wrote_are_counted() -> None:
     cause, change, explained = named_first("model_args.change", "none", "flash_attention")
     assert (cause, change) == ("blocks.*.attention backward", "cudnn -> flash") and explained > 0.9
@@ -183,6 +184,7 @@ def test_another_kernel_is_one_line_and_those_that_the_compiler_wrote_are_counte
     assert (cause, change) == ("backward", "6 Triton kernels -> 5 Triton kernels, embedding_dense_backward and 1 more")
 
 
+@pytest.mark.slow
 def test_the_same_step_twice_has_no_cause() -> None:
     found = explain(ONCE, AGAIN)
     assert len(found.verdicts) == 5 and not found.frame["named"].any()

@@ -96,6 +96,7 @@ def test_recomputed_work_has_a_range_of_its_own():
     assert times_of(rows)[UNATTRIBUTED] == (0.0,) * PROFILED_STEPS
 
 
+@pytest.mark.slow
 def test_compiled_work_belongs_to_its_graph():
     torch._dynamo.reset()  # of what tests before have compiled in this process
     trial = config("tiny", vocab_size=50, context_length=8, compile="block")

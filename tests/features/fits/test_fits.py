@@ -126,6 +126,7 @@ def own() -> list[dict[str, Any]]:
     return json.loads(answer_here(*ASKED, "--format", "json").stdout)["fits"]
 
 
+@pytest.mark.slow
 def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price(own: list[dict[str, Any]]) -> None:
     said, first = answer_here(*ASKED).stdout, own[0]
     assert said.splitlines()[1] == "full: weights and AdamW's state in bf16"
@@ -140,6 +141,7 @@ def test_the_table_says_precision_clock_and_ranges_and_which_gpu_has_no_price(ow
     assert "--price without --tokens" in alone.stderr
 
 
+@pytest.mark.slow
 def test_with_a_trainer_hours_dollars_and_the_order_are_of_its_steps(own: list[dict[str, Any]]) -> None:
     named = json.loads(answer_here(*ASKED, "--trainer", "torchtitan", "--format", "json").stdout)["fits"]
     for lines, whose in ((own, ""), (named, "_of_others")):
@@ -317,6 +319,7 @@ def tiny():
     return {one.device_name: one for one in listed}
 
 
+@pytest.mark.slow
 def test_checkpointing_is_chosen_where_it_decides(tiny):
     (fit,) = lmsweep.fits("2.7b", context=4096, devices=["4090"], methods=["full"], settings=["optimizer=sgd"])
     assert fit.checkpointing == "block" and fit.fits
@@ -330,6 +333,7 @@ def test_a_size_of_memory_alone_is_answered_without_a_speed(tiny):
     assert small.fits is False
 
 
+@pytest.mark.slow
 def test_a_model_whose_weights_alone_are_too_large_is_not_advised_a_shorter_context():
     """One whose activations are too large is."""
     (one,) = lmsweep.fits("small", context=64, devices=["1GB"], methods=["full"], settings=["checkpointing=none"])
@@ -341,6 +345,7 @@ def test_a_model_whose_weights_alone_are_too_large_is_not_advised_a_shorter_cont
     assert other.remedy == "24GB, or a shorter --context"
 
 
+@pytest.mark.slow
 def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_path):
     machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
                           python_version="3.12")  # fmt: skip
@@ -408,6 +413,7 @@ def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
     assert words in refused_here("fits", *arguments, *SHORT, HF_HOME="/nonexistent")
 
 
+@pytest.mark.slow
 def test_a_shipped_configuration_states_every_dimension():
     for name in shipped_names():
         config = FitRequest(f"hf:{name}", methods=["full"]).trial().config

@@ -182,6 +182,7 @@ def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_p
         assert chart["title"] == title and title.startswith(name), "the page's list of charts says the same"
 
 
+@pytest.mark.slow
 def test_a_size_that_follows_another_one_is_no_line_of_a_chart(attempts: Attempts) -> None:
     for length, batch in ((128, 32), (256, 16), (512, 8), (1024, 4)):
         for precision, factor in (("fp32", 3), ("tf32", 2), ("bf16", 1)):

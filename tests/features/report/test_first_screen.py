@@ -136,6 +136,7 @@ def test_each_workload_has_a_view_with_the_table_of_the_command(page: Page) -> N
     assert oom["y"] == [pytest.approx(80e9 / 2**30, rel=1e-4)] and oom["x"] == [1024]
 
 
+@pytest.mark.slow
 def test_the_address_keeps_view_filter_axis_prices_and_the_open_cell(page: Page) -> None:
     page.select_option("#view", label="How long does a training step take?")
     page.uncheck("#log-y")
@@ -173,6 +174,7 @@ def test_on_paper_is_what_is_open_and_nothing_is_clipped(page: Page) -> None:
     assert not page.is_visible("#tables") and page.is_visible("#matrix")
 
 
+@pytest.mark.slow
 def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
     page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
     assert rightmost(page, "#matrix td, .prices td") <= 360

@@ -96,6 +96,7 @@ def test_at_most_one_history_of_twenty_without_a_change_names_one(days: pd.DataF
     assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
 
 
+@pytest.mark.slow
 def test_a_change_by_a_twentieth_is_found_on_its_day(days: pd.DataFrame) -> None:
     [found] = histories(varied(days, "device", np.random.default_rng(1), d6=1.05), ())
     assert list(found.changes) == ["2026-11-06"]

@@ -73,6 +73,7 @@ def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(pag
     assert "2.7b" in matrix and "oom" in matrix
 
 
+@pytest.mark.slow
 def test_every_control_is_reached_and_worked_by_keyboard(page: Page) -> None:
     measured(page)
     left = {"theme", "copy-link", "view", "Filter", "log-y", "Download CSV"}
@@ -165,6 +166,7 @@ def brightness(page: Page, selector: str, property_: str) -> float:
     return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3
 
 
+@pytest.mark.slow
 def test_it_is_dark_where_the_reader_likes_it_dark_and_light_by_choice(browser: Browser, report: Path) -> None:
     with open_in_scheme(browser, report, "dark") as page:
         assert brightness(page, "body", "backgroundColor") < 60 and brightness(page, "body", "color") > 180
@@ -174,6 +176,7 @@ def test_it_is_dark_where_the_reader_likes_it_dark_and_light_by_choice(browser: 
         wait_until(page, "getComputedStyle(document.querySelector('#chart .xtick text')).fill === 'rgb(27, 31, 36)'")
 
 
+@pytest.mark.slow
 def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browser, tmp_path: Path) -> None:
     store = Store(str(tmp_path / "results"))
     for context_length, held in ((128, 3 * 2**30), (256, 5 * 2**30)):
@@ -241,6 +244,7 @@ def test_the_page_goes_to_standard_output(attempts: Attempts, here: Path) -> Non
     assert "×" in run.stdout and [one.name for one in here.iterdir()] == ["results"]
 
 
+@pytest.mark.slow
 def test_a_store_in_which_everything_failed_still_has_a_page(browser: Browser, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     attempts.failed(gpu("2.7b"), "oom")

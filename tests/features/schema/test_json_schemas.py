@@ -62,7 +62,7 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize(
-    "words", [pytest.param(one, marks=pytest.mark.slow if one.startswith("fits") else ()) for one in OUTPUTS]
+    "words", [pytest.param(one, marks=pytest.mark.slow if one.startswith(("fits", "compare h200-profile")) else ()) for one in OUTPUTS]
 )
 def test_the_output_validates_and_one_more_field_does_not(words: str) -> None:
     check(*words.split(), golden=OUTPUTS[words])
