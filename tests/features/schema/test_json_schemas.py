@@ -61,8 +61,11 @@ OUTPUTS = {
 }
 
 
+DEAR = ("fits", "compare h200-profile")
+
+
 @pytest.mark.parametrize(
-    "words", [pytest.param(one, marks=pytest.mark.slow if one.startswith(("fits", "compare h200-profile")) else ()) for one in OUTPUTS]
+    "words", [pytest.param(one, marks=pytest.mark.slow if one.startswith(DEAR) else ()) for one in OUTPUTS]
 )
 def test_the_output_validates_and_one_more_field_does_not(words: str) -> None:
     check(*words.split(), golden=OUTPUTS[words])
