@@ -20,8 +20,12 @@ class Tile(NamedTuple):
 
 
 TILES = (
-    *(Tile(256, 128, 1.0), Tile(128, 256, 1.0), Tile(128, 128, 0.98)),
-    *(Tile(64, 128, 0.95), Tile(128, 64, 0.95), Tile(64, 64, 0.92)),
+    Tile(256, 128, 1.0),
+    Tile(128, 256, 1.0),
+    Tile(128, 128, 0.98),
+    Tile(64, 128, 0.95),
+    Tile(128, 64, 0.95),
+    Tile(64, 64, 0.92),
 )
 # SPLIT_SLOWDOWN, FILL_ELEMENTS, WHOLE_WAVES, OVERLAP_POWER and START_SECONDS are of 2026-11-23, when the products of
 # one H200 were first measured. Changing any one of them lowers the formula's root mean square error on 1172 products
@@ -88,15 +92,18 @@ class Product(NamedTuple):
 
     def of_group(self, share: float) -> "Product":
         """Return the product of a group with `share` times the mean load."""
-        # Bytes per element of the three matrices; each group has its own weights (or gradients of weights).
-        m, k, weights = self.m, self.k, self.n * (self.m if self.divides_inner else self.k)
-        moved = self.bytes / (m * k + m * self.n + k * self.n + (self.groups - 1) * weights)
+        weights = self.n * (self.m if self.divides_inner else self.k)  # of each group, or gradients of them
+        bytes_per_element = self.bytes / (self._elements + (self.groups - 1) * weights)
         if self.divides_inner:
-            k = math.ceil(share * k / self.groups)
+            one = self._replace(k=math.ceil(share * self.k / self.groups), groups=1, divides_inner=False)
         else:
-            m = math.ceil(share * m / self.groups)
-        moved *= m * k + m * self.n + k * self.n
-        return self._replace(m=m, k=k, bytes=round(moved), groups=1, divides_inner=False)
+            one = self._replace(m=math.ceil(share * self.m / self.groups), groups=1)
+        return one._replace(bytes=round(bytes_per_element * one._elements))
+
+    @property
+    def _elements(self) -> int:
+        """Of the three matrices."""
+        return self.m * self.k + self.m * self.n + self.k * self.n
 
     def alignment(self, layout: str) -> int:
         """Return the most bytes, up to ALIGNMENT, that divide the rows of all three matrices."""
@@ -120,12 +127,13 @@ def product_of(name: str, shapes: tuple[Shape, ...], *, bytes: int, dtype: str, 
     """Return the dimensions of a product from the shapes of its inputs, as PyTorch's operators take them."""
     matrices = [shape for shape in shapes if len(shape) >= 2][:2]
     if len(matrices) < 2:  # a matrix by a vector
-        m, k = (*matrices, (1, shapes[0][-1]))[0][-2:]
+        m, k = matrices[0][-2:] if matrices else (1, shapes[0][-1])  # or of two vectors
         return Product(1, m, 1, k, bytes, dtype, layouts)
     one, other = matrices
     if "grouped" in name and len(one) == 2:
         inner = len(other) == 2
-        groups = [shape for shape in shapes if len(shape) == 1][-1][0] if inner else other[0]
+        *_, ends = (shape for shape in shapes if len(shape) == 1)  # where each group ends
+        groups = ends[0] if inner else other[0]
         return Product(1, one[0], other[-1], one[1], bytes, dtype, layouts, groups=groups, divides_inner=inner)
     batch = math.prod(one[:-2])
     is_matrix = not name.startswith("convolution")
@@ -188,17 +196,22 @@ class ProductRates:
 
     def _of_layout(self, product: Product, layout: str, load: Sequence[float]) -> Took:
         key = _key(product, layout)
-        aligned = key._replace(alignment=ALIGNMENT)
-        likes = [key, aligned, aligned._replace(layout="nt")]  # from the same class to rougher ones
-        likes += [one._replace(kind="one") for one in likes if one.kind == "groups"]  # as the product of all rows
-        known = next((one for one in likes if one in self._surfaces), None)
+        known = self._nearest(key)
         seconds = self.formula(product, layout, load)
         if known:
             place = _place(product, known.kind == "groups")
             seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(place)
-        if key.alignment == ALIGNMENT or known == key:  # else an unaligned product is known by aligned points alone
-            return Took(seconds, seconds, seconds)
-        return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
+        if key.alignment < ALIGNMENT and known != key:  # no unaligned product was measured
+            return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
+        return Took(seconds, seconds, seconds)
+
+    def _nearest(self, key: "_Key") -> "_Key | None":
+        """Return the measured class of products that is most like this one."""
+        aligned = key._replace(alignment=ALIGNMENT)
+        likes = [key, aligned, aligned._replace(layout="nt")]  # from the same class to rougher ones
+        if key.kind == "groups":
+            likes += [one._replace(kind="one") for one in likes]  # as the product of all rows
+        return next((one for one in likes if one in self._surfaces), None)
 
 
 @lru_cache(maxsize=100_000)
