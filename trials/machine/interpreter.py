@@ -45,7 +45,6 @@ def order_search_path() -> None:
     """Order sys.path: standard library, lmsweep, packages made for the trial, PYTHONPATH, site-packages."""
     of_the_library = [entry for entry in sys.path if _is_standard(entry)]
     first = sys.path.index(of_the_library[0])
-    # Python puts PYTHONPATH before its library, and site-packages behind it.
     of_pythonpath = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]
     installed = [entry for entry in sys.path[first:] if not _is_standard(entry)]
     # If lmsweep is in site-packages itself, PYTHONPATH keeps its precedence over the whole of site-packages.

@@ -141,7 +141,6 @@ _EAGER_LOSS: dict[str, tuple[Row, ...]] = {
 
 
 def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Iterator[Operator]:
-    """Yield the operators of the loss from the logits on."""
     logits = tokens * vocab_size
     if loss in FUSED_LOSSES:
         fused = form._replace(is_compiled=True)

@@ -116,7 +116,6 @@ class ByteRates:
 
 
 def _bytes_of_element(layout: str, width: int) -> int:
-    """Return the bytes that the measured operator of a layout moves for each element."""
     if "cast" in layout:
         return CAST_BYTES
     return width if layout == "columns" else 3 * width  # a sum reads one, an addition reads two and writes one

@@ -20,12 +20,8 @@ class Tile(NamedTuple):
 
 
 TILES = (
-    Tile(256, 128, 1.0),
-    Tile(128, 256, 1.0),
-    Tile(128, 128, 0.98),
-    Tile(64, 128, 0.95),
-    Tile(128, 64, 0.95),
-    Tile(64, 64, 0.92),
+    *(Tile(256, 128, 1.0), Tile(128, 256, 1.0), Tile(128, 128, 0.98)),
+    *(Tile(64, 128, 0.95), Tile(128, 64, 0.95), Tile(64, 64, 0.92)),
 )
 # SPLIT_SLOWDOWN, FILL_ELEMENTS, WHOLE_WAVES, OVERLAP_POWER and START_SECONDS are of 2026-11-23, when the products of
 # one H200 were first measured. Changing any one of them lowers the formula's root mean square error on 1172 products
@@ -74,6 +70,13 @@ UNALIGNED_TIME, MOST_UNALIGNED = 3.0, 6.0
 measured. A step on an H200 with a vocabulary of 50257 in bf16 took as if its head's products were 5.6 times slower."""
 
 
+ASSUMED = (
+    f"an assumption, {UNALIGNED_TIME:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are "
+    f"multiples of {ALIGNMENT} bytes, not measured"
+)
+Kind = Literal["one", "batch", "groups"]
+
+
 class Product(NamedTuple):
     batch: int
     m: int
@@ -93,17 +96,11 @@ class Product(NamedTuple):
     def of_group(self, share: float) -> "Product":
         """Return the product of a group with `share` times the mean load."""
         weights = self.n * (self.m if self.divides_inner else self.k)  # of each group, or gradients of them
-        bytes_per_element = self.bytes / (self._elements + (self.groups - 1) * weights)
-        if self.divides_inner:
-            one = self._replace(k=math.ceil(share * self.k / self.groups), groups=1, divides_inner=False)
-        else:
-            one = self._replace(m=math.ceil(share * self.m / self.groups), groups=1)
-        return one._replace(bytes=round(bytes_per_element * one._elements))
-
-    @property
-    def _elements(self) -> int:
-        """Of the three matrices."""
-        return self.m * self.k + self.m * self.n + self.k * self.n
+        elements = _elements(self.m, self.n, self.k) + (self.groups - 1) * weights
+        length = math.ceil(share * (self.k if self.divides_inner else self.m) / self.groups)
+        m, k = (self.m, length) if self.divides_inner else (length, self.k)
+        moved = round(self.bytes / elements * _elements(m, self.n, k))
+        return self._replace(m=m, k=k, bytes=moved, groups=1, divides_inner=False)
 
     def alignment(self, layout: str) -> int:
         """Return the most bytes, up to ALIGNMENT, that divide the rows of all three matrices."""
@@ -113,6 +110,10 @@ class Product(NamedTuple):
         # As they lie in memory: (m, k) or, of t, (k, m); (k, n) or, of t, (n, k); the result (m, n).
         rows = (self.k if layout[0] == "n" else self.m, self.n if layout[-1] == "n" else self.k, self.n)
         return math.gcd(ALIGNMENT, *(size * row for row in rows if row > 1))
+
+
+def _elements(m: int, n: int, k: int) -> int:
+    return m * k + m * n + k * n
 
 
 class Took(NamedTuple):
@@ -234,7 +235,7 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, 
 
 
 class _Key(NamedTuple):
-    kind: Literal["one", "batch", "groups"]
+    kind: Kind
     dtype: str
     layout: str
     alignment: int
@@ -242,9 +243,7 @@ class _Key(NamedTuple):
 
 def _key(product: Product, layout: str) -> _Key:
     dtype = "bfloat16" if product.dtype == "float16" else product.dtype
-    kind: Literal["one", "batch", "groups"] = (
-        "groups" if product.groups > 1 else "batch" if product.batch > 1 else "one"
-    )
+    kind: Kind = "groups" if product.groups > 1 else "batch" if product.batch > 1 else "one"
     return _Key(kind, dtype, layout, product.alignment(layout))
 
 

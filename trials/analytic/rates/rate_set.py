@@ -12,14 +12,7 @@ from lmsweep.trials.analytic.rates.byte_rates import ByteRates
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, across, between_gpus, measured_links
 from lmsweep.trials.analytic.rates.hardware import CHIP, Hardware, Level, hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
-from lmsweep.trials.analytic.rates.product_rates import (
-    ALIGNMENT,
-    MOST_UNALIGNED,
-    UNALIGNED_TIME,
-    Product,
-    ProductRates,
-    product_of,
-)
+from lmsweep.trials.analytic.rates.product_rates import ASSUMED, Product, ProductRates, product_of
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
 from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION, Cost
 from lmsweep.trials.spec.words import Collective
@@ -48,10 +41,6 @@ MEASURED_HOSTS = (0.7, 2.0)
 """As HOSTS, over the prediction from launches measured on the host. Chosen after 74 steps on two machines: two
 processes of one machine differ by 1.5 while another works beside them. All of 26 later steps on a third machine lie
 within (docs/lab/2026-11-25-finetuning.md)."""
-ASSUMED = (
-    f"an assumption, {UNALIGNED_TIME:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are "
-    f"multiples of {ALIGNMENT} bytes, not measured"
-)
 
 _SAME_TYPE = {"float16": "bfloat16"}
 EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
@@ -262,11 +251,8 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
     types = {_type(point) for point in points}
     shipped = rates_of(device, network)
     rest = [point for point in _points_of(device) if _type(point) not in types]
-    links = {
-        ranks: measured_links(device, ranks, points)
-        for (name, ranks), points in measured.collectives.items()
-        if name == device.name
-    }
+    sent = {ranks: times for (name, ranks), times in measured.collectives.items() if name == device.name}
+    links = {ranks: measured_links(device, ranks, times) for ranks, times in sent.items()}
     host = measured.hosts.get(device.name)
     if not (points or links or host):
         return shipped
