@@ -108,11 +108,10 @@ class Hardware:
 @cache
 def hardware_of(device: Device) -> Hardware:
     """Return the rates of a device: published ones where there are any, else shares of its datasheet."""
-    reference = find_reference()
     rates, source = {}, f"the datasheet of {device.name}"
     chip, share_of_chip, in_float32 = PUBLISHED_CHIP.get(device.name, (device.name, 1.0, 1.0))
     # The reference and devices with its chip take no published rates: measured products correct those by datasheet.
-    of_chip = {} if device.name in (reference.name, *CHIP) else _published(chip)
+    of_chip = {} if device.name in (REFERENCE, *CHIP) else _published(chip)
     shares = dict.fromkeys(of_chip, share_of_chip) | {"float32": in_float32}
     published = {dtype: shares[dtype] * rate for dtype, (rate, _) in of_chip.items()}
     peaks = {"bfloat16": device.bf16 or device.fp16, "tf32": device.tf32, "float32": device.fp32}
