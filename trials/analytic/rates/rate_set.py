@@ -48,8 +48,8 @@ FULLEST_SECONDS = 3.5e-6
 """Seconds of `index_put_` for each row added to a row of its output, on average; these additions wait for each other.
 Adding 16,384 rows to 32 (gradients of gpt-oss' biases) took an H200 1.79 ms. The fullest row, which sets the time, has
 4 times the mean (2.9 and 5.1 in two layers of random weights), a quarter of it if even, twice if all choose alike."""
-UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
-"""Whether it is an optimizer update -> least and most time of the host's memory and link, in assumed times."""
+UNSURE_COPY, UNSURE_UPDATE = (0.8, 1.6), (0.4, 3.0)
+"""Least and most time of a copy over the host's link, and of an update in its memory, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
 
 
@@ -172,7 +172,8 @@ class Rates:
             return Cost(seconds, self.source_of_links(operator.ranks, operator.stride))
         if kind == "host":
             seconds = self.hardware.host_seconds(operator.name, operator.bytes * operator.ranks)
-            return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
+            is_update = operator.name.endswith("update_on_host")
+            return Cost(seconds, ASSUMED_HOST, UNSURE_UPDATE if is_update else UNSURE_COPY)
         if kind == "products":
             seconds, least, most = self._products.seconds(_product(operator))
             unsure = least / seconds, most / seconds
@@ -200,13 +201,11 @@ class Rates:
 
     def _source(self, operator: Operator, kind: str) -> str:
         """Return where the rate of this kind comes from: a measured device with this chip, or hardware.sources."""
-        where, words = self._measured.get((kind, "")), kind
-        if kind == "products":
-            dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)
-            where = self._measured.get(("product", dtype))
-            if "grouped" in operator.name and not self._products.loops(_product(operator)):
-                where = self._measured.get(("grouped", dtype), where)
-            words = dtype if dtype == "float32" else kind
+        dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)
+        words = "float32" if kind == "products" and dtype == "float32" else kind
+        where = self._measured.get(("product", dtype) if kind == "products" else (kind, ""))
+        if "grouped" in operator.name and not self._products.loops(_product(operator)):  # of products alone
+            where = self._measured.get(("grouped", dtype), where)
         if where is None:
             return self.hardware.sources[words]
         return f"{words} measured on {where}" + (", the same chip" if where != self.hardware.device.name else "")
