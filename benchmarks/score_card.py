@@ -31,15 +31,15 @@ from lmsweep.trials.analytic.rates.intervals import (
     RAN_BY_OTHERS,
     RESIDUALS_FILE,
     Residual,
-    covering,
+    factor_to_cover,
     known_residuals,
     learned,
     others,
     peak_of_others,
     spread_for,
     spread_of_others,
+    spread_that_covers,
     unseen,
-    widened,
 )
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 
@@ -69,7 +69,7 @@ def by_device(residuals: Sequence[Residual]) -> None:
         groups[one.device, one.level].append(one)
     lines = []
     for (device, level), group in sorted(groups.items()):
-        wider = widened(level, residuals, device)
+        wider = factor_to_cover(level, residuals, device)
         raw = median(math.exp(-one.log_ratio) - 1 for one in group)
         line: list[object] = [device, level, len(group), f"{raw:+.0%}"]
         for left in get_args(Left):
@@ -91,7 +91,7 @@ def widths(residuals: Sequence[Residual]) -> None:
     for level, device in sorted({(one.level, one.device) for one in residuals}):
         spread = learned(level, residuals, device)
         assert spread is not None
-        width = math.exp(INTERVAL_DEVIATIONS * widened(level, residuals, device) * spread.deviation)
+        width = math.exp(INTERVAL_DEVIATIONS * factor_to_cover(level, residuals, device) * spread.deviation)
         print(f"{level}, {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
 
 
@@ -151,8 +151,8 @@ def _answer(one: Residual, among: Sequence[Residual], least: float = 0.0) -> Ans
     return math.expm1(distance), abs(distance) <= INTERVAL_DEVIATIONS * max(wide, least) * (1 + 1e-9)
 
 
-_wider = cache(lambda level, device, among: widened(level, among, device))
-_covering = cache(lambda device, among: covering(among, device))
+_wider = cache(lambda level, device, among: factor_to_cover(level, among, device))
+_covering = cache(lambda device, among: spread_that_covers(among, device))
 
 
 @cache

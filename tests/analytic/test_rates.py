@@ -405,3 +405,11 @@ def test_rows_that_are_added_to_few_rows_wait_for_each_other(rows: int, seconds:
     assert cost.seconds == pytest.approx(seconds, rel=0.25)
     least, most = cost.unsure
     assert (least, most) == (1.0, 1.0) if rows == 4096 else least < 0.3 and most == 2.0, "loads may be even or skewed"
+
+
+def test_an_operator_measured_in_the_cache_alone_has_a_time_beyond_it_too() -> None:
+    h200 = device_named("H200 SXM")
+    points = [one for one in measured_operators() if one.device_name == "NVIDIA H200" and one.kind == "bytes"]
+    rates = rates_with(h200, MeasuredRates(operators=tuple(one for one in points if not one.is_cold)))
+    large = replace(product(1, 1, 1), name="mul", shapes=((2**30,),), bytes=3 * 2**31)
+    assert rates.of(large).seconds > rates.of(replace(large, bytes=3 * 2**21)).seconds > 0

@@ -125,7 +125,7 @@ def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known(
 def test_an_interval_learned_without_a_source_holds_in_nine_of_ten_cells_of_each_gpu(level: str) -> None:
     cells = [one for one in intervals.known_residuals() if one.level == level]
     for device in {one.device for one in cells}:
-        wider = intervals.widened(level, intervals.known_residuals(), device)
+        wider = intervals.factor_to_cover(level, intervals.known_residuals(), device)
         found = [(one, intervals.unseen(one, intervals.known_residuals())) for one in cells if one.device == device]
         width = intervals.INTERVAL_DEVIATIONS * wider * (1 + 1e-9)
         kept = sum(not by or abs(one.log_ratio - log(by.factor)) <= width * by.deviation for one, by in found)
@@ -166,7 +166,7 @@ def test_the_interval_of_a_named_trainer_holds_in_nine_of_ten_steps_of_models_th
         ran = intervals.ran_by(trainer)
         assert len({one.source for one in ran}) >= 3, f"{trainer} has steps of too few models"
         for source, device in {(one.source, one.device) for one in ran}:
-            rest = intervals.covering([one for one in ran if one.source != source], device)
+            rest = intervals.spread_that_covers([one for one in ran if one.source != source], device)
             steps = [one for one in ran if (one.source, one.device) == (source, device)]
             kept += [abs(one.log_ratio - log(rest.factor)) <= log(rest.width) * (1 + 1e-9) for one in steps]
     assert sum(kept) / len(kept) >= 0.9 and len(kept) >= 175

@@ -28,7 +28,7 @@ def is_users_file(path: Path | str, code: Code) -> bool:
     resolved, folder = Path(path).resolve(), Path(code.folder).resolve()
     if not resolved.is_relative_to(folder):
         return False
-    return not any(_of_python(one) or _has_packages(one) for one in _between(resolved.parent, folder))
+    return not any(_why_of_python(one) or _why_packages(one) for one in _between(resolved.parent, folder))
 
 
 def hidden_folder(path: Path, code: Code) -> str | None:
@@ -40,8 +40,8 @@ def hidden_folder(path: Path, code: Code) -> str | None:
 def why_no_code_folder(folder: Path) -> str | None:
     """Return why references must not lead into a folder, whoever names it, else None."""
     resolved = folder.resolve()
-    reasons = (_is_library(one) for one in (resolved, *resolved.parents))
-    return _is_prefix(resolved) or next(filter(None, reasons), None)
+    reasons = (_why_library(one) for one in (resolved, *resolved.parents))
+    return _why_prefix(resolved) or next(filter(None, reasons), None)
 
 
 def folder_within(folder: Path, written: str) -> Path:
@@ -53,7 +53,7 @@ def folder_within(folder: Path, written: str) -> Path:
     if not resolved.is_dir():
         raise ValueError(f"there is no folder {path}")
     for one in (resolved, *_between(resolved, own)):  # `resolved` may be `own`, which is not between
-        if why := _of_python(one) or _has_packages(one):
+        if why := _why_of_python(one) or _why_packages(one):
             raise ValueError(f"{one} {why}; name the folder of your own code")
     return resolved
 
@@ -63,24 +63,24 @@ def _between(inner: Path, outer: Path) -> list[Path]:
     return [one for one in (inner, *inner.parents) if one != outer and one.is_relative_to(outer)]
 
 
-def _of_python(folder: Path) -> str | None:
-    return _is_library(folder) or _is_prefix(folder)
+def _why_of_python(folder: Path) -> str | None:
+    return _why_library(folder) or _why_prefix(folder)
 
 
 @cache
-def _has_packages(folder: Path) -> str | None:
+def _why_packages(folder: Path) -> str | None:
     """An installer can install into any folder (`pip --target`)."""
     return "holds installed packages" if next(folder.glob("*.dist-info/RECORD"), None) else None
 
 
 @cache
-def _is_library(folder: Path) -> str | None:
+def _why_library(folder: Path) -> str | None:
     if folder.name in _OF_INSTALLERS:
         return "holds installed packages"
     return "is part of Python" if all((folder / file).is_file() for file in _LIBRARY) else None
 
 
 @cache
-def _is_prefix(folder: Path) -> str | None:
+def _why_prefix(folder: Path) -> str | None:
     is_one = folder in _PREFIXES or any(next(folder.glob(pattern), None) for pattern in _OF_PREFIXES)
     return "is an installation of Python" if is_one else None

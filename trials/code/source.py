@@ -254,7 +254,7 @@ def _origins(tree: ast.Module) -> dict[str, _Origin | None]:
     """Return the names of a module, each with its origin, None if the module defines it."""
     found: dict[str, _Origin | None] = {}
     for node in statements(tree.body):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, DEFINITION):
             found[node.name] = None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -89,19 +89,21 @@ class ServerProcess:
         with socket.socket(fileno=os.dup(self.connection.fileno())) as end, suppress(OSError):
             end.shutdown(socket.SHUT_WR)
         # The server closes its end when it exits, after its children.
-        if not self._is_closed():
+        if not self._await_close():
             self.kill()
-            self._is_closed()
+            self._await_close()
         self.connection.close()
         if self.child:
             self.child.wait()
 
-    def _is_closed(self) -> bool:
-        with suppress(ConnectionError, EOFError):
+    def _await_close(self) -> bool:
+        """Wait up to END_SECONDS until the server has closed its end. Return whether it has."""
+        try:
             while self.connection.poll(END_SECONDS):
                 self.connection.recv_bytes()  # an answer that nobody waits for any more
-            return False
-        return True
+        except (ConnectionError, EOFError):
+            return True
+        return False
 
 
 def server_command(fd: int, *, python: str = sys.executable, compiles: bool) -> list[str]:

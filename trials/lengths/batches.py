@@ -73,18 +73,20 @@ def _batches(config: TrialConfig) -> Iterator[Batch]:
     size, width = config.micro_batch_size, config.context_length
     if config.lengths is None or config.document_length is not None:
         row = document_lengths(width, config.document_length or width)
-        yield from repeat(Batch(rows=(row,) * size, width=width))  # endless: nothing below runs
+        return repeat(Batch(rows=(row,) * size, width=width))
     documents: Iterator[int] = chain.from_iterable(part.tolist() for part in stream(str(config.lengths), config.seed))
     if config.batching == "token_budget":
-        yield from _within_budget(documents, config.batch_tokens or 0)
-    elif config.batching == "packed":
-        rows = _packed_rows(documents, width, config.seed)
-        while True:  # nothing below runs
-            yield Batch(rows=tuple(islice(rows, size)), width=width)
+        return _within_budget(documents, config.batch_tokens or 0)
+    if config.batching == "packed":
+        return _batched(_packed_rows(documents, width, config.seed), size, width)
     if config.batching == "grouped":
         documents = _sorted_groups(documents, GROUPED_BATCHES * size)
+    return _batched(((length,) for length in documents), size)
+
+
+def _batched(rows: Iterator[tuple[int, ...]], size: int, width: int | None = None) -> Iterator[Batch]:
     while True:
-        yield Batch(rows=tuple((length,) for length in islice(documents, size)))
+        yield Batch(rows=tuple(islice(rows, size)), width=width)
 
 
 def _sorted_groups(documents: Iterator[int], size: int) -> Iterator[int]:

@@ -28,7 +28,7 @@ def recompiles(config: TrialConfig) -> int | None:
 
 
 def runs_uncompiled(config: TrialConfig) -> bool:
-    """Return whether most steps run uncompiled, as their shapes are more than PyTorch compiles."""
+    """Return whether steps run uncompiled, as there are at least as many shapes as PyTorch compiles."""
     return not config.dynamic_shapes and recompiles(config) == MOST_GRAPHS - 1
 
 

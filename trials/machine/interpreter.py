@@ -21,12 +21,12 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
 def command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command that runs a module of lmsweep. Start it with `env=environment()`."""
-    return [python, *script(__file__)[1:], module, *arguments]
+    return script(__file__, module, *arguments, python=python)
 
 
-def script(path: str, *arguments: str) -> list[str]:
+def script(path: str, *arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command that runs a file of lmsweep, without its folder on the path, in `environment()`."""
-    return [sys.executable, "-P", os.path.abspath(path), *arguments]
+    return [python, "-P", os.path.abspath(path), *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -45,14 +45,15 @@ def order_search_path() -> None:
     """Order sys.path: standard library, lmsweep, packages made for the trial, PYTHONPATH, site-packages."""
     of_the_library = [entry for entry in sys.path if _is_standard(entry)]
     first = sys.path.index(of_the_library[0])
-    named = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]
+    of_pythonpath = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]
     installed = [entry for entry in sys.path[first:] if not _is_standard(entry)]
     # If lmsweep is in site-packages itself, PYTHONPATH keeps its precedence over the whole of site-packages.
-    ours = [] if ROOT in installed and os.path.basename(ROOT).endswith("-packages") else [ROOT]
-    is_made = os.path.exists(os.path.join(sys.prefix, MADE_BY_US))
-    made = [entry for entry in installed if is_made and entry.startswith(sys.prefix + os.sep)]
+    is_installed = ROOT in installed and os.path.basename(ROOT).endswith("-packages")
+    ours = [] if is_installed else [ROOT]
+    has_made = os.path.exists(os.path.join(sys.prefix, MADE_BY_US))
+    made = [entry for entry in installed if entry.startswith(sys.prefix + os.sep)] if has_made else []
     rest = [entry for entry in installed if entry not in (*ours, *made)]
-    sys.path[:] = [*of_the_library, *ours, *made, *named, *rest]
+    sys.path[:] = [*of_the_library, *ours, *made, *of_pythonpath, *rest]
 
 
 def _is_here(entry: str) -> bool:

@@ -19,7 +19,6 @@ def config_of(row: StoredRow) -> TrialConfig:
 
 
 def environment_of(row: StoredRow) -> Fingerprint:
-    """Return the hardware and software in a row of any table."""
     names = [one.name for one in fields(Fingerprint) if one.name in row]
     found: dict[str, Any] = dict.fromkeys(names)
     return Fingerprint(**found | known_values(row, names))

@@ -175,7 +175,6 @@ class Store:
         return lacking
 
     def count_fragments(self) -> int:
-        """Return the number of files that hold the measurements."""
         return len(self._folder.names("measurements", ".parquet"))
 
     def compact(self) -> None:

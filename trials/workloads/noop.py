@@ -7,7 +7,6 @@ from lmsweep.trials.results.measurement import Measurement
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Yield the time of an empty phase."""
     with bench.account("measured"):
         pass
     yield Measurement(phase="step", metric="time", unit="s", samples=(bench.seconds["measured"],))

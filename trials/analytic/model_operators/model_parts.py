@@ -37,7 +37,8 @@ def model_parts(config: TrialConfig) -> list[Part]:
     """Return the parts of an iteration of a whole model of lmsweep's."""
     layers, micro = config.num_layers or 1, config.accumulate
     vocab_size, precision = config.vocab_size, config.precision
-    tokens, (block, weights) = config.micro_batch_size * config.context_length, _sizes(config.size, vocab_size)
+    tokens, block = config.micro_batch_size * config.context_length, _block_sizes(config.size)
+    weights = parameter_count(**config.size.terms, vocab_size=vocab_size)
     whole, compiled = config.compilation.whole, config.compile != "none"
     found: list[Part] = []
 
@@ -48,7 +49,7 @@ def model_parts(config: TrialConfig) -> list[Part]:
         found.append(Part(times * micro, block_operators, (form, tokens, *block)))
         found.append(Part(times * micro, attention_operators, _attention(config, form._replace(calls=0))))
 
-    for phase in PHASES[: 2 if PASSES[config.mode] > 1 else 1]:
+    for phase in _phases(config):
         ends = tokens, config.d_model, vocab_size
         found.append(Part(micro, end_operators, (Form(phase, precision, whole, int(whole)), *ends)))
         found.append(Part(micro, loss_operators, (Form(phase, precision), tokens, vocab_size, config.loss)))
@@ -64,20 +65,21 @@ def model_parts(config: TrialConfig) -> list[Part]:
 
 
 @lru_cache(maxsize=1024)
-def _sizes(size: ModelSize, vocab_size: int) -> tuple[tuple[int, ...], int]:
-    """Return the dimensions of a block, in the order of `block_operators`, and the number of weights of the model.
+def _block_sizes(size: ModelSize) -> tuple[int, ...]:
+    """Return the arguments of `block_operators` after `tokens`. The number of layers is none of them, so models of
+    several depths share their prices."""
+    names = ("d_model", "d_ff", "query_width", "key_width", "norm_width", "matrices", "experts", "active_experts")
+    return *(size.terms[name] for name in names), size.terms["router"]
 
-    Blocks do not depend on the number of layers, so models of several depths share their prices.
-    """
-    terms = size.terms
-    block = tuple(value for name, value in terms.items() if name not in ("num_layers", "vocabulary_matrices"))
-    return block, parameter_count(**terms, vocab_size=vocab_size)
+
+def _phases(config: TrialConfig) -> tuple[Phase, ...]:
+    return PHASES if PASSES[config.mode] > 1 else PHASES[:1]
 
 
 def attention_parts(config: TrialConfig) -> list[Part]:
     """Return the parts of attention alone, without its projections."""
-    phases, compiled = PHASES[: 2 if PASSES[config.mode] > 1 else 1], config.compile != "none"
-    forms = (Form(phase, config.precision, compiled, int(config.compiles)) for phase in phases)
+    compiled = config.compile != "none"
+    forms = (Form(phase, config.precision, compiled, int(config.compiles)) for phase in _phases(config))
     return [Part(1, attention_operators, _attention(config, form)) for form in forms]
 
 
@@ -125,27 +127,32 @@ def end_operators(form: Form, tokens: int, d_model: int, vocab_size: int) -> Ite
         yield replace(one, calls=form.calls) if not place else one
 
 
+_CROSS_ENTROPY: dict[str, tuple[Row, ...]] = {
+    "forward": (Row("_log_softmax", 1, 8),),
+    "backward": (Row("new_zeros", 1, 4), Row("_log_softmax_backward_data", 1, 12)),
+}
+_EAGER_LOSS: dict[str, tuple[Row, ...]] = {
+    "forward": (Row("max", 1, 4), Row("sub", 2, 8, "strided"), Row("exp", 1, 8), Row("sum", 1, 4)),
+    "backward": (
+        *(Row("new_zeros", 1, 4), Row("neg", 1, 8), Row("sum", 1, 4)),
+        *(Row("mul", 1, 8, "strided"), Row("add_", 1, 12)),
+    ),
+}
+
+
 def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Iterator[Operator]:
-    """Yield the operators of the loss from the logits on."""
-    logits, copy, narrow = tokens * vocab_size, int(form.narrow == 2), form.narrow
+    logits = tokens * vocab_size
     if loss in FUSED_LOSSES:
         fused = form._replace(is_compiled=True)
-        yield from fused.rows(logits, Row("", 1, (1 if form.is_forward else 2) * narrow), dtype=form.dtype)
+        yield from fused.rows(logits, Row("", 1, (1 if form.is_forward else 2) * form.narrow), dtype=form.dtype)
         return
+    cast = Row("_to_copy", int(form.narrow == 2), 6)  # of the logits to float32; of their gradient back
+    rows = (_CROSS_ENTROPY if loss == "cross_entropy" else _EAGER_LOSS)[form.phase]
     if form.is_forward:
-        yield from form.rows(logits, Row("_to_copy", copy, 6), dtype=form.dtype)
-        eager: tuple[Row, ...] = (Row("max", 1, 4), Row("sub", 2, 8, "strided"), Row("exp", 1, 8), Row("sum", 1, 4))
-        yield from form.rows(logits, *(eager if loss != "cross_entropy" else (Row("_log_softmax", 1, 8),)))
-        return
-    eager = (
-        Row("new_zeros", 1, 4),
-        Row("neg", 1, 8),
-        Row("sum", 1, 4),
-        Row("mul", 1, 8, "strided"),
-        Row("add_", 1, 12),
-    )
-    cross_entropy: tuple[Row, ...] = (Row("new_zeros", 1, 4), Row("_log_softmax_backward_data", 1, 12))
-    yield from form.rows(logits, *(eager if loss != "cross_entropy" else cross_entropy), Row("_to_copy", copy, 6))
+        yield from form.rows(logits, cast, dtype=form.dtype)
+        yield from form.rows(logits, *rows)
+    else:
+        yield from form.rows(logits, *rows, cast)
 
 
 def sum_operators(form: Form, count: int, tensors: int) -> Iterator[Operator]:
@@ -161,9 +168,9 @@ def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operato
             return
         yield from form.rows(count, Row("_fused_adamw_", 1, 7 * form.wide), dtype=formats.weights)  # as UPDATE_PASSES
         return
-    rows: tuple[Row, ...] = (Row("_foreach_mul_", 2, 2), Row("_foreach_lerp_", 2, 3), Row("_foreach_sqrt", 3, 2))
-    for row in (*rows, Row("_foreach_addcdiv_", 1, 4)):
-        yield from form.rows(count, row._replace(moved=row.moved * form.wide))
+    wide = form.wide
+    yield from form.rows(count, Row("_foreach_mul_", 2, 2 * wide), Row("_foreach_lerp_", 2, 3 * wide))
+    yield from form.rows(count, Row("_foreach_sqrt", 3, 2 * wide), Row("_foreach_addcdiv_", 1, 4 * wide))
 
 
 def _attention(config: TrialConfig, form: Form) -> tuple[object, ...]:

@@ -74,7 +74,6 @@ class ByteRates:
         self._measured = {family for family, *_ in self._curves}
         self._families = self._measured | {family for family, *_ in self._of_reference}
         self._like: dict[_Key, tuple[Curve, float]] = {}
-        self._names: dict[str, str] = {}
         self._slower = reference.bandwidth / hardware.bandwidth
         self._slower_addresses = reference.instructions / hardware.instructions
 
@@ -87,8 +86,7 @@ class ByteRates:
         seconds = self._of_family(self._family(name), moved, width, is_cold)
         if not layout:
             return seconds
-        # Bytes where each element is moved whole: of a sum it is read, an addition reads two and writes one.
-        whole = elements * (CAST_BYTES if "cast" in layout else width if layout == "columns" else 3 * width)
+        whole = elements * _bytes_of_element(layout, width)  # more than moved, if an operand is read once for many
         share = ADDRESS_SHARE + (1 - ADDRESS_SHARE) * min(1.0, moved / whole)
         return max(seconds, share * self._of_family(BY_LAYOUT[layout], whole, width, is_cold))
 
@@ -107,15 +105,20 @@ class ByteRates:
             curves = self._of_reference
             slower = self._slower_addresses if key.family in BY_LAYOUT.values() else self._slower
         widths = sorted((1, 2, 4), key=lambda known: abs(known - key.width))
-        keys = (_Key(key.family, width, hot) for hot in (key.is_cold, True) for width in widths)
+        keys = (_Key(key.family, width, is_cold) for is_cold in (key.is_cold, not key.is_cold) for width in widths)
         return next(curves[one] for one in keys if one in curves), slower
 
     def _family(self, name: str) -> str:
-        if name not in self._names:
-            starts = [one for one, family in FAMILIES.items() if family in self._families and name.startswith(one)]
-            like = FAMILIES.get(max(starts, key=len, default=""), DEFAULT_FAMILY)  # `index_add_` also starts as `index`
-            self._names[name] = name if name in self._families else like
-        return self._names[name]
+        if name in self._families:
+            return name
+        starts = [one for one, family in FAMILIES.items() if family in self._families and name.startswith(one)]
+        return FAMILIES.get(max(starts, key=len, default=""), DEFAULT_FAMILY)  # `index_add_` also starts as `index`
+
+
+def _bytes_of_element(layout: str, width: int) -> int:
+    if "cast" in layout:
+        return CAST_BYTES
+    return width if layout == "columns" else 3 * width  # a sum reads one, an addition reads two and writes one
 
 
 def _curves_of(points: tuple[MeasuredOperator, ...]) -> dict[_Key, Curve]:

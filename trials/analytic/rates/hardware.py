@@ -88,7 +88,7 @@ class Hardware:
     attention: float
     """Rate of fused attention in 16 bits over that of the reference."""
     sources: Mapping[str, str]
-    """products, attention, bytes -> where the rate comes from, in words for a user."""
+    """products, float32, attention, bytes -> where the rate comes from, in words for a user."""
 
     @property
     def instructions(self) -> float:
@@ -108,17 +108,16 @@ class Hardware:
 @cache
 def hardware_of(device: Device) -> Hardware:
     """Return the rates of a device: published ones where there are any, else shares of its datasheet."""
-    reference = find_reference()
     rates, source = {}, f"the datasheet of {device.name}"
     chip, share_of_chip, in_float32 = PUBLISHED_CHIP.get(device.name, (device.name, 1.0, 1.0))
     # The reference and devices with its chip take no published rates: measured products correct those by datasheet.
-    of_chip = {} if device.name in (reference.name, *CHIP) else _published(chip)
+    of_chip = {} if device.name in (REFERENCE, *CHIP) else _published(chip)
     shares = dict.fromkeys(of_chip, share_of_chip) | {"float32": in_float32}
     published = {dtype: shares[dtype] * rate for dtype, (rate, _) in of_chip.items()}
-    for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
-        if peak := getattr(device, field):
+    peaks = {"bfloat16": device.bf16 or device.fp16, "tf32": device.tf32, "float32": device.fp32}
+    for dtype, peak in (peaks | {"float8_e4m3fn": device.fp8}).items():
+        if peak:
             rates[dtype] = published.get(dtype) or _share_of_peak(device, dtype, published.get("bfloat16")) * peak
-    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)  # by fp16
     rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
     of_float32 = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
     words = {dtype: f"{one:.0%} of the " * (one < 1) + f"published products of {chip}" for dtype, one in shares.items()}
@@ -158,9 +157,7 @@ def _attention(device: Device, products: float, share_of_chip: float) -> tuple[f
     if share := ATTENTION_OF_PRODUCTS.get(name, ATTENTION_OF_PRODUCTS.get(capability)):
         source = f"{share:.0%} of the rate of its products, as FlashAttention 2 was published"
         return share * products / REFERENCE_ATTENTION, source
-    scale = ATTENTION_SCALE.get(capability, ATTENTION_SCALE.get(name))
-    if name in (reference.name, *CHIP):
-        scale = 1.0
+    scale = 1.0 if name in (REFERENCE, *CHIP) else ATTENTION_SCALE.get(name, ATTENTION_SCALE.get(capability))
     if scale:
         return scale * share_of_chip, f"published rates of FlashAttention, from {reference.name}"
     of_peak = SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)

@@ -70,7 +70,6 @@ class Timed(ABC):
 
     @property
     def seconds(self) -> float:
-        """Time of the whole step."""
         return self.at(1.0)
 
     @property
@@ -170,7 +169,7 @@ def unseen(one: Residual, residuals: Sequence[Residual]) -> Spread | None:
     return learned(one.level, residuals, one.device, lambda other: other.source != one.source)
 
 
-def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
+def factor_to_cover(level: str, residuals: Sequence[Residual], device: str) -> float:
     """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of this
     GPU's residuals, and of those of all GPUs with its chip; without any, that share of each GPU's residuals."""
     groups: dict[str, list[float]] = defaultdict(list)
@@ -180,13 +179,14 @@ def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
             for group in (one.device, f"chip of {_chip(one.device)}"):
                 groups[group].append(distance / INTERVAL_DEVIATIONS)
     known = [groups[name] for name in (device, f"chip of {_chip(device)}") if name in groups]
-    return max([1.0, *map(_covering, known or groups.values())])
+    return max([1.0, *map(_distance_covered, known or groups.values())])
 
 
-def _covering(distances: Sequence[float], more: int = 0) -> float:
-    """Return the distance that LEAST_COVERED of these do not exceed; with `more` 1, that the next one does not exceed
-    with this probability: split conformal prediction (Lei et al. 2018, doi:10.1080/01621459.2017.1307116)."""
-    return sorted(distances)[min(math.ceil(LEAST_COVERED * (len(distances) + more)), len(distances)) - 1]
+def _distance_covered(distances: Sequence[float], *, and_next: bool = False) -> float:
+    """Return the distance that LEAST_COVERED of these do not exceed; and_next: nor the next one, with this probability:
+    split conformal prediction (Lei et al. 2018, doi:10.1080/01621459.2017.1307116)."""
+    rank = min(math.ceil(LEAST_COVERED * (len(distances) + and_next)), len(distances))
+    return sorted(distances)[rank - 1]
 
 
 @cache
@@ -211,7 +211,7 @@ def ran_by(trainer: str) -> list[Residual]:
 @cache
 def spread_of_others(device_name: str, experts: bool = False, trainer: str | None = None) -> Spread:
     """Return the spread of a step as other trainers, or the named one, run it. experts: whether the model has any."""
-    return covering(ran_by(trainer) if trainer else others(experts), device_name)
+    return spread_that_covers(ran_by(trainer) if trainer else others(experts), device_name)
 
 
 def peak_of_others(peak: int) -> SurePeak:
@@ -224,10 +224,10 @@ def peak_of_others(peak: int) -> SurePeak:
 @cache
 def spread_of_peaks() -> Spread:
     """Return the spread of the memory that other trainers need over the predicted peak, alike on all GPUs."""
-    return covering([one._replace(device="") for one in known_residuals() if one.level == "memory"], "")
+    return spread_that_covers([one._replace(device="") for one in known_residuals() if one.level == "memory"], "")
 
 
-def covering(residuals: Sequence[Residual], device_name: str) -> Spread:
+def spread_that_covers(residuals: Sequence[Residual], device_name: str) -> Spread:
     """Return the spread of residuals of one level. It is so wide that the interval around what the other sources say
     contains LEAST_COVERED of all residuals, and of those of GPUs with this chip."""
     spread = learned(residuals[0].level, residuals, device_name)
@@ -235,7 +235,7 @@ def covering(residuals: Sequence[Residual], device_name: str) -> Spread:
     middles = [(one, math.log(without.factor)) for one in residuals if (without := unseen(one, residuals))]
     here = [pair for pair in middles if _chip(pair[0].device) == _chip(device_name)]
     groups = [[abs(one.log_ratio - middle) for one, middle in pairs] for pairs in (middles, here) if pairs]
-    widths = [_covering(distances, 1) for distances in groups]
+    widths = [_distance_covered(distances, and_next=True) for distances in groups]
     return Spread(spread.factor, max(widths) / INTERVAL_DEVIATIONS)
 
 
@@ -250,10 +250,11 @@ def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = 
         return Spread(attention.factor, max(attention.deviation, spread_for(device_name, level).deviation))
     if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
         return Spread(1.0, DATASHEET_DEVIATION * spread_for(device_name, "public").deviation)
-    which = level if ranks == 1 else "two ranks" if ranks == 2 and level == "measured" else "ranks"
-    spread = learned(which, known_residuals(), device_name)
+    of_steps = level if ranks == 1 else "two ranks" if ranks == 2 and level == "measured" else "ranks"
+    spread = learned(of_steps, known_residuals(), device_name)
     assert spread is not None, "each level has residuals that ship"
-    spread = spread._replace(deviation=widened(which, known_residuals(), device_name) * spread.deviation)
-    if ranks == 1 or [(one.level, one.device) for one in known_residuals()].count((which, device_name)) >= ENOUGH_STEPS:
+    spread = spread._replace(deviation=factor_to_cover(of_steps, known_residuals(), device_name) * spread.deviation)
+    steps_here = sum(one.level == of_steps and one.device == device_name for one in known_residuals())
+    if ranks == 1 or steps_here >= ENOUGH_STEPS:
         return spread
     return spread._replace(deviation=max(spread.deviation, spread_for(device_name, level).deviation))

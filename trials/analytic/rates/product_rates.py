@@ -70,6 +70,13 @@ UNALIGNED_TIME, MOST_UNALIGNED = 3.0, 6.0
 measured. A step on an H200 with a vocabulary of 50257 in bf16 took as if its head's products were 5.6 times slower."""
 
 
+ASSUMED = (
+    f"an assumption, {UNALIGNED_TIME:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are "
+    f"multiples of {ALIGNMENT} bytes, not measured"
+)
+Kind = Literal["one", "batch", "groups"]
+
+
 class Product(NamedTuple):
     batch: int
     m: int
@@ -88,15 +95,12 @@ class Product(NamedTuple):
 
     def of_group(self, share: float) -> "Product":
         """Return the product of a group with `share` times the mean load."""
-        # Bytes per element of the three matrices; each group has its own weights (or gradients of weights).
-        m, k, weights = self.m, self.k, self.n * (self.m if self.divides_inner else self.k)
-        moved = self.bytes / (m * k + m * self.n + k * self.n + (self.groups - 1) * weights)
-        if self.divides_inner:
-            k = math.ceil(share * k / self.groups)
-        else:
-            m = math.ceil(share * m / self.groups)
-        moved *= m * k + m * self.n + k * self.n
-        return self._replace(m=m, k=k, bytes=round(moved), groups=1, divides_inner=False)
+        weights = self.n * (self.m if self.divides_inner else self.k)  # of each group, or gradients of them
+        elements = _elements(self.m, self.n, self.k) + (self.groups - 1) * weights
+        length = math.ceil(share * (self.k if self.divides_inner else self.m) / self.groups)
+        m, k = (self.m, length) if self.divides_inner else (length, self.k)
+        moved = round(self.bytes / elements * _elements(m, self.n, k))
+        return self._replace(m=m, k=k, bytes=moved, groups=1, divides_inner=False)
 
     def alignment(self, layout: str) -> int:
         """Return the most bytes, up to ALIGNMENT, that divide the rows of all three matrices."""
@@ -106,6 +110,10 @@ class Product(NamedTuple):
         # As they lie in memory: (m, k) or, of t, (k, m); (k, n) or, of t, (n, k); the result (m, n).
         rows = (self.k if layout[0] == "n" else self.m, self.n if layout[-1] == "n" else self.k, self.n)
         return math.gcd(ALIGNMENT, *(size * row for row in rows if row > 1))
+
+
+def _elements(m: int, n: int, k: int) -> int:
+    return m * k + m * n + k * n
 
 
 class Took(NamedTuple):
@@ -120,12 +128,13 @@ def product_of(name: str, shapes: tuple[Shape, ...], *, bytes: int, dtype: str, 
     """Return the dimensions of a product from the shapes of its inputs, as PyTorch's operators take them."""
     matrices = [shape for shape in shapes if len(shape) >= 2][:2]
     if len(matrices) < 2:  # a matrix by a vector
-        m, k = (*matrices, (1, shapes[0][-1]))[0][-2:]
+        m, k = matrices[0][-2:] if matrices else (1, shapes[0][-1])  # or of two vectors
         return Product(1, m, 1, k, bytes, dtype, layouts)
     one, other = matrices
     if "grouped" in name and len(one) == 2:
         inner = len(other) == 2
-        groups = [shape for shape in shapes if len(shape) == 1][-1][0] if inner else other[0]
+        *_, ends = (shape for shape in shapes if len(shape) == 1)  # where each group ends
+        groups = ends[0] if inner else other[0]
         return Product(1, one[0], other[-1], one[1], bytes, dtype, layouts, groups=groups, divides_inner=inner)
     batch = math.prod(one[:-2])
     is_matrix = not name.startswith("convolution")
@@ -188,17 +197,22 @@ class ProductRates:
 
     def _of_layout(self, product: Product, layout: str, load: Sequence[float]) -> Took:
         key = _key(product, layout)
-        aligned = key._replace(alignment=ALIGNMENT)
-        likes = [key, aligned, aligned._replace(layout="nt")]  # from the same class to rougher ones
-        likes += [one._replace(kind="one") for one in likes if one.kind == "groups"]  # as the product of all rows
-        known = next((one for one in likes if one in self._surfaces), None)
+        known = self._nearest(key)
         seconds = self.formula(product, layout, load)
         if known:
             place = _place(product, known.kind == "groups")
             seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(place)
-        if key.alignment == ALIGNMENT or known == key:  # else an unaligned product is known by aligned points alone
-            return Took(seconds, seconds, seconds)
-        return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
+        if key.alignment < ALIGNMENT and known != key:  # no unaligned product was measured
+            return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
+        return Took(seconds, seconds, seconds)
+
+    def _nearest(self, key: "_Key") -> "_Key | None":
+        """Return the measured class of products that is most like this one."""
+        aligned = key._replace(alignment=ALIGNMENT)
+        likes = [key, aligned, aligned._replace(layout="nt")]  # from the same class to rougher ones
+        if key.kind == "groups":
+            likes += [one._replace(kind="one") for one in likes]  # as the product of all rows
+        return next((one for one in likes if one in self._surfaces), None)
 
 
 @lru_cache(maxsize=100_000)
@@ -221,7 +235,7 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, 
 
 
 class _Key(NamedTuple):
-    kind: Literal["one", "batch", "groups"]
+    kind: Kind
     dtype: str
     layout: str
     alignment: int
@@ -229,9 +243,7 @@ class _Key(NamedTuple):
 
 def _key(product: Product, layout: str) -> _Key:
     dtype = "bfloat16" if product.dtype == "float16" else product.dtype
-    kind: Literal["one", "batch", "groups"] = (
-        "groups" if product.groups > 1 else "batch" if product.batch > 1 else "one"
-    )
+    kind: Kind = "groups" if product.groups > 1 else "batch" if product.batch > 1 else "one"
     return _Key(kind, dtype, layout, product.alignment(layout))
 
 

@@ -63,12 +63,10 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
     of_layers = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
     exposed: dict[str, float] = defaultdict(float)
     after = 0.0
-    if of_layers:  # nothing hides what divided layers gather and sum
-        exposed["gathers and sums of divided layers"] = sum(seconds[one] for one in of_layers)
-    whole_forward, whole_backward = (
-        sum(seconds[one] for one in of_layers if one.phase == phase) + part
-        for phase, part in (("forward", forward), ("backward", backward))
-    )
+    # Nothing hides what divided layers gather and sum.
+    exposed["gathers and sums of divided layers"] = sum(seconds[one] for one in of_layers)
+    whole_forward = sum(seconds[one] for one in of_layers if one.phase == "forward") + forward
+    whole_backward = sum(seconds[one] for one in of_layers if one.phase == "backward") + backward
     of_weights = [one for one in sent if one not in of_layers]
     if config.fully_shards:
         _Sharded(config, of_weights, seconds, whole_forward, whole_backward).expose(exposed)
@@ -144,12 +142,12 @@ class _Sharded:
         found = [one for one in self.sent if one.name == kind and one.phase == phase]
         largest = max((one.count for one in found), default=0)
         blocks = self.config.num_layers or max(1, largest // self.config.accumulate)
-        of_blocks = sum(  # all, if no layer is like another, so that nothing repeats
-            self.seconds[one] for one in found if one.count > 1 or "*" in one.module or largest == 1 < blocks
-        )
-        if phase == "backward" and kind == "all_gather":  # the root's weights are still there
-            of_blocks = sum(self.seconds[one] for one in found)
-        return _Message(block=of_blocks / blocks, root=sum(self.seconds[one] for one in found) - of_blocks)
+        total = sum(self.seconds[one] for one in found)
+        nothing_repeats = largest == 1 and blocks > 1  # no layer is like another: all is taken to be of blocks
+        if nothing_repeats or (phase == "backward" and kind == "all_gather"):  # or the root's weights are still there
+            return _Message(block=total / blocks, root=0.0)
+        of_blocks = sum(self.seconds[one] for one in found if one.count > 1 or "*" in one.module)
+        return _Message(block=of_blocks / blocks, root=total - of_blocks)
 
 
 @dataclass(frozen=True)

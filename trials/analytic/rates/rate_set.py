@@ -12,14 +12,7 @@ from lmsweep.trials.analytic.rates.byte_rates import ByteRates
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, across, between_gpus, measured_links
 from lmsweep.trials.analytic.rates.hardware import CHIP, Hardware, Level, hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
-from lmsweep.trials.analytic.rates.product_rates import (
-    ALIGNMENT,
-    MOST_UNALIGNED,
-    UNALIGNED_TIME,
-    Product,
-    ProductRates,
-    product_of,
-)
+from lmsweep.trials.analytic.rates.product_rates import ASSUMED, Product, ProductRates, product_of
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
 from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION, Cost
 from lmsweep.trials.spec.words import Collective
@@ -48,10 +41,6 @@ MEASURED_HOSTS = (0.7, 2.0)
 """As HOSTS, over the prediction from launches measured on the host. Chosen after 74 steps on two machines: two
 processes of one machine differ by 1.5 while another works beside them. All of 26 later steps on a third machine lie
 within (docs/lab/2026-11-25-finetuning.md)."""
-ASSUMED = (
-    f"an assumption, {UNALIGNED_TIME:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are "
-    f"multiples of {ALIGNMENT} bytes, not measured"
-)
 
 _SAME_TYPE = {"float16": "bfloat16"}
 EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
@@ -59,8 +48,8 @@ FULLEST_SECONDS = 3.5e-6
 """Seconds of `index_put_` for each row added to a row of its output, on average; these additions wait for each other.
 Adding 16,384 rows to 32 (gradients of gpt-oss' biases) took an H200 1.79 ms. The fullest row, which sets the time, has
 4 times the mean (2.9 and 5.1 in two layers of random weights), a quarter of it if even, twice if all choose alike."""
-UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
-"""Whether it is an optimizer update -> least and most time of the host's memory and link, in assumed times."""
+UNSURE_COPY, UNSURE_UPDATE = (0.8, 1.6), (0.4, 3.0)
+"""Least and most time of a copy over the host's link, and of an update in its memory, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
 
 
@@ -183,7 +172,8 @@ class Rates:
             return Cost(seconds, self.source_of_links(operator.ranks, operator.stride))
         if kind == "host":
             seconds = self.hardware.host_seconds(operator.name, operator.bytes * operator.ranks)
-            return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
+            is_update = operator.name.endswith("update_on_host")
+            return Cost(seconds, ASSUMED_HOST, UNSURE_UPDATE if is_update else UNSURE_COPY)
         if kind == "products":
             seconds, least, most = self._products.seconds(_product(operator))
             unsure = least / seconds, most / seconds
@@ -211,13 +201,11 @@ class Rates:
 
     def _source(self, operator: Operator, kind: str) -> str:
         """Return where the rate of this kind comes from: a measured device with this chip, or hardware.sources."""
-        where, words = self._measured.get((kind, "")), kind
-        if kind == "products":
-            dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)
-            where = self._measured.get(("product", dtype))
-            if "grouped" in operator.name and not self._products.loops(_product(operator)):
-                where = self._measured.get(("grouped", dtype), where)
-            words = dtype if dtype == "float32" else kind
+        dtype = _SAME_TYPE.get(operator.dtype, operator.dtype)
+        words = "float32" if kind == "products" and dtype == "float32" else kind
+        where = self._measured.get(("product", dtype) if kind == "products" else (kind, ""))
+        if "grouped" in operator.name and not self._products.loops(_product(operator)):  # of products alone
+            where = self._measured.get(("grouped", dtype), where)
         if where is None:
             return self.hardware.sources[words]
         return f"{words} measured on {where}" + (", the same chip" if where != self.hardware.device.name else "")
@@ -262,11 +250,8 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
     types = {_type(point) for point in points}
     shipped = rates_of(device, network)
     rest = [point for point in _points_of(device) if _type(point) not in types]
-    links = {
-        ranks: measured_links(device, ranks, points)
-        for (name, ranks), points in measured.collectives.items()
-        if name == device.name
-    }
+    sent = {ranks: times for (name, ranks), times in measured.collectives.items() if name == device.name}
+    links = {ranks: measured_links(device, ranks, times) for ranks, times in sent.items()}
     host = measured.hosts.get(device.name)
     if not (points or links or host):
         return shipped

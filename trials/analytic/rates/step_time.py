@@ -113,12 +113,10 @@ class StepTime(Timed):
 
     @property
     def updating(self) -> float:
-        """Time of the device in the optimizer."""
         return math.fsum(one.seconds for one in self.parts if one.operator.phase == "optimizer")
 
     @property
     def launching_update(self) -> float:
-        """Time in which the host launches the optimizer."""
         return math.fsum(one.launching for one in self.parts if one.operator.phase == "optimizer")
 
     @property

@@ -123,7 +123,6 @@ class DataParallelStep:
             run()
 
     def forget_gradients(self) -> None:
-        """Release the graph and the gradients."""
         self.training.drop()
         self.training.model.zero_grad(set_to_none=True)
 

@@ -119,7 +119,6 @@ class Mean:
         self._operation = dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM
 
     def start(self, tensor: Tensor) -> dist.Work:
-        """Start the all-reduce of a tensor of any shape."""
         work: dist.Work | None = dist.all_reduce(tensor, op=self._operation, group=self._group, async_op=True)
         assert work is not None, "this process is in the group"
         return work

@@ -17,7 +17,6 @@ from lmsweep.trials.spec.rules.device_rules import CHUNKED_LOSS, OPTIONAL_MODULE
 
 
 def device_module(device_type: str) -> ModuleType:
-    """Return PyTorch's module for the device, such as torch.cuda."""
     module: ModuleType = torch.get_device_module(device_type)
     return module
 

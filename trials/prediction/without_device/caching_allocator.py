@@ -110,7 +110,6 @@ class CachingAllocator:
         return (self._unsplit - ROUND) * GRAIN
 
     def copied(self) -> Self:
-        """Return an allocator in the same state."""
         other = copy(self)
         other._free = (self._free[0].copy(), self._free[1].copy())
         for name in ("_starts", "_ends", "_held", "_segments", "_unmapped"):

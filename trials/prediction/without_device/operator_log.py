@@ -103,7 +103,6 @@ class OperatorLog:
         self._freed[storage] = self._freed.get(storage, 0) + 1
 
     def operated(self, func: OpOverload, args: Sequence[object], result: object) -> None:
-        """Note an operator that ran."""
         known = known_of(func) if self._phase else None
         if self._phase is None or known is None:
             return
