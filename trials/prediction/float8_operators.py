@@ -81,18 +81,17 @@ class _Layers:
     """What was rounded, how and where -> the result, which compiled code makes once."""
     turned: dict[tuple[object, ...], Item] = field(default_factory=dict)
     """The same -> its copy in the other layout."""
-    first_cast: dict[tuple[object, ...], Storage] = field(default_factory=dict)
-    """What was cast, how and where -> what the first such cast made."""
     same: dict[Storage, Storage] = field(default_factory=dict)
     """Value that a cast made -> the one that an equal cast made first."""
 
     def __iter__(self) -> Iterator[Seen]:
+        made_first: dict[tuple[object, ...], Storage] = {}  # equal casts -> what the first of them made
         for one in self.seen:
             if _is_cast(one):
                 if self.weight_casts.get(_made(one)) is one:
                     continue  # in float8, products round the weights in float32
                 kind = (one.operator.phase, one.operator.is_again, one.operator.bytes, one.read[0][0])
-                self.same[_made(one)] = self.first_cast.setdefault(kind, _made(one))
+                self.same[_made(one)] = made_first.setdefault(kind, _made(one))
             if not _is_linear(one) or (self.recipe == "rowwise_with_gw_hp" and self._gives(one) == "weight_gradient"):
                 yield one
             else:

@@ -151,7 +151,6 @@ def _three(runs: list[list[Event]]) -> list[list[Event]]:
 
 
 def _names(parts: list[list[Event]]) -> dict[int, Name]:
-    """Piece -> its name."""
     names = {}
     for number, events in enumerate(parts):
         made = (piece for piece, change in events if change > 0)

@@ -165,7 +165,6 @@ class ShapeGrowth:
         return found
 
     def trace(self, shape: Shape) -> Trace:
-        """Return what a step of this shape allocates and frees."""
         sizes: list[int] = (-(-self.sizes(shape) // self.block) * self.block).tolist()
         return [
             replace(

@@ -34,8 +34,7 @@ class StepProgram:
     @cached_property
     def built(self) -> list[int]:
         """Return the operations that build the model, without the batch."""
-        init = range(self._first_iteration)
-        return [one for one in self._operations(init) if piece_of(one) not in self._batch]
+        return [one for one in self._operations(self._places[0]) if piece_of(one) not in self._batch]
 
     def step(self, index: int, units: Sequence[int]) -> list[int]:
         """Return the operations of a step, without pieces of no bytes."""
@@ -62,7 +61,6 @@ class StepProgram:
 
     @lru_cache(maxsize=1024)  # noqa: B019 - as long as the program
     def units(self, shape: Shape) -> list[int]:
-        """Return the units of each piece in a step of this shape."""
         more = np.full(len(self._workspaces), self.workspace, dtype=np.int64)
         rounded: list[int] = (-(-np.concatenate([self.growth.sizes(shape), more]) // GRAIN)).tolist()
         return rounded
@@ -73,9 +71,11 @@ class StepProgram:
         return len(self.growth.formula_index) + len(self._workspaces)
 
     @cached_property
-    def _first_iteration(self) -> int:
-        """Return the place of its first stretch in the form."""
-        return sum(one.phase == "init" for one in self.growth.form)
+    def _places(self) -> list[range]:
+        """Return the places in the form of the stretches of `init`, and of each of the first three iterations."""
+        begin = sum(one.phase == "init" for one in self.growth.form)
+        ends = [place + 1 for place, one in enumerate(self.growth.form) if one.phase == "dropped"]
+        return [range(start, end) for start, end in pairwise([0, begin, *ends[:3]])]
 
     @cached_property
     def _batch(self) -> set[int]:
@@ -83,7 +83,7 @@ class StepProgram:
         if self.holds_batch:
             return set()
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
-        init = self._operations(range(self._first_iteration))
+        init = self._operations(self._places[0])
         lasting = {*allocated(init)} - {*freed(init)}
         return {piece for piece in lasting if all(sizes[piece] == tokens for sizes, tokens in recorded)}
 
@@ -98,7 +98,7 @@ class StepProgram:
 
     @cached_property
     def _steps(self) -> list[list[int]]:
-        first, second, third = map(self._operations, self._iterations())
+        first, second, third = map(self._operations, self._places[1:])
         if {*freed(third)} == {*allocated(third)}:
             return [first, second, third, third]
         # The third step frees pieces that the second made, and leaves its own to the fourth, which does the reverse.
@@ -106,11 +106,6 @@ class StepProgram:
         other = {late: early for early, late in pairs} | dict(pairs)
         fourth = [other.get(one, one) if one >= 0 else ~other.get(~one, ~one) for one in third]
         return [first, second, third, fourth]
-
-    def _iterations(self) -> list[range]:
-        """Return the places of the stretches of each of the first three iterations."""
-        ends = [place + 1 for place, one in enumerate(self.growth.form) if one.phase == "dropped"]
-        return [range(begin, end) for begin, end in pairwise([self._first_iteration, *ends[:3]])]
 
     def _operations(self, places: range) -> list[int]:
         """Return the operations of the stretches at these places of the form."""
@@ -129,12 +124,10 @@ def piece_of(operation: int) -> int:
 
 
 def allocated(operations: Sequence[int]) -> list[int]:
-    """Return the pieces that these operations allocate, in order."""
     return [one for one in operations if one >= 0]
 
 
 def freed(operations: Sequence[int]) -> list[int]:
-    """Return the pieces that these operations free, in order."""
     return [~one for one in operations if one < 0]
 
 
