@@ -112,7 +112,6 @@ class _Layers:
         return "weight_gradient" if operator.shapes[0][1] == self.tokens else "input_gradient"
 
     def _product(self, one: Seen) -> Iterator[Seen]:
-        """Yield a product with its operands rounded."""
         operator, block, by_rows = one.operator, one.block, self.recipe != "tensorwise"
         rounding = self._compiled if self.is_compiled else self._eager
         first = yield from rounding(operator, block, self._operand(one, 0))

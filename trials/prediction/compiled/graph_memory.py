@@ -6,6 +6,7 @@ intermediate values are written to memory is an estimate (`lmsweep.trials.predic
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -94,12 +95,7 @@ def _layout(node: Node) -> Layout:
 
 def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor]:
     """A function of the graph's inputs, that allocates as the compiled graph would."""
-
-    def call(*inputs: Tensor) -> Tensor:
-        result: Tensor = _Call.apply(memory, recorder, *inputs)  # type: ignore[no-untyped-call]  # not annotated
-        return result
-
-    return call
+    return partial(_Call.apply, memory, recorder)
 
 
 class _Call(torch.autograd.Function):

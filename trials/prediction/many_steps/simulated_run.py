@@ -86,7 +86,6 @@ class _Sizes:
         self.all = program.growth.table(shapes)
         self.are_large = self.all > largest_shared
         """Where an allocation has a separate segment, whose free block serves only requests of about its size."""
-        self.has_large = np.asarray(self.are_large.any(axis=1))
         self.shared = np.where((self.all > SMALL * GRAIN) & ~self.are_large, self.all, 0)
         """Bytes in segments for several requests, else 0: up to 1 MiB finds room in any segment of the small pool."""
 
@@ -158,8 +157,6 @@ class _Run:
     def _run_large_only(self, index: int, learned: _Learned) -> bool:
         """Run only what has separate segments. Return False, with nothing changed, if the rest of the step may matter:
         it leaves something, may hold more than any before, or makes the allocator release shared segments."""
-        if not learned.sizes.has_large[index]:
-            return True
         sizes, program = learned.sizes.all[index], learned.sizes.program
         operations = program.large_only(self._done, learned.sizes.are_large[index])
         if operations is None:  # it leaves something

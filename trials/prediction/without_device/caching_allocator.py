@@ -119,7 +119,6 @@ class CachingAllocator:
         return slots[0]
 
     def free(self, address: int) -> None:
-        """Take back a block that was handed out."""
         assert address in self._held, "this block is already free"
         self.replay([~0], [], [address])
 
