@@ -92,6 +92,9 @@ def triton_import(q, k, v, is_causal):
 def other_import(q, k, v, is_causal):
     import a_package_that_is_not_installed
 
+def scale_by_name(q, k, v, *, scale=None):
+    return _attend(q, k, v, False, scale)
+
 def nan(q, k, v, is_causal):
     return _attend(q, k, v, is_causal) * float("nan")
 """
@@ -156,8 +159,9 @@ def test_a_wrong_attention_is_flagged_with_its_time(measure: Any, name: str, dif
 
 def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Any) -> None:
     assert measure("mine:without_mask", *IN_ATTENTION, "causal=false")["error.output"].samples
-    (row,) = measure("mine:without_mask", *IN_ATTENTION).values()
-    assert row.status == "unsupported" and "causal: false" in (row.error or "")
+    for name in ("without_mask", "scale_by_name"):
+        (row,) = measure(f"mine:{name}", *IN_ATTENTION).values()
+        assert row.status == "unsupported" and "causal: false" in (row.error or "")
 
 
 @pytest.mark.parametrize(

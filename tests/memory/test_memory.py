@@ -23,7 +23,7 @@ from lmsweep.trials.memory.allocation_history import Part, TracedHistory, read_t
 from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
 from lmsweep.trials.memory.meter import resident_bytes
 from lmsweep.trials.memory.rows import breakdown_rows, resident_rows, unknown_rows, value_rows
-from lmsweep.trials.memory.source_lines import Sources
+from lmsweep.trials.memory.source_lines import PROJECT, Frame, Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Residual, Timeline, Yielded
@@ -395,6 +395,10 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_number():
     assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
     assert gradient.reason == "autograd's thread, which runs no Python"
     assert table["other", 100].at_peak == 0
+
+
+def test_a_folder_whose_name_begins_as_that_of_the_project_is_not_its_code() -> None:
+    assert Sources.of(None).nearest([Frame(f"{PROJECT.rstrip('/')}_of_mine/model.py", 1, "forward")]) is None
 
 
 # The command and the store

@@ -58,7 +58,6 @@ class TrackedHistory:
         self.log.label(labels)
 
     def finished(self) -> AllocationLog:
-        """Stop; return the log."""
         self._tracker.on_allocation = self._tracker.on_free = None
         return self.log
 
@@ -120,7 +119,6 @@ class TracedHistory:
 
     @contextmanager
     def recording(self, labels: Labels) -> Iterator[None]:
-        """A context around one iteration; `labels` are those of the storages at its start."""
         torch.cuda.synchronize()
         blocks = [block for segment in memory_snapshot()["segments"] for block in segment["blocks"]]
         self._live = [block for block in blocks if block["state"] == "active_allocated"]
@@ -136,7 +134,6 @@ class TracedHistory:
         self._parts.append(Part(phase, _counted() - self._before, {}))
 
     def leave(self, labels: Labels) -> None:
-        """End the phase; `labels` are those of the storages now."""
         self._parts[-1] = self._parts[-1]._replace(labels=labels)
 
     def finished(self) -> AllocationLog:

@@ -27,9 +27,9 @@ _VIEWS = {
 def lasting_tensors(step: TrainingStep) -> dict[str, list[Tensor]]:
     """Weights, optimizer state, batch and rotary tables, and the gradients that exist now, by category."""
     weights: list[Tensor] = list(step.model.parameters())
-    held = [] if step.optimizer is None else vars(step.optimizer).values()  # a wrapper holds the one that has the state
-    optimizers = [step.optimizer, *(one for one in held if isinstance(one, torch.optim.Optimizer))]
-    states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)
+    own = [] if step.optimizer is None else [step.optimizer]
+    wrapped = [held for one in own for held in vars(one).values() if isinstance(held, torch.optim.Optimizer)]
+    states = chain.from_iterable(getattr(one, "state", {}).values() for one in own + wrapped)  # a wrapper may have none
     return {
         "weights": weights,
         "optimizer_state": [part for state in states for part in state.values() if isinstance(part, Tensor)],

@@ -25,7 +25,6 @@ class AllocatorMeter:
         return self._statistics("current")
 
     def reset_peak(self) -> None:
-        """Start a new interval for `peak`."""
         self._device.reset_peak_memory_stats()
 
     def peak(self) -> dict[str, int]:

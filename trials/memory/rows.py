@@ -102,7 +102,7 @@ def breakdown_rows(
     saved = sum(label.bytes for label in kept.values())
     yield _row("before_backward", "saved", saved if labels else None, why)
     if config.mode != "forward":
-        yield from _block_rows(config, blocks, kept, None if labels else why)
+        yield from _block_rows(blocks, kept, _why_no_blocks(config) if labels else why)
 
 
 def _why_unlabelled(config: TrialConfig) -> str:
@@ -125,13 +125,15 @@ def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int
         yield _row(phase, "rounding", readings[read_at, f"{prefix}allocated"] - whole if is_whole else None, why)
 
 
-def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
+def _why_no_blocks(config: TrialConfig) -> str | None:
     if config.checkpointing != "none":
-        why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
-    elif OFFLOADS[config.offload].saved:
-        why = why or "what blocks save is in the host's memory"
-    elif config.compilation.whole:
-        why = why or f"compile: {config.compile} compiles all blocks into one graph"
+        return "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
+    if OFFLOADS[config.offload].saved:
+        return "what blocks save is in the host's memory"
+    return f"compile: {config.compile} compiles all blocks into one graph" if config.compilation.whole else None
+
+
+def _block_rows(count: int, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
     blocks: list[int | None] = [*range(count), None]
     for block in blocks:
         held = sum(label.bytes for label in kept.values() if label.block == block)

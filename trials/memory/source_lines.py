@@ -11,7 +11,7 @@ from lmsweep.trials.memory.allocation_log import END
 from lmsweep.trials.spec.reference import Code
 
 ROOT = Path(__file__).parents[2]
-PROJECT = str(ROOT / "trials")
+PROJECT = f"{ROOT}/trials/"
 
 # Files of the measurement itself, which appear on every stack and allocate nothing of their own.
 _INSTRUMENTS = {"storage_tracker.py", "allocation_history.py", "source_lines.py", "labels.py", "cuda_autocast.py"}

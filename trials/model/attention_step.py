@@ -32,12 +32,12 @@ class AttentionStep:
             )
         self.uses_cuda_graphs = config.records_cuda_graphs
         heads = (config.num_heads,) if config.num_heads else ()
-        of_keys = (config.num_kv_heads or config.num_heads,) if config.num_heads else ()
-        each = (config.context_length, config.head_width)
-        self.shape = (config.batch_size, *heads, *each)
+        kv_heads = (config.num_kv_heads or config.num_heads,) if config.num_heads else ()
+        self.shape = (config.batch_size, *heads, config.context_length, config.head_width)
+        of_keys = (config.batch_size, *kv_heads, config.context_length, config.head_width)
         self._dtype, self._device = math_mode.operand_dtype, config.device_type
         self._output_dtype = output_dtype or self._dtype
-        shapes = (self.shape, *((config.batch_size, *of_keys, *each),) * 2)
+        shapes = (self.shape, of_keys, of_keys)
         self.inputs = [self._random(shape).requires_grad_(config.mode != "forward") for shape in shapes]
         self.output: Tensor | None = None
         self.gradient: Tensor | None = None

@@ -35,10 +35,10 @@ def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
     return saved_tensors_hooks(pack, lambda saved: saved if isinstance(saved, Tensor) else saved())
 
 
-def move_inputs(checkpoints: Sequence[nn.Module], method: str) -> None:
-    """Move to the host what the checkpoints that run in this method of these modules save: only the inputs of blocks,
+def save_inputs_on_host(modules: Sequence[nn.Module], method: str) -> None:
+    """Wrap this method, which runs checkpoints, so that what it saves goes to the host: only the inputs of blocks,
     because inside of a checkpoint its own hooks apply."""
-    for module in checkpoints:
+    for module in modules:
         setattr(module, method, partial(_with_inputs_on_host, module, getattr(module, method)))
 
 

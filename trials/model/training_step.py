@@ -14,7 +14,7 @@ from lmsweep.trials.model.adapted_layers import add_adapters, trainable
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.compiler import compile_model, ready_compiler
 from lmsweep.trials.model.float8 import convert_to_float8
-from lmsweep.trials.model.host_copies import move_inputs, saved_on_host
+from lmsweep.trials.model.host_copies import save_inputs_on_host, saved_on_host
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer, raise_explained
 from lmsweep.trials.model.precision_modes import MathMode
@@ -78,8 +78,10 @@ class TrainingStep:
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
         if OFFLOADS[config.offload].saved == "block_inputs":
-            is_ours = config.model_code is None  # then run_blocks has the checkpoints; else each block is one
-            move_inputs([self.model] if is_ours else self.blocks, "run_blocks" if is_ours else "forward")
+            if config.model_code is None:
+                save_inputs_on_host([self.model], "run_blocks")
+            else:  # each block is a checkpoint
+                save_inputs_on_host(self.blocks, "forward")
         self._checks_devices = config.model_code is not None  # of the parts of a user's model, after the first forward
         self.uses_cuda_graphs = config.records_cuda_graphs
         if math_mode.has_copies:
@@ -177,7 +179,6 @@ class TrainingStep:
                 self.loss = self.loss_function.function(self.logits, targets) if own_loss is None else own_loss
 
     def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:
-        """The logits in what the user's model returned."""
         logits = logits_of(output, (inputs.shape[0], inputs.shape[1]), str(self.config.model_code))
         if self._checks_devices:
             check_devices(self.model, self.inputs.device.type, str(self.config.model_code))

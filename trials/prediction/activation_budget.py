@@ -5,7 +5,7 @@ fewest FLOPs, until the saved activations are within a share of what it would sa
 share for a budget in bytes from the predicted peaks at several shares.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,7 +43,7 @@ def share_within(config: TrialConfig) -> float:
                 f"{gib(config.memory_budget)} allows; raise it, or lower batch_size"
             )
         # The peak grows with the share: the steps that stay within the budget come first.
-        return bisect_left(range(SHARES_TRIED), True, key=lambda step: peak(step + 1) > budget) / SHARES_TRIED
+        return bisect_right(range(1, SHARES_TRIED + 1), budget, key=peak) / SHARES_TRIED
     except UnpredictableError as error:
         raise UnsupportedError(f"memory_budget needs a prediction of memory: {error}") from error
 

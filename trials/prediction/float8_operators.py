@@ -11,9 +11,10 @@ The recipes: `tensorwise` has one scale for each operand, `rowwise` one for each
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.prediction.without_device.fused_kernels import Seen, Storage
@@ -61,7 +62,7 @@ class _Operand(NamedTuple):
     @property
     def largest(self) -> str:
         """Name of the operator that finds the largest elements, one for each scale."""
-        return ("max_all", "amax", "amax_columns")[0 if self.axis is None else self.axis + 1]
+        return {None: "max_all", 0: "amax", 1: "amax_columns"}[self.axis]
 
 
 @dataclass
@@ -78,64 +79,72 @@ class _Layers:
     """Value -> the scale of all of it, which compiled code keeps for backward."""
     rounded: dict[tuple[object, ...], Item] = field(default_factory=dict)
     """What was rounded, how and where -> the result, which compiled code makes once."""
+    turned: dict[tuple[object, ...], Item] = field(default_factory=dict)
+    """The same -> its copy in the other layout."""
     same: dict[Storage, Storage] = field(default_factory=dict)
     """Value that a cast made -> the one that an equal cast made first."""
 
     def __iter__(self) -> Iterator[Seen]:
-        cast_by = {one.wrote[0][0]: one for one in self.seen if _is_cast(one) and one.operator.dtype == "float32"}
-        linear = [one for one in self.seen if _is_linear(one) and len(one.read) > 1 and not self._of_weight(one)]
-        # Autocast makes weights of 16 bits. In float8, products round the weights in float32, so these casts go.
-        casts_of_weights = [cast_by[one.read[1][0]] for one in linear if one.read[1][0] in cast_by]
-        left_out = {id(one) for one in casts_of_weights}
-        in_float32 = {one.wrote[0][0]: one.read[0] for one in casts_of_weights}
         made_first: dict[tuple[object, ...], Storage] = {}  # equal casts -> what the first of them made
         for one in self.seen:
-            if id(one) in left_out:
-                continue
             if _is_cast(one):
-                key = (one.operator.phase, one.operator.is_again, one.operator.bytes, one.read[0][0])
-                self.same[one.wrote[0][0]] = made_first.setdefault(key, one.wrote[0][0])
-            if not _is_linear(one) or (self.recipe == "rowwise_with_gw_hp" and self._of_weight(one)):
+                if self.weight_casts.get(_made(one)) is one:
+                    continue  # in float8, products round the weights in float32
+                kind = (one.operator.phase, one.operator.is_again, one.operator.bytes, one.read[0][0])
+                self.same[_made(one)] = made_first.setdefault(kind, _made(one))
+            if not _is_linear(one) or (self.recipe == "rowwise_with_gw_hp" and self._gives(one) == "weight_gradient"):
                 yield one
             else:
-                yield from self._product(one, in_float32)
+                yield from self._product(one)
 
-    def _of_weight(self, one: Seen) -> bool:
-        """Whether a product is the gradient of a weight: its inner dimension is the number of tokens."""
-        operator = one.operator
-        return operator.phase == "backward" and not operator.is_again and operator.shapes[0][1] == self.tokens
+    @cached_property
+    def weight_casts(self) -> dict[Storage, Seen]:
+        """Weight of 16 bits -> the operator by which autocast makes it."""
+        cast_by = {_made(one): one for one in self.seen if _is_cast(one) and one.operator.dtype == "float32"}
+        products = [one for one in self.seen if _is_linear(one) and self._gives(one) != "weight_gradient"]
+        weights = [one.read[1][0] for one in products if len(one.read) > 1]
+        return {weight: cast_by[weight] for weight in weights if weight in cast_by}
 
-    def _product(self, one: Seen, in_float32: dict[Storage, Item]) -> Iterator[Seen]:
-        """Yield a product with its operands rounded. in_float32: weight in 16 bits -> the one it was cast from."""
-        operator, block, result = one.operator, one.block, one.wrote
-        forward = operator.phase == "forward" or operator.is_again
-        by_rows = self.recipe != "tensorwise"
+    def _gives(self, product: Seen) -> Literal["output", "input_gradient", "weight_gradient"]:
+        operator = product.operator
+        if operator.phase == "forward" or operator.is_again:
+            return "output"
+        return "weight_gradient" if operator.shapes[0][1] == self.tokens else "input_gradient"
+
+    def _product(self, one: Seen) -> Iterator[Seen]:
+        operator, block, by_rows = one.operator, one.block, self.recipe != "tensorwise"
         rounding = self._compiled if self.is_compiled else self._eager
-        narrow = []
-        for place, (item, shape) in enumerate(zip((one.read[0], one.read[-1]), operator.shapes[:2], strict=True)):
-            is_turned = not forward and (place == 1 or self._of_weight(one))
-            # The product reads the first operand's rows and the second's columns, each with its scale. In memory these
-            # are rows (0), or columns (1) if it is turned. Weights come second, and not in the gradients of weights.
-            has_one_scale = not by_rows or (self.recipe == "rowwise_with_gw_hp" and is_turned)
-            narrow_item = item[0], 2 * prod(shape)
-            operand = _Operand(
-                item=narrow_item if place == 0 or self._of_weight(one) else in_float32.get(item[0], narrow_item),
-                elements=prod(shape),
-                axis=None if has_one_scale else int(is_turned),
-                scales=1 if has_one_scale else shape[place],
-                is_turned=is_turned,
-            )
-            narrow.append((yield from rounding(operator, block, operand)))
+        first = yield from rounding(operator, block, self._operand(one, 0))
+        second = yield from rounding(operator, block, self._operand(one, 1))
         if not self.is_compiled:
-            for _ in narrow:
+            for _ in (first, second):
                 yield Seen(_element_wise(operator, "reciprocal", "float64", 1, 8), block, (), ())
         # How products are summed: backward in float32, forward faster. Only forward's kernel takes scales of rows.
-        kind = ("rows" if by_rows else "fast") if forward else "exact"
+        is_output = self._gives(one) == "output"
+        kind = ("rows" if by_rows else "fast") if is_output else "exact"
         moved = operator.bytes - sum(map(prod, operator.shapes[:2]))  # an element has one byte instead of two
         product = replace(operator, name="_scaled_mm", dtype=FLOAT8, bytes=moved, layout=kind)
-        yield Seen(product, block, tuple(narrow), result)
-        if by_rows and not forward:
-            yield from self._rescaled(operator, block, result)
+        yield Seen(product, block, (first, second), one.wrote)
+        if by_rows and not is_output:
+            yield from self._rescaled(operator, block, one.wrote)
+
+    def _operand(self, product: Seen, place: int) -> _Operand:
+        """Return the first (0) or the second operand (1) of a product."""
+        gives, shape = self._gives(product), product.operator.shapes[place]
+        value = product.read[0 if place == 0 else -1][0]
+        is_turned = gives == "weight_gradient" or (gives == "input_gradient" and place == 1)
+        has_one_scale = self.recipe == "tensorwise" or (self.recipe == "rowwise_with_gw_hp" and is_turned)
+        is_weight = place == 1 and gives != "weight_gradient"
+        cast = self.weight_casts.get(value) if is_weight else None
+        return _Operand(
+            item=cast.read[0] if cast else (value, 2 * prod(shape)),
+            elements=prod(shape),
+            # The product reads the first operand's rows and the second's columns, each with its scale. In memory these
+            # are rows (0), or columns (1) if it is turned.
+            axis=None if has_one_scale else int(is_turned),
+            scales=1 if has_one_scale else shape[place],
+            is_turned=is_turned,
+        )
 
     def _eager(self, like: Operator, block: str, operand: _Operand) -> Generator[Seen, None, Item]:
         """Yield what finds the scales of an operand and rounds it; return the result."""
@@ -157,31 +166,40 @@ class _Layers:
 
     def _compiled(self, like: Operator, block: str, operand: _Operand) -> Generator[Seen, None, Item]:
         """Yield what finds the scales of an operand and rounds it, unless an earlier call has; return the result."""
-        item, elements, axis, dtype = operand.item, operand.elements, operand.axis, operand.dtype
-        value = self.same.get(item[0], item[0])
-        key = (value, axis, like.phase, like.is_again, block)
+        item, elements = operand.item, operand.elements
+        key = (self._first_made(item), operand.axis, like.phase, like.is_again, block)
         if key not in self.rounded:
-            scale = self.scales.get(value) if axis is None else None
-            if scale is None:
-                part, scale = self._new(4 * operand.scales), self._new(4 * operand.scales)
-                yield Seen(_element_wise(like, operand.largest, dtype, elements, item[1]), block, (item,), (part,))
-                if axis == 0:
-                    scale = part
-                else:  # a kernel of its own ends the sum of parts
-                    ends = _element_wise(like, "scale", dtype, elements, 8 * operand.scales)
-                    yield Seen(ends, block, (part,), (scale,))
-                if axis is None:
-                    self.scales[value] = scale
+            scale = yield from self._scale(like, block, operand)
             self.rounded[key] = self._new(elements)
-            rounding = _element_wise(like, "_to_copy", dtype, elements, item[1] + elements)
+            rounding = _element_wise(like, "_to_copy", operand.dtype, elements, item[1] + elements)
             yield Seen(rounding, block, (item, scale), (self.rounded[key],))
         if not operand.is_turned:
             return self.rounded[key]
-        if (key, "turned") not in self.rounded:
-            self.rounded[key, "turned"] = self._new(elements)
+        if key not in self.turned:
+            self.turned[key] = self._new(elements)
             copy = _element_wise(like, "clone", FLOAT8, elements, 2 * elements)
-            yield Seen(copy, block, (self.rounded[key],), (self.rounded[key, "turned"],))
-        return self.rounded[key, "turned"]
+            yield Seen(copy, block, (self.rounded[key],), (self.turned[key],))
+        return self.turned[key]
+
+    def _scale(self, like: Operator, block: str, operand: _Operand) -> Generator[Seen, None, Item]:
+        """Yield what finds the scales of an operand, unless the only one is known; return them."""
+        item, axis, value = operand.item, operand.axis, self._first_made(operand.item)
+        if axis is None and value in self.scales:
+            return self.scales[value]
+        part = self._new(4 * operand.scales)
+        largest = _element_wise(like, operand.largest, operand.dtype, operand.elements, item[1])
+        yield Seen(largest, block, (item,), (part,))
+        if axis == 0:
+            return part
+        scale = self._new(4 * operand.scales)  # a kernel of its own ends the sum of parts
+        ends = _element_wise(like, "scale", operand.dtype, operand.elements, 8 * operand.scales)
+        yield Seen(ends, block, (part,), (scale,))
+        if axis is None:
+            self.scales[value] = scale
+        return scale
+
+    def _first_made(self, item: Item) -> Storage:
+        return self.same.get(item[0], item[0])
 
     def _rescaled(self, like: Operator, block: str, result: tuple[Item, ...]) -> Iterator[Seen]:
         """Yield what multiplies a product by the scales of its rows and columns."""
@@ -205,6 +223,10 @@ def _element_wise(like: Operator, name: str, dtype: str, elements: int, moved: i
 
 def _is_cast(one: Seen) -> bool:
     return one.operator.name == "_to_copy" and bool(one.read) and bool(one.wrote)
+
+
+def _made(cast: Seen) -> Storage:
+    return cast.wrote[0][0]
 
 
 def _is_linear(one: Seen) -> bool:

@@ -54,7 +54,6 @@ Found = dict[str, Any]
 
 
 def main() -> None:
-    """Answer the request on standard input."""
     die_with_parent(int(sys.argv[1]))
     gc.freeze()  # PyTorch's objects live as long as this process
     gc.set_threshold(100_000, 20, 100)  # a sixth of the time went into collecting

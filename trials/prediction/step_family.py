@@ -48,7 +48,6 @@ class StepFamily:
     """Steps of the batches that were run."""
 
     def allocations(self, batch: int) -> Trace:
-        """Return what a step of `batch` sequences allocates and frees."""
         if batch in self.known:
             return self.known[batch].trace
         return grown_trace(self._small.trace, self._larger.trace, batch - self.first)
@@ -103,7 +102,8 @@ def step_family(config: TrialConfig) -> StepFamily:
         small, larger = run(first), run(first + 1)
         if are_alike(small.trace, larger.trace):
             step = StepFamily(config=config, first=first, known=known)
-            if operators_grown(small.operators, larger.operators, 0):  # not if a width equals the number of tokens
+            # They do not correspond if a width equals the number of tokens.
+            if operators_grown(small.operators, larger.operators, 0) is not None:
                 return step
             found = found or step  # its memory follows from two batches; the operators of a later pair may, too
         else:

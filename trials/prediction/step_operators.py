@@ -119,11 +119,14 @@ def _in_groups(config: TrialConfig, layers: int) -> Operators | None:
     size = way.group_size(layers)
     if size is None or config.ddp != "none":
         return None
+
+    def at(depth: int, checkpointing: str) -> Operators:
+        return _at_full_depth(replace(config, num_layers=depth, checkpointing=checkpointing))
+
     # The fewest layers with one group of two: the square root of 3, rounded, is 2.
     grouped, few = (config.checkpointing, 3) if way.nested else ("2", 2)
-    single = replace(config, checkpointing="block")
-    small, merged = (_at_full_depth(replace(config, num_layers=few, checkpointing=one)) for one in ("block", grouped))
-    return regrouped(_at_full_depth(single), small, merged, layers - ceil(layers / size))
+    merged_blocks = layers - ceil(layers / size)
+    return regrouped(at(layers, "block"), at(few, "block"), at(few, grouped), merged_blocks)
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:

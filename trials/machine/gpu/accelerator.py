@@ -37,7 +37,6 @@ def why_absent(device_type: str) -> str:
 
 
 def device_name(device_type: str) -> str:
-    """Return what the driver calls the current device."""
     return str(device_module(device_type).get_device_name())
 
 

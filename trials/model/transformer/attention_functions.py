@@ -84,8 +84,7 @@ def sdpa(
 ) -> Tensor:
     """scaled_dot_product_attention; PyTorch picks the kernel. `grouped`: keys have fewer heads. A mask (tokens,
     tokens), which is added to the scores, takes the place of `causal`."""
-    # PyTorch considers fused kernels only for inputs with a dimension of heads.
-    if q.dim() == 3:
+    if q.dim() == 3:  # PyTorch considers fused kernels only for inputs with a dimension of heads; one shares no keys
         return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal, mask=mask).squeeze(1)
     with Range("fused_attention"):
         plain = causal and mask is None
@@ -154,13 +153,8 @@ def attention_for(
         return Masked(partial(function, **options), {})  # which takes the masks of each batch
     more, tensors = _masks_of_all(config, device, dtype)
     options |= more
-    if tensors:
-        return Masked(partial(function, **options), tensors)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return function(q, k, v, **options)
-
-    return attend
+    attend = partial(function, **options)
+    return Masked(attend, tensors) if tensors else attend
 
 
 def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:

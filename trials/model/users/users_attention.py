@@ -84,7 +84,8 @@ def with_mask(config: TrialConfig, users: object) -> Callable[..., Tensor]:
         raise _wrong_attention(users, "is an autograd.Function, whose apply takes no arguments by name")
     function = cast(Callable[..., Tensor], users.apply if is_autograd else users)  # type: ignore[attr-defined]
     parameters = list(inspect.signature(users.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
-    takes = len(parameters) - is_autograd  # the first of `forward` is ctx
+    by_place = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    takes = len(by_place) - is_autograd  # the first of `forward` is ctx
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if takes < 3 and not takes_any:
         raise _wrong_attention(users, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")

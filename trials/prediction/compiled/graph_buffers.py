@@ -45,15 +45,17 @@ class GraphBuffers:
         """`owned` maps the inputs that the graph frees to their pieces; allocations are multiples of `block` bytes."""
         self._block = block
         self._owned = owned
-        by_number = {number: node for node, number in owned.items()}
-        self._same = {node: by_number[number] for node, number in owned.items()}
-        """Owned input -> one input for its piece, as several inputs may be views of one piece."""
+        last = {piece: node for node, piece in owned.items()}
+        self._same = {node: last[piece] for node, piece in owned.items()}
+        """Owned input -> the last one of its piece, as several inputs may be views of one piece."""
         self._returned = {root(node) for node in returned(graph) if is_tensor(node)}
         in_memory = (*self._returned, *_of_calls(graph))
         self._in_memory = {node for node in in_memory if node.op == "call_function"}
         self._reads: dict[Node, frozenset[Node]] = {}
         for node in graph.nodes:
-            self._find_reads(node)
+            self._reads[node] = reads = self._read_by(node)
+            if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not returns_view(node.target):
+                self._in_memory.add(node)
         self._order = self._ordered(graph)
         self._last_reader = {part: node for node in self._order for part in self._reads[node]}
 
@@ -90,10 +92,11 @@ class GraphBuffers:
         order = [node for node in graph.nodes if node in self._in_memory and is_tensor(node)]
         zeroed = {root(node.args[0]) for node in graph.nodes if node.target == aten.scatter.src}
         first = next((i for i, node in enumerate(order) if self._is_fused(node)), 0)
-        return order[:first] + sorted(order[first:], key=lambda node: node not in zeroed)
+        early = [node for node in order[first:] if node in zeroed]
+        return [*order[:first], *early, *(node for node in order[first:] if node not in zeroed)]
 
-    def _find_reads(self, node: Node) -> None:
-        """Find the values in memory that this node reads: its operands or, for fused operands, what those read."""
+    def _read_by(self, node: Node) -> frozenset[Node]:
+        """The values in memory that this node reads: its operands or, for fused operands, what those read."""
         reads: set[Node] = set()
         for part in node.all_input_nodes:
             source = root(part)
@@ -101,9 +104,7 @@ class GraphBuffers:
                 reads.add(self._same.get(source, source))
             else:
                 reads |= self._reads[source]
-        self._reads[node] = frozenset(reads)
-        if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not returns_view(node.target):
-            self._in_memory.add(node)
+        return frozenset(reads)
 
     @staticmethod
     def _is_fused(node: Node) -> bool:

@@ -6,6 +6,7 @@ intermediate values are written to memory is an estimate (`lmsweep.trials.predic
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -29,22 +30,22 @@ class GraphMemory:
     """The allocations of one compiled graph, forward and backward."""
 
     output: Layout
-    saved: tuple[Layout, ...] = ()
-    """Tensors that forward creates and saves for backward."""
-    saved_inputs: tuple[int, ...] = ()
-    """Indices of the inputs that are saved too."""
-    gradients: tuple[Layout | None, ...] = ()
-    """What backward returns for each input, None for no gradient; empty without a backward."""
     forward: tuple[Event, ...]
     """Allocations and frees of forward. What one of them allocates is a piece, numbered from 0 in their order."""
     made: tuple[int, ...]
-    """Pieces of the output and of `saved`."""
-    backward: tuple[Event, ...] = ()
-    """Allocations and frees of backward. The first pieces are those of `owned`."""
+    """Pieces of forward: of the output and of `saved`."""
+    saved_inputs: tuple[int, ...] = ()
+    """Indices of the inputs that forward saves for backward."""
+    saved: tuple[Layout, ...] = ()
+    """Tensors that forward creates and saves too."""
     owned: tuple[int, ...] = ()
     """Indices into `saved_inputs` followed by `saved`: the tensors that backward frees or passes on."""
+    backward: tuple[Event, ...] = ()
+    """Allocations and frees of backward, whose first pieces are those of `owned`."""
+    gradients: tuple[Layout | None, ...] = ()
+    """What backward returns for each input, None for no gradient; empty without a backward."""
     made_by_backward: tuple[int, ...] = ()
-    """Pieces of the gradients."""
+    """Pieces of backward: of the gradients."""
     products: tuple[int | None, int | None] = (None, None)
     """Pieces that the first products of forward and of backward write, if any. cuBLAS allocates a workspace at each."""
 
@@ -57,34 +58,29 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
         made_only = (pieces[root(output)],)
         products = (_first_product(pieces), None)
         return GraphMemory(output=_layout(output), forward=forward, made=made_only, products=products)
-    roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))  # of a view, what it is a view of
     inputs = traced.forward.find_nodes(op="placeholder")
+    roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))  # of a view, what it is a view of
     saved_inputs = [node for node in roots if node in inputs]
     # The output and lasting inputs are not freed by the graph, whether they are saved or not.
     saved = [node for node in roots if node not in inputs and node is not root(output)]
     lasting = set(inputs[: traced.lasting])  # such as weights, which outlive the step
-    kept_roots = saved_inputs + saved
-    owned_places = [place for place, node in enumerate(kept_roots) if node not in lasting]
-    numbers = {kept_roots[place]: number for number, place in enumerate(owned_places)}  # their pieces in backward
+    owned = [node for node in saved_inputs + saved if node not in lasting]
     # The inputs of backward are what forward saved, in that order, and then the gradient of the output.
-    owned = {
-        placeholder: numbers[root(node)]
-        for placeholder, node in zip(traced.backward.find_nodes(op="placeholder"), kept, strict=False)
-        if is_tensor(node) and root(node) in numbers
-    }
-    backward, made = GraphBuffers(traced.backward, block=block, owned=owned).events()
+    given = zip(traced.backward.find_nodes(op="placeholder"), kept, strict=False)
+    owned_inputs = {its: owned.index(root(node)) for its, node in given if is_tensor(node) and root(node) in owned}
+    backward, backward_pieces = GraphBuffers(traced.backward, block=block, owned=owned_inputs).events()
     gradients = [node if is_tensor(node) else None for node in returned(traced.backward)]
     return GraphMemory(
         output=_layout(output),
-        saved=tuple(_layout(node) for node in saved),
-        saved_inputs=tuple(inputs.index(node) for node in saved_inputs),
-        gradients=tuple(node and _layout(node) for node in gradients),
         forward=forward,
         made=tuple(pieces[node] for node in (root(output), *saved)),
+        saved_inputs=tuple(inputs.index(node) for node in saved_inputs),
+        saved=tuple(_layout(node) for node in saved),
+        owned=tuple((saved_inputs + saved).index(node) for node in owned),
         backward=backward,
-        owned=tuple(owned_places),
-        made_by_backward=tuple(made[root(node)] for node in gradients if node),
-        products=(_first_product(pieces), _first_product(made)),
+        gradients=tuple(node and _layout(node) for node in gradients),
+        made_by_backward=tuple(backward_pieces[root(node)] for node in gradients if node),
+        products=(_first_product(pieces), _first_product(backward_pieces)),
     )
 
 
@@ -99,12 +95,7 @@ def _layout(node: Node) -> Layout:
 
 def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor]:
     """A function of the graph's inputs, that allocates as the compiled graph would."""
-
-    def call(*inputs: Tensor) -> Tensor:
-        result: Tensor = _Call.apply(memory, recorder, *inputs)  # type: ignore[no-untyped-call]  # not annotated
-        return result
-
-    return call
+    return partial(_Call.apply, memory, recorder)
 
 
 class _Call(torch.autograd.Function):

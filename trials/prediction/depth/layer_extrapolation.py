@@ -32,13 +32,6 @@ class Part:
     """Events in the smaller model."""
     larger: list[Event]
     """Events in the larger model."""
-    begin: int = 0
-    """Index in `larger` of the first event of the additional layer."""
-
-    @property
-    def layer(self) -> list[Event]:
-        """Events of the additional layer."""
-        return self.larger[self.begin : self.begin + len(self.larger) - len(self.small)]
 
 
 def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
@@ -83,14 +76,16 @@ class _DeepModel:
 
     def events_of(self, part: Part) -> list[Event] | None:
         """Return the events of a part; None if the larger model's are not the small one's with a layer inserted."""
-        if len(part.small) != len(part.larger):  # else nothing is inserted, and what works on all layers changes sizes
-            both = enumerate(zip(part.small, part.larger, strict=False))
-            part.begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(part.small))
-        rest, larger_rest = part.small[part.begin :], part.larger[part.begin + len(part.layer) :]
-        if len(rest) != len(larger_rest) or (part.layer and not all(map(self._alike, rest, larger_rest))):
+        added = len(part.larger) - len(part.small)
+        if added == 0:  # nothing is inserted, and what works on all layers changes sizes
+            return list(self._outside(part.small, part.larger))
+        both = enumerate(zip(part.small, part.larger, strict=False))
+        begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(part.small))
+        rest, larger_rest = part.small[begin:], part.larger[begin + added :]
+        if added < 0 or not all(map(self._alike, rest, larger_rest)):
             return None
-        before = self._outside(part.small[: part.begin], part.larger[: part.begin])
-        copies = (event for copy in range(self._layers) for event in self._inside(part, copy))
+        before, layer = self._outside(part.small[:begin], part.larger[:begin]), part.larger[begin : begin + added]
+        copies = (event for copy in range(self._layers) for event in self._inside(part, layer, copy))
         return [*before, *copies, *self._outside(rest, larger_rest)]
 
     def _alike(self, event: Event, larger_event: Event) -> bool:
@@ -107,10 +102,10 @@ class _DeepModel:
             number = self._first[part] + grown(place, larger_place, self._layers) if is_same else NO_PIECE
             yield number, grown(change, larger_change, self._layers)
 
-    def _inside(self, part: Part, copy: int) -> Iterator[Event]:
+    def _inside(self, part: Part, layer: list[Event], copy: int) -> Iterator[Event]:
         """Events of a copy of the additional layer. Backward visits the copies from last to first, so if it frees what
         forward allocated (or the reverse), the copy that allocated it is counted from the other end."""
-        for piece, change in part.layer:
+        for piece, change in layer:
             made_in, place = self._larger_names[piece]
             further = copy if self._parts[made_in].backwards == part.backwards else self._layers - 1 - copy
             yield self._first[made_in] + place + further * self._of_layer[made_in], change
@@ -144,14 +139,13 @@ def _runs(events: list[Event]) -> list[list[Event]]:
 
 def _three(runs: list[list[Event]]) -> list[list[Event]]:
     """Divide into the frees at the start (gradients of the last iteration), the middle, and the frees at the end."""
-    begin = 0 if not runs or runs[0][0][1] > 0 else 1
-    end = max(begin, len(runs) if not runs or runs[-1][0][1] > 0 else len(runs) - 1)
-    middle = [event for run in runs[begin:end] for event in run]
-    return [runs[0] if begin else [], middle, runs[-1] if end < len(runs) else []]
+    middle = list(runs)
+    leading = middle.pop(0) if middle and middle[0][0][1] < 0 else []
+    trailing = middle.pop() if middle and middle[-1][0][1] < 0 else []
+    return [leading, [event for run in middle for event in run], trailing]
 
 
 def _names(parts: list[list[Event]]) -> dict[int, Name]:
-    """Piece -> its name."""
     names = {}
     for number, events in enumerate(parts):
         made = (piece for piece, change in events if change > 0)

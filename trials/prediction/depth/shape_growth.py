@@ -4,10 +4,10 @@ For each allocation, `fit_formula` tries in this order: a multiple of one term (
 the workspace of a CUDA reduction (`partial_sums`). The formula must give the sizes at all recorded shapes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product, starmap
 from math import isqrt
 from typing import NamedTuple, cast
 
@@ -44,24 +44,20 @@ allocator rounds no size that depends on them."""
 
 _every_partial_sums = np.vectorize(lru_cache(maxsize=2**16)(partial_sums), otypes=[np.int64])
 
-Formula = Callable[[Shape], int]
+Formula = Callable[[Shape], int]  # `ShapeGrowth.table` gives it a shape of arrays
 
 _ROUNDED = (1, 8, 16, 32, 64, 128)
 
 
-def _terms() -> Iterator[Formula]:
-    yield lambda shape: 1
-    yield lambda shape: shape.rows
-    for power in (0, 1):
-        for multiple in _ROUNDED:
-            yield lambda shape, p=power, m=multiple: shape.rows**p * round_up(shape.width, m)  # type: ignore[misc]
-        for multiple in _ROUNDED:
-            yield lambda shape, p=power, m=multiple: (  # type: ignore[misc]
-                shape.rows**p * shape.width * round_up(shape.width, m)
-            )
+def _width_term(power: int, is_squared: bool, multiple: int) -> Formula:
+    return lambda shape: shape.rows**power * (shape.width if is_squared else 1) * round_up(shape.width, multiple)
 
 
-TERMS: tuple[Formula, ...] = tuple(_terms())
+TERMS: tuple[Formula, ...] = (
+    lambda shape: 1,
+    lambda shape: shape.rows,
+    *starmap(_width_term, product((0, 1), (False, True), _ROUNDED)),
+)
 PLAIN: tuple[Formula, ...] = (
     lambda shape: shape.tokens,
     lambda shape: 1,
@@ -165,7 +161,6 @@ class ShapeGrowth:
         return found
 
     def trace(self, shape: Shape) -> Trace:
-        """Return what a step of this shape allocates and frees."""
         sizes: list[int] = (-(-self.sizes(shape) // self.block) * self.block).tolist()
         return [
             replace(

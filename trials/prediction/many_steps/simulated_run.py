@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmsweep.trials.prediction.depth.shape_growth import Shape
-from lmsweep.trials.prediction.many_steps.step_program import TOKEN_BYTES, StepProgram
+from lmsweep.trials.prediction.many_steps.step_program import TOKEN_BYTES, StepProgram, allocated
 from lmsweep.trials.prediction.without_device.caching_allocator import (
     GRAIN,
     SMALL,
@@ -55,26 +55,26 @@ def simulate(
     where memory runs out, count the step and begin a new run with the next one; else stop there."""
     largest_shared = CachingAllocator(limit, way).largest_shared
     sizes = {is_one_row: _Sizes(program, shapes, largest_shared) for is_one_row, program in programs.items()}
-    run = _Run(sizes, shapes, CachingAllocator(limit, way), each=each)
-    first, failed = run.until_memory_runs_out(0), 0
-    runs, at = [run], first
-    while at is not None:
-        failed += 1
-        if not counts or at + 1 == len(shapes):
+    runs: list[_Run] = []
+    failed: list[int] = []  # the steps in which memory ran out
+    begin = 0
+    while begin < len(shapes):
+        runs.append(_Run(sizes, shapes, CachingAllocator(limit, way), each=each))
+        at = runs[-1].until_memory_runs_out(begin)
+        if at is None:
             break
-        if failed == MOST_COUNTED:
-            failed = round(failed * len(shapes) / (at + 1))
+        failed.append(at)
+        if not counts or len(failed) == MOST_COUNTED:
             break
-        run = _Run(sizes, shapes, CachingAllocator(limit, way), each=each)
-        runs.append(run)
-        at = run.until_memory_runs_out(at + 1)
+        begin = at + 1
+    is_share = len(failed) == MOST_COUNTED
     return SimulatedRun(
         peak_allocated=max(one.allocator.peak_allocated for one in runs),
         peak_reserved=max(one.allocator.peak_reserved for one in runs),
         peak_needed=max(one.allocator.peak_needed for one in runs),
         retries=sum(one.allocator.retries for one in runs),
-        failed_at=first,
-        failed=failed,
+        failed_at=failed[0] if failed else None,
+        failed=round(MOST_COUNTED * len(shapes) / (failed[-1] + 1)) if is_share else len(failed),
     )
 
 
@@ -86,27 +86,26 @@ class _Sizes:
         self.all = program.growth.table(shapes)
         self.are_large = self.all > largest_shared
         """Where an allocation has a separate segment, whose free block serves only requests of about its size."""
-        self.has_large = np.asarray(self.are_large.any(axis=1))
         self.shared = np.where((self.all > SMALL * GRAIN) & ~self.are_large, self.all, 0)
         """Bytes in segments for several requests, else 0: up to 1 MiB finds room in any segment of the small pool."""
 
 
-class _Steps:
+class _Learned:
     """What a run has learned of the steps of one program."""
 
     def __init__(self, sizes: _Sizes) -> None:
         self.sizes = sizes
         self.slots = [0] * sizes.program.pieces
         """Piece -> its address."""
-        self.finds_room = np.zeros(len(sizes.all), dtype=np.bool_)
+        self.shared_fits = np.zeros(len(sizes.all), dtype=np.bool_)
         """For each step, whether no allocation in shared segments is larger than in a step that found room."""
-        self.holds_less = np.zeros(len(sizes.all), dtype=np.bool_)
+        self.all_fits = np.zeros(len(sizes.all), dtype=np.bool_)
         """For each step, whether no allocation at all is larger than in a step that was run whole."""
 
     def learn(self, index: int) -> None:
         """Note that this step was run whole, and found room."""
-        self.finds_room |= (self.sizes.shared <= self.sizes.shared[index]).all(axis=1)
-        self.holds_less |= (self.sizes.all <= self.sizes.all[index]).all(axis=1)
+        self.shared_fits |= (self.sizes.shared <= self.sizes.shared[index]).all(axis=1)
+        self.all_fits |= (self.sizes.all <= self.sizes.all[index]).all(axis=1)
 
 
 class _Run:
@@ -118,60 +117,61 @@ class _Run:
         self.allocator = allocator
         self._shapes = shapes
         self._each = each
-        self._steps = {is_one_row: _Steps(of_program) for is_one_row, of_program in sizes.items()}
+        self._learned = {is_one_row: _Learned(of_program) for is_one_row, of_program in sizes.items()}
         self._batch: list[int] = []
         self._done = 0
         """Steps that went through the allocator whole."""
 
     def until_memory_runs_out(self, begin: int) -> int | None:
         """Build the model and run the steps from this one on; return the one in which memory ran out."""
-        first = self._steps[self._shapes[begin].rows == 1]
+        first = self._learned[self._shapes[begin].rows == 1]
         program, index = first.sizes.program, begin
         try:
             self.allocator.replay(program.built, program.units(Shape(1, program.longest)), first.slots)
             for index in range(begin, len(self._shapes)):
-                steps = self._steps[self._shapes[index].rows == 1]
-                may_skip = steps.finds_room[index] and not self._each
-                if not may_skip or (steps.sizes.has_large[index] and not self._run_large_only(index, steps)):
-                    # The first two steps make what persists for the model that was built, by its program.
-                    self._run_whole(index, steps, by=first if self._done < 2 else steps)
+                learned = self._learned[self._shapes[index].rows == 1]
+                if self._done < 2:  # these make what persists for the model that was built, by its program
+                    self._run_whole(index, first)
+                elif self._each or not learned.shared_fits[index] or not self._run_large_only(index, learned):
+                    self._run_whole(index, learned)
         except OutOfMemoryError:
             return index
         return None
 
-    def _run_whole(self, index: int, steps: _Steps, *, by: _Steps) -> None:
-        """Run all of a step through the allocator, by the program and the addresses of `by`; `steps` learn from it."""
-        allocator, shape, program = self.allocator, self._shapes[index], by.sizes.program
+    def _run_whole(self, index: int, learned: _Learned) -> None:
+        """Run all of a step through the allocator, by the program and the addresses of `learned`."""
+        allocator, shape, program = self.allocator, self._shapes[index], learned.sizes.program
         retries, units = allocator.retries, program.units(shape)
         tensors = [] if program.holds_batch else 2 * [TOKEN_BYTES * shape.tokens]  # inputs and targets
         old, self._batch = self._batch, [allocator.allocate(size) for size in tensors]
         for address in old:
             allocator.free(address)
-        allocator.replay(program.step(self._done, units), units, by.slots)
+        allocator.replay(program.step(self._done, units), units, learned.slots)
         self._done += 1
         if allocator.retries > retries:  # it released its cache, in which the steps found room
-            for one in self._steps.values():
-                one.finds_room[:] = False
-        # Nothing is learned of the first steps, which make what persists: two, or four if pieces are taken in turns.
-        if self._done > (2 if program.leaves_nothing else 4):
-            steps.learn(index)
+            for one in self._learned.values():
+                one.shared_fits[:] = False
+        if self._done > program.steps_to_settle:
+            learned.learn(index)
 
-    def _run_large_only(self, index: int, steps: _Steps) -> bool:
+    def _run_large_only(self, index: int, learned: _Learned) -> bool:
         """Run only what has separate segments. Return False, with nothing changed, if the rest of the step may matter:
         it leaves something, may hold more than any before, or makes the allocator release shared segments."""
-        sizes, program = steps.sizes.all[index], steps.sizes.program
-        operations = program.large_only(self._done, steps.sizes.are_large[index])
-        if not operations:  # None: it leaves something; empty: nothing to run
-            return operations is not None
-        if not steps.holds_less[index]:
+        sizes, program = learned.sizes.all[index], learned.sizes.program
+        operations = program.large_only(self._done, learned.sizes.are_large[index])
+        if operations is None:  # it leaves something
             return False
-        units = {one: units_of(int(sizes[program.growth.formula_index[one]])) for one in operations if one >= 0}
-        allocator, slots = self.allocator.copied(), steps.slots.copy()
+        if not operations:
+            return True
+        if not learned.all_fits[index]:
+            return False
+        units = {piece: units_of(int(sizes[program.growth.formula_index[piece]])) for piece in allocated(operations)}
+        allocator, slots = self.allocator.copied(), learned.slots.copy()
         try:
             allocator.replay(operations, units, slots)
         except OutOfMemoryError:
             return False
         if allocator.retries > self.allocator.retries:
             return False
-        self.allocator, steps.slots = allocator, slots
+        self.allocator, learned.slots = allocator, slots
         return True

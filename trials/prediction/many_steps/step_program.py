@@ -7,12 +7,12 @@ model is built once, for the longest row. The first step also allocates what per
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmsweep.trials.prediction.depth.shape_growth import Shape, ShapeGrowth
-from lmsweep.trials.prediction.without_device.allocation_trace import Stretch
 from lmsweep.trials.prediction.without_device.caching_allocator import GRAIN
 
 TOKEN_BYTES = 8
@@ -34,13 +34,12 @@ class StepProgram:
     @cached_property
     def built(self) -> list[int]:
         """Return the operations that build the model, without the batch."""
-        batch = self._batch
-        return [one for one in self._operations(self._init) if (one if one >= 0 else ~one) not in batch]
+        return [one for one in self._operations(self._places[0]) if piece_of(one) not in self._batch]
 
     def step(self, index: int, units: Sequence[int]) -> list[int]:
         """Return the operations of a step, without pieces of no bytes."""
         found = self._steps[_alike(index)]
-        return found if all(units) else [one for one in found if units[one if one >= 0 else ~one]]
+        return found if all(units) else [one for one in found if units[piece_of(one)]]
 
     def large_only(self, index: int, is_large: NDArray[np.bool_]) -> list[int] | None:
         """Return the operations of a step on the pieces whose formulas `is_large` marks, by formula index; None if the
@@ -52,17 +51,16 @@ class StepProgram:
         large = np.append(
             np.frombuffer(is_large, dtype=np.bool_)[self.growth.formula_index], [False] * len(self._workspaces)
         )
-        found = [one for one in self._steps[index] if large[one if one >= 0 else ~one]]
-        return found if {one for one in found if one >= 0} == {~one for one in found if one < 0} else None
+        found = [one for one in self._steps[index] if large[piece_of(one)]]
+        return found if {*allocated(found)} == {*freed(found)} else None
 
     @cached_property
-    def leaves_nothing(self) -> bool:
-        """Whether each step, but the first two, frees what it has allocated and nothing else."""
-        return self._steps[2] == self._steps[3]
+    def steps_to_settle(self) -> int:
+        """Return how many steps make what persists: two, or four if each frees what the one before has left."""
+        return 2 if self._steps[2] == self._steps[3] else 4
 
     @lru_cache(maxsize=1024)  # noqa: B019 - as long as the program
     def units(self, shape: Shape) -> list[int]:
-        """Return the units of each piece in a step of this shape."""
         more = np.full(len(self._workspaces), self.workspace, dtype=np.int64)
         rounded: list[int] = (-(-np.concatenate([self.growth.sizes(shape), more]) // GRAIN)).tolist()
         return rounded
@@ -73,8 +71,11 @@ class StepProgram:
         return len(self.growth.formula_index) + len(self._workspaces)
 
     @cached_property
-    def _init(self) -> list[Stretch]:
-        return [one for one in self.growth.form if one.phase == "init"]
+    def _places(self) -> list[range]:
+        """Return the places in the form of the stretches of `init`, and of each of the first three iterations."""
+        begin = sum(one.phase == "init" for one in self.growth.form)
+        ends = [place + 1 for place, one in enumerate(self.growth.form) if one.phase == "dropped"]
+        return [range(start, end) for start, end in pairwise([0, begin, *ends[:3]])]
 
     @cached_property
     def _batch(self) -> set[int]:
@@ -82,46 +83,52 @@ class StepProgram:
         if self.holds_batch:
             return set()
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
-        changes = [event for one in self._init for event in one.events]
-        lasting = {piece for piece, change in changes if change > 0} - {
-            piece for piece, change in changes if change < 0
-        }
+        init = self._operations(self._places[0])
+        lasting = {*allocated(init)} - {*freed(init)}
         return {piece for piece in lasting if all(sizes[piece] == tokens for sizes, tokens in recorded)}
 
     @cached_property
     def _workspaces(self) -> dict[int, int]:
-        """Identity of a stretch that calls cuBLAS first in its phase -> the piece of its workspace."""
+        """Place of a stretch that calls cuBLAS first in its phase -> the piece of its workspace."""
         first: dict[str, int] = {}
-        for one in self.growth.form:
+        for place, one in enumerate(self.growth.form):
             if one.first_product is not None:
-                first.setdefault(one.phase, id(one))
-        return {one: len(self.growth.formula_index) + index for index, one in enumerate(first.values())}
+                first.setdefault(one.phase, place)
+        return {place: len(self.growth.formula_index) + index for index, place in enumerate(first.values())}
 
     @cached_property
     def _steps(self) -> list[list[int]]:
-        iterations: list[list[Stretch]] = [[]]
-        for one in self.growth.form[len(self._init) :]:
-            iterations[-1].append(one)
-            if one.phase == "dropped":  # the last phase of an iteration
-                iterations.append([])
-        first, second, third = (self._operations(one) for one in iterations[:3])
-        made = [[one for one in its if one >= 0] for its in (second, third)]
-        if {~one for one in third if one < 0} == {*made[1]}:
+        first, second, third = map(self._operations, self._places[1:])
+        if {*freed(third)} == {*allocated(third)}:
             return [first, second, third, third]
         # The third step frees pieces that the second made, and leaves its own to the fourth, which does the reverse.
-        exchanged = dict(zip(made[1], made[0], strict=True)) | dict(zip(made[0], made[1], strict=True))
-        fourth = [exchanged.get(one, one) if one >= 0 else ~exchanged.get(~one, ~one) for one in third]
+        pairs = list(zip(allocated(second), allocated(third), strict=True))
+        other = {late: early for early, late in pairs} | dict(pairs)
+        fourth = [other.get(one, one) if one >= 0 else ~other.get(~one, ~one) for one in third]
         return [first, second, third, fourth]
 
-    def _operations(self, stretches: Sequence[Stretch]) -> list[int]:
+    def _operations(self, places: range) -> list[int]:
+        """Return the operations of the stretches at these places of the form."""
         found = []
-        for one in stretches:
-            product = one.first_product if id(one) in self._workspaces else None
+        for place in places:
+            one, workspace = self.growth.form[place], self._workspaces.get(place)
             for number, (piece, change) in enumerate(one.events):
-                if number == product:
-                    found.append(self._workspaces[id(one)])
+                if workspace is not None and number == one.first_product:
+                    found.append(workspace)
                 found.append(piece if change > 0 else ~piece)
         return found
+
+
+def piece_of(operation: int) -> int:
+    return operation if operation >= 0 else ~operation
+
+
+def allocated(operations: Sequence[int]) -> list[int]:
+    return [one for one in operations if one >= 0]
+
+
+def freed(operations: Sequence[int]) -> list[int]:
+    return [~one for one in operations if one < 0]
 
 
 def _alike(index: int) -> int:

@@ -70,7 +70,6 @@ def without_lasting(iteration: Trace) -> Trace:
 
 
 def count_pieces(iteration: Trace) -> int:
-    """Return how many pieces the iteration allocates."""
     return sum(change > 0 for stretch in iteration for _, change in stretch.events)
 
 

@@ -81,22 +81,18 @@ class CachingAllocator:
 
     @property
     def allocated(self) -> int:
-        """Return the bytes of all blocks that are handed out."""
         return self._allocated * GRAIN
 
     @property
     def reserved(self) -> int:
-        """Return the bytes of all segments."""
         return self._reserved * GRAIN
 
     @property
     def peak_allocated(self) -> int:
-        """Return the most bytes of blocks that were handed out at once."""
         return self._most_allocated * GRAIN
 
     @property
     def peak_reserved(self) -> int:
-        """Return the most bytes of segments."""
         return self._most_reserved * GRAIN
 
     @property
@@ -123,12 +119,10 @@ class CachingAllocator:
         return slots[0]
 
     def free(self, address: int) -> None:
-        """Take back a block that was handed out."""
         assert address in self._held, "this block is already free"
         self.replay([~0], [], [address])
 
     def bytes_at(self, address: int) -> int:
-        """Return the size of a block that is handed out."""
         return self._held[address] * GRAIN
 
     def replay(self, operations: Sequence[int], units: Numbered, slots: Numbered) -> int:
@@ -140,7 +134,8 @@ class CachingAllocator:
         """
         frees, starts, ends, held = self._free, self._starts, self._ends, self._held
         takes_best_fit = not self._expands and self._unsplit == _EVER
-        unsplit, least_rest = self._unsplit, 1 if self._expands else SMALL + 1
+        unsplit = self._unsplit
+        least_rest = 1 if self._expands else SMALL + 1  # of a block of the large pool
         allocated = peak = self._allocated
         try:
             for operation in operations:
@@ -158,7 +153,7 @@ class CachingAllocator:
                     else:
                         start, size = self._grown(wanted, small)
                     left = size - wanted
-                    if (left >= least_rest and wanted < unsplit) or (small and left):  # split the block
+                    if (left > 0) if small else (left >= least_rest and wanted < unsplit):  # split the block
                         rest = start + wanted
                         insort(free, left << _ADDRESS | rest)
                         starts[rest] = left
@@ -173,7 +168,7 @@ class CachingAllocator:
                     start = slots[~operation]
                     size = held.pop(start)
                     allocated -= size
-                    free = frees[size <= SMALL]
+                    free = frees[size <= SMALL]  # one of the large pool is larger: it served such a request
                     end = start + size
                     before = ends.pop(start, None)  # a free block that ends here
                     if before is not None:
@@ -253,7 +248,7 @@ class CachingAllocator:
     def _released_unsplit(self, wanted: int, small: bool) -> bool:
         """With `max_split_size_mb`, release free segments that are never split: the smallest that has room for the
         request, else the largest ones until their sum has. Return whether there is room now."""
-        if self._unsplit == _EVER or self._expands:
+        if self._unsplit == _EVER:
             return False
         free, needed = self._free[small], max(wanted, self._unsplit)
         place = bisect_left(free, needed << _ADDRESS)
