@@ -187,10 +187,10 @@ def _passes(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float6
     """Return how many forward and backward passes the time of each row covers; NaN in rows whose FLOPs do not count."""
     counts = (frame["metric"] == "time") & frame["workload"].isin(["attention", "timing"])
     phase = frame["phase"].where(counts)
-    forwards: NDArray[np.float64] = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
+    forwards = phase.map({"forward": 1, "backward": 0, "step": 1})
     of_step = (frame["mode"].map(PASSES) > 1).astype(np.float64)  # more passes than that of forward
     backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", of_step)
-    return forwards, backwards.to_numpy(dtype=np.float64)
+    return numbers_of(forwards), numbers_of(backwards)
 
 
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:

@@ -59,10 +59,16 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     distance = (high - low) / 2
     if not math.isfinite(low) or not math.isfinite(high) or distance == 0:
         return number_text(median), None
-    is_usual = all(SMALLEST <= one < LARGEST for one in (distance, abs(median) or distance))
-    if not is_usual or distance >= EXPONENT_REACH * (abs(median) or LARGEST):
+    size = abs(median)
+    if median == 0:
+        is_usual = SMALLEST <= distance < LARGEST
+    else:
+        is_usual = SMALLEST <= min(distance, size) and max(distance, size) < LARGEST
+        is_usual = is_usual and distance < EXPONENT_REACH * size
+    if not is_usual:
         return f"{median:.2g}", f"[{low:.0e}, {high:.0e}]"
-    decimals = (distance < 2 * 10.0 ** _exponent(distance)) - _exponent(distance)
+    exponent = _exponent(distance)
+    decimals = 1 - exponent if distance < 2 * 10.0**exponent else -exponent
     if median != 0:
         decimals = max(decimals, 1 - _exponent(median))
     return _fixed(median, decimals), f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"

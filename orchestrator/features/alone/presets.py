@@ -24,7 +24,7 @@ attention_compiled = Pivot(
     parts=True,
     cols=("compile",),
     against=("none",),
-    of=_of_compiled,
+    keep=_of_compiled,
 )
 
 GROUPS = {
