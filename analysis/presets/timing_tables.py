@@ -94,7 +94,7 @@ def _iterations_of(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a line for each iteration of the newest process of each row."""
     # In a pooled row `samples` are those of all processes, the newest last, and `process_lengths` are their numbers.
     # Every other column, `warmup_samples` too, is that of the newest process.
-    series: dict[str, list[list[Any]]] = {"time": [], "measured": [], "iteration": []}
+    series: dict[str, Any] = {"time": [], "measured": [], "iteration": []}
     for warmup, samples, lengths in rows[["warmup_samples", "samples", "process_lengths"]].itertuples(index=False):
         before = [] if warmup is pd.NA else [*warmup]
         counted = [] if samples is pd.NA else [*samples][len(samples) - [*lengths][-1] :]

@@ -59,13 +59,8 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     distance = (high - low) / 2
     if not math.isfinite(low) or not math.isfinite(high) or distance == 0:
         return number_text(median), None
-    size = abs(median)
-    if median == 0:
-        is_usual = SMALLEST <= distance < LARGEST
-    else:
-        is_usual = SMALLEST <= min(distance, size) and max(distance, size) < LARGEST
-        is_usual = is_usual and distance < EXPONENT_REACH * size
-    if not is_usual:
+    sizes = [distance, abs(median)] if median else [distance]
+    if not all(SMALLEST <= size < LARGEST for size in sizes) or (median and distance >= EXPONENT_REACH * abs(median)):
         return f"{median:.2g}", f"[{low:.0e}, {high:.0e}]"
     exponent = _exponent(distance)
     decimals = 1 - exponent if distance < 2 * 10.0**exponent else -exponent
