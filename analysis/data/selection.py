@@ -192,7 +192,7 @@ def _why_no_rate(cells: pd.DataFrame, metric: str) -> NDArray[np.object_]:
     whys = {
         "only the workloads timing and attention have it": ~cells["workload"].isin(["timing", "attention"]),
         "the tokens of a batch are unknown": pd.Series(metric == "tokens_per_second", cells.index),
-        "the FLOPs are unknown": cells["flops"].isna(),
+        "the FLOPs are unknown": cells["tflops"].isna(),
         "the peak of this device in this arithmetic is unknown": cells["mfu"].isna(),
     }
     why = np.select([*whys.values()], [*whys], "the FLOPs that checkpointing repeats are unknown")
