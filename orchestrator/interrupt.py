@@ -272,6 +272,5 @@ def _leave_terminal(number: int) -> None:
 
 
 def _print_stacks(number: int) -> None:
-    """After SIGQUIT, print where each thread is."""
     if number == signal.SIGQUIT:
         faulthandler.dump_traceback(2)

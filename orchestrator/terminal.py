@@ -112,7 +112,6 @@ class ProgressLine:
         self._is_shown = False
 
     def show(self, words: Callable[[], str]) -> None:
-        """Show the words, if it is time to."""
         if time.monotonic() < self._until or (self._is_shown and not self._is_live):
             return
         self._until = time.monotonic() + self.every

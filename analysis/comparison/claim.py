@@ -77,7 +77,6 @@ class Scope:
     """The cells of a claim, and where else it holds."""
 
     verdicts: Mapping[str, int]
-    """Number of cells by verdict."""
     same: float
     """Sides whose difference is surely smaller than this fraction are the same."""
     itself: int
@@ -85,7 +84,6 @@ class Scope:
     limited: int
     """Cells that are HOST_LIMITED: a difference by one clock does not count there, because of the host."""
     busy: int
-    """Cells that were measured on a busy host."""
     one_host: bool
     """Whether in each cell one host measured both sides."""
     cells_differ: tuple[float, float] | None
@@ -274,8 +272,8 @@ def _undecided_words(claim: Claim, form: Form) -> str:
         return undecided
     if claim.verdict == "same":
         return f"{claim.subject} and {claim.against}: {undecided}"
-    tells_counts = claim.verdict == "unknown" and (claim.scope.cells > 1 or {*claim.scope.verdicts} - {*UNDECIDED})
-    counts = f" ({count_words(claim)})" if tells_counts else ""
+    has_counts = claim.verdict == "unknown" and (claim.scope.cells > 1 or {*claim.scope.verdicts} - {*UNDECIDED})
+    counts = f" ({count_words(claim)})" if has_counts else ""
     return f"{claim.subject} against {claim.against}: {undecided}{counts}"
 
 

@@ -82,7 +82,6 @@ def argument_of(name: str) -> tuple[str, str] | None:
 
 
 def distinguishing_columns(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return DISTINGUISHING_COLUMNS, and the argument columns of these rows."""
     return (*DISTINGUISHING_COLUMNS, *(str(name) for name in frame.columns if argument_of(str(name))))
 
 

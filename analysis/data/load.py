@@ -200,17 +200,14 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray
     window_share = np.nan_to_num(window / context, nan=1.0)
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window_share) * np.ones(len(frame))
 
-    def of_mask(length: float, document: float, is_causal: float, window: float) -> float:
-        return share_of_packed_scores(
-            convention,
-            context_length=int(length),
-            document_length=int(document),
-            causal=bool(is_causal),
-            window=int(window),
-        )
+    def of_mask(length: int, document: int, is_causal: int, window: int) -> float:
+        sizes = {"context_length": length, "document_length": document, "window": window}
+        return share_of_packed_scores(convention, causal=bool(is_causal), **sizes)
 
     packed = documents > 0
-    share[packed] = for_each_kind(of_mask, *(column[packed] for column in (context, documents, causal, window)))
+    share[packed] = for_each_kind(
+        of_mask, *(column[packed].astype(int) for column in (context, documents, causal, window))
+    )
     return share
 
 

@@ -95,7 +95,6 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def statistics_of(rows: pd.DataFrame) -> Columns:
-    """Return the columns that `pool_statistics` takes."""
     return {name: numbers_of(rows[name]) for name in STATISTICS}
 
 

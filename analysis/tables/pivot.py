@@ -179,7 +179,6 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
 
 
 def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
-    """Return sentences about why numbers have no interval."""
     without = cells.loc[cells["low"].isna() & cells["median"].notna(), ["processes", "min"]]
     several, positive = without["processes"] > 1, without["min"] > 0
     reasons = {
@@ -256,7 +255,6 @@ def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
 
 
 def _check_request(rows: list[str] | None, cols: list[str] | None, values: list[str] | None) -> None:
-    """Check what is given; None is chosen by the results."""
     if rows == [] or values == []:
         raise RequestError("a table needs at least one key in --rows and at least one --value")
     names = [*(rows or ()), *(cols or ()), *(values or ())]

@@ -104,7 +104,9 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
         budget = how.budget or (run.planned.budget and "the sweep's time")
         limits = [f"{word} {end}" for word, end in (("into", budget), ("before", how.until)) if end]
         words.append(f"{_which(gate.kept_out, run)} did not fit {' and '.join(limits)}")
-    more = "" if how.budget or not run.planned.budget else _more_than(seconds_of(run.planned.budget), seconds)
+    of_sweep = seconds_of(run.planned.budget) if run.planned.budget and not how.budget else 0.0
+    # The sweep's own time was too short. Suggest twice that, or twice what is left: estimates may be too low.
+    more = f" --budget {math.ceil(2 * max(START_SECONDS + seconds, of_sweep) / 60)}m" if of_sweep else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
 
 
@@ -112,12 +114,6 @@ def _busy_words(run: Run) -> list[str]:
     load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
     is_likely = load > BUSY_LOAD and not run.account.statuses and run.address is None  # no trial began here
     return [f"this machine is busy, with {load:.0f} processes for each core"] if is_likely else []
-
-
-def _more_than(of_sweep: float, left: float) -> str:
-    """Return the option with twice the sweep's own time, which was too short, or twice what is left: estimates may be
-    too low."""
-    return f" --budget {math.ceil(2 * max(START_SECONDS + left, of_sweep) / 60)}m"
 
 
 def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
