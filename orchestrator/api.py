@@ -31,7 +31,6 @@ from lmsweep.orchestrator.running.store_writer import writable_store
 from lmsweep.orchestrator.sweep.ranges import seconds_of, shard
 from lmsweep.orchestrator.sweep.sweep import Sweep, WrittenSweep, parse_overrides, read_sweep
 from lmsweep.orchestrator.terminal import say
-from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.machine.host_memory import memory_asked_for
 from lmsweep.trials.machine.scratch import ensure_user
@@ -95,7 +94,8 @@ def make_planned(
     if prices:
         nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run)
         there = [(one.device_name, one.accelerator_type) for node in nodes for one in node.environments.values()]
-        there += [(device.name, None) for device in _matching(where)[:1]]
+        if where.device and bytes_of(meant := counted(where.device)[1]) is None:  # a name, no size such as 24GB
+            there.append((devices_meant(meant)[0].name, None))
         hourly_dollars(prices, there)  # raises for a price of no device
     return plan_sweep(sweep, where, how, nodes=nodes, will_run=will_run)
 
@@ -147,9 +147,8 @@ def plan_sweep(
     needs_peaks: predict the peak of each trial, not only whether it fits. Raises RequestError if a device, the store,
     or the cluster is wrong.
     """
-    budget, left = how.budget or sweep.budget, how.seconds_left()
+    left = how.seconds_left()
     ends_at = None if left is None else time.monotonic() + left
-    time_left = min(seconds_of(budget) if budget else math.inf, math.inf if left is None else left)
     layout = _layout(where, sweep)
     sweep = replace(sweep, trials=spread(sweep.trials, layout)) if layout else sweep
     if where.address:
@@ -157,6 +156,8 @@ def plan_sweep(
     store = writable_store(where.store) if will_run else Store(where.store)
     # The prediction process computes while nodes describe themselves: each takes seconds to import torch.
     predictions = _predictions(sweep, store, will_run=will_run, needs_peaks=needs_peaks) if how.predict else None
+    budget = how.budget or sweep.budget
+    time_left = min(seconds_of(budget) if budget else math.inf, math.inf if left is None else left)
     # If trials will certainly run here, Ray and the trial servers start while the machine is examined.
     certain = will_run and where.address is None and (how.fresh or not store.exists()) and time_left > START_SECONDS
     with ExitStack() as on_error:
@@ -188,8 +189,8 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
         if where.nodes or where.network:
             raise RequestError("--nodes and --network describe GPUs that are not here; give --for, such as 64xH100")
         return None
-    count, _ = counted(where.device)
-    matching = _matching(where)
+    count, gpu = counted(where.device)
+    matching = devices_meant(gpu) if bytes_of(gpu) is None else []  # a size such as 24GB names no device
     device = matching[0] if matching else None
     if device and matching[1:]:
         names = ", ".join(f'"{other.name}"' for other in matching[1:])
@@ -201,14 +202,6 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
             "on one"
         )
     return layout_of(count, device, nodes=where.nodes, network=where.network)
-
-
-def _matching(where: Where) -> list[Device]:
-    """Return the devices that --for may mean, the likeliest first; none without it, or for a size such as 24GB."""
-    if where.device is None:
-        return []
-    _, gpu = counted(where.device)
-    return devices_meant(gpu) if bytes_of(gpu) is None else []
 
 
 def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: bool) -> Predictions:

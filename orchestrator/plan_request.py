@@ -133,10 +133,9 @@ class PlanArguments(How, What, Where):
 
 HINTS = get_type_hints(PlanArguments, include_extras=True)
 OPTIONS: dict[str, str] = {
-    name: str(option.default)
+    name: hint.__metadata__[0].default
     for name, hint in HINTS.items()
-    for option in getattr(hint, "__metadata__", ())
-    if isinstance(option, OptionInfo)
+    if isinstance(getattr(hint, "__metadata__", [None])[0], OptionInfo)
 }
 """Field -> the name of its option, which typer keeps as `default` of an Option; in the order of the fields."""
 
@@ -184,19 +183,19 @@ def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., N
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         own = signature(verb).parameters
         parts = {name: one.annotation for name, one in own.items() if one.annotation in (What, Where, How)}
-        parameters = [own.get(name) or _option(name) for name in names.split()]
-        of_request = [name for name in names.split() if name not in own]
+        options = [own.get(name) or _option(name) for name in names.split()]
         # A field that is True by default has an option that turns it off, so its value is inverted.
-        turned_off = [name for name in of_request if getattr(PlanArguments, name, None) is True]
+        turned_off = {name for name in names.split() if name not in own and getattr(PlanArguments, name, 0) is True}
 
         @wraps(verb)
         def call(**given: Any) -> None:
             given |= {name: not given[name] for name in turned_off}
-            whole = PlanArguments(**{"sweep": ""} | {name: given.pop(name) for name in of_request})  # doctor has none
+            fields_given = {name: given.pop(name) for name in given.keys() - own.keys()}
+            whole = PlanArguments(**({"sweep": ""} | fields_given))  # a verb such as doctor takes no sweep
             verb(**{name: whole.part(kind) for name, kind in parts.items()}, **given)
 
-        vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters])
-        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in options])
+        call.__annotations__ = {one.name: one.annotation for one in options}
         return call
 
     return decorate
@@ -221,21 +220,20 @@ Result = TypeVar("Result")
 def with_options(
     record: Callable[Concatenate[str, Options], Request],
 ) -> Callable[[Callable[[Request], Result]], Callable[Concatenate[str | Path, Options], Result]]:
-    """Turn a function of a `record` into one of the record's fields, `plan("quick", budget="30m")`; the first may be a
-    str or a Path."""
+    """Turn a function of a `record` into one of the record's fields; the first may be a str or a Path."""
 
     def decorate(function: Callable[[Request], Result]) -> Callable[Concatenate[str | Path, Options], Result]:
-        of_record, hints = signature(record), get_type_hints(record)
-        first = next(iter(of_record.parameters))
+        shown, hints = signature(record), get_type_hints(record)
+        first = next(iter(shown.parameters))
 
         def call(*args: Any, **options: Any) -> Result:
-            given = of_record.bind(*args, **options)
+            given = shown.bind(*args, **options)
             given.arguments[first] = str(given.arguments[first])
             return function(record(*given.args, **given.kwargs))
 
         update_wrapper(call, function)
-        parameters = [one.replace(annotation=hints[name]) for name, one in of_record.parameters.items()]
-        vars(call)["__signature__"] = of_record.replace(
+        parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]
+        vars(call)["__signature__"] = shown.replace(
             parameters=parameters, return_annotation=get_type_hints(function)["return"]
         )
         return call

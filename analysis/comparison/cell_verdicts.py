@@ -28,7 +28,6 @@ from lmsweep.trials.statistics.variation import Repeats
 HOST_LIMITED = "host-limited"
 DIFFERENT = frozenset({"faster", "slower"})
 """Verdicts on the times of a cell by which its sides differ."""
-_DIFFERENT_CLAIMS = frozenset({"better", "worse", "mixed"})
 
 CLOCKS = ("wall", "device")
 CLAIMED = ("ratio", "half", "kind", "verdict")
@@ -91,10 +90,8 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
 
 
 def _test(rows: pd.DataFrame, judged: pd.DataFrame, variation: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """Add the ratio of each cell with its interval and p-values to `judged`, which has the medians of both sides.
-
-    rows: of processes, with `place`, the cell's row in the result; variation: columns VARIATION of each cell.
-    """
+    """Add the ratio of each cell with its interval and p-values to `judged`, which has the medians of both sides. rows:
+    of processes, with `place`, the cell's row in the result; variation: columns VARIATION of each cell."""
     count = len(judged)
     before, after = (np.log(judged[name].where(judged[name] > 0)).to_numpy() for name in SIDES)
     repeats = _repeats(rows[rows["median"].gt(0)], count)
@@ -153,7 +150,7 @@ def deciding(wall: str, device: str) -> Literal["wall", "device"]:
     A user waits for wall time, so it decides wherever it can tell: it differs, or it is the same and device time does
     not differ. Elsewhere the host limits the step or wall times vary more, and device time decides.
     """
-    different = DIFFERENT | _DIFFERENT_CLAIMS
+    different = DIFFERENT | {"better", "worse", "mixed"}  # of cells, or of claims
     return "wall" if wall in different or (wall == "same" and device not in different) else "device"
 
 

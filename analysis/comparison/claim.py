@@ -26,9 +26,6 @@ MOST_UNSURE = 4.0
 """The mean is printed only if the ends of its interval differ by at most this factor: each end by two from the mean."""
 UNSURE = "not known to within a factor of two"
 
-LEAST_IN_PERCENT, MOST_IN_PERCENT = 0.5025, 1.995
-"""Gains beyond these are multiples: rounded, they are 50 % slower and 100 % faster."""
-
 Form = Literal["sentence", "gain", "badge", "clocks", "table"]
 
 
@@ -41,30 +38,19 @@ class Gain(NamedTuple):
 
     def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
         """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
-        if multiple or self.is_multiple(timed=timed):
-            return self._as_multiple(timed=timed)
-        return self._in_percent(timed=timed)
-
-    def is_multiple(self, *, timed: bool) -> bool:
-        """`2 times as long` says more than `50 % slower`. Less than half as much has no such words."""
-        return not (LEAST_IN_PERCENT if timed else 0) < self.mean < MOST_IN_PERCENT
-
-    def _as_multiple(self, *, timed: bool) -> tuple[str, str]:
-        factor = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
-        word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
-        return f"{factor.mean:.3g} {word}", f"[{factor.low:.3g}, {factor.high:.3g}]" if self.is_known else ""
-
-    def _in_percent(self, *, timed: bool) -> tuple[str, str]:
+        known = self.high - self.low > 1e-9  # more than rounding; with NaN it is False
+        # `2 times as long` says more than `50 % slower`. The limits, rounded, are 50 % slower and 100 % faster; amounts
+        # stay in per cent below 1, because there are no such words for less than half as much.
+        if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:
+            factor = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
+            word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
+            return f"{factor.mean:.3g} {word}", f"[{factor.low:.3g}, {factor.high:.3g}]" if known else ""
+        word = (("slower", "faster") if timed else ("less", "more"))[int(self.mean >= 1)]
         sign = 1 if self.mean >= 1 else -1
-        word = ("faster" if timed else "more") if self.mean >= 1 else ("slower" if timed else "less")
         ends = sorted(sign * 100 * (end - 1) for end in (self.low, self.high))
-        places = decimals(ends[1] - ends[0]) if self.is_known else int(abs(self.mean - 1) < 0.1)
+        places = decimals(ends[1] - ends[0]) if known else int(abs(self.mean - 1) < 0.1)
         texts = [f"{round(end, places) + 0.0:.{places}f}" for end in ends]  # no -0
-        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", f"[{', '.join(texts)}]" if self.is_known else ""
-
-    @property
-    def is_known(self) -> bool:
-        return self.high - self.low > 1e-9  # more than rounding; with NaN it is False
+        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", f"[{', '.join(texts)}]" if known else ""
 
 
 def decimals(width: float) -> int:
@@ -145,20 +131,29 @@ class Claim:
 
 
 def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) -> Claim:
-    """Return the claim that these rows of `Comparison.cells` make. timed: whether they are times."""
+    """Return the claim that cells of a comparison make.
+
+    cells: rows of `Comparison.cells`; timed: whether they are times.
+    """
     cells = cells[[name for name in CLAIM_COLUMNS if name in cells]]
     one_host = bool(cells["places"].map(len).max() < 2)
-    of_device = cells["value"].map(is_device_time).to_numpy(bool)
-    clock: Literal["device", "wall"] | None
-    if not timed:
-        mean, clock, beside = _mean_of(cells, one_host=one_host, timed=False), None, Gain(np.nan)
-    elif one_host and "device_verdict" in cells:
-        mean, clock, beside = _by_both_clocks(cells)
+    of_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
+    clock: Literal["device", "wall"] | None = "wall" if timed else None
+    beside = Gain(np.nan)
+    if timed and one_host and "device_verdict" in cells:
+        by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
+        wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
+        clock = deciding(wall.verdict, device.verdict)
+        mean_differs = wall.gain.low > 1 or wall.gain.high < 1
+        # Too few cells differ by wall time, but their mean does. If device times are the same, a slow host may be why.
+        if mean_differs and wall.verdict == "unknown" and device.verdict != "same":
+            wall, clock = wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall"
+        mean, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
     elif of_device.any():  # between machines the cells without device times do not count
         mean, clock = _mean_of(cells, cells[of_device], one_host=one_host, timed=True), "device"
         beside = _mean_by_wall(cells[of_device])
     else:
-        mean, clock, beside = _mean_of(cells, one_host=one_host, timed=True), "wall", Gain(np.nan)
+        mean = _mean_of(cells, one_host=one_host, timed=timed)
     return Claim(
         subject=subject, against=against, gain=mean.gain.mean, interval=(mean.gain.low, mean.gain.high),
         verdict=mean.verdict, clock=clock, beside=beside,
@@ -186,21 +181,6 @@ class _Mean(NamedTuple):
     """The smallest and the largest gain, if cells differ."""
     counts: Counter[str]
     verdict: Verdict
-
-
-def _by_both_clocks(cells: pd.DataFrame) -> tuple[_Mean, Literal["device", "wall"], Gain]:
-    """Return the mean by the clock that decides on one host, this clock, and the gain by the other."""
-    wall, device = (
-        _mean_of(cells.assign(**{name: cells[f"{clock}_{name}"] for name in CLAIMED}), one_host=True, timed=True)
-        for clock in CLOCKS
-    )
-    mean_differs = wall.gain.low > 1 or wall.gain.high < 1
-    # Too few cells differ by wall time, but their mean does. If device times are the same, a slow host may be why.
-    if mean_differs and wall.verdict == "unknown" and device.verdict != "same":
-        return wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall", device.gain
-    if deciding(wall.verdict, device.verdict) == "wall":
-        return wall, "wall", device.gain
-    return device, "device", wall.gain
 
 
 def _mean_by_wall(cells: pd.DataFrame) -> Gain:
@@ -247,33 +227,27 @@ def words(claim: Claim, form: Form = "sentence") -> str:
     form: `sentence` is complete; `gain` follows `A is`, unless the host hides it; `badge` has no interval; `clocks`
     gives each clock; `table` adds the number of cells.
     """
+    amount, ends = claim.amount
+    is_clear = claim.verdict in ("better", "worse") and amount != UNSURE
     if form == "table":
         return _in_table(claim)
     if form == "badge":
         return _on_badge(claim)
-    is_clear = claim.verdict in ("better", "worse") and claim.amount[0] != UNSURE
     if is_clear and (claim.is_hidden or claim.is_opposed):
         return _of_both_clocks(claim, form)
     if form == "clocks":
         return _by_clock(claim)
-    return _clear_words(claim, form) if is_clear else _undecided_words(claim, form)
-
-
-def _clear_words(claim: Claim, form: Form) -> str:
-    amount, ends = claim.amount
-    joint = "as" if "times as" in amount else "than"
-    gain = "; ".join(filter(None, (f"{amount} {joint} {claim.against} {ends}".rstrip(), _range(claim))))
-    return gain if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {gain}"
-
-
-def _undecided_words(claim: Claim, form: Form) -> str:
+    if is_clear:
+        joint = "as" if "times as" in amount else "than"
+        gain = "; ".join(filter(None, (f"{amount} {joint} {claim.against} {ends}".rstrip(), _range(claim))))
+        return gain if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {gain}"
     undecided = _undecided(claim) or UNSURE
     if form == "gain":
         return undecided
     if claim.verdict == "same":
         return f"{claim.subject} and {claim.against}: {undecided}"
-    has_counts = claim.verdict == "unknown" and (claim.scope.cells > 1 or {*claim.scope.verdicts} - {*UNDECIDED})
-    counts = f" ({count_words(claim)})" if has_counts else ""
+    is_listed = claim.verdict == "unknown" and (claim.scope.cells > 1 or {*claim.scope.verdicts} - {*UNDECIDED})
+    counts = f" ({count_words(claim)})" if is_listed else ""
     return f"{claim.subject} against {claim.against}: {undecided}{counts}"
 
 
@@ -347,12 +321,14 @@ def _time(gain: Gain) -> tuple[str, str]:
 
 def _range(claim: Claim) -> str:
     """Return `each 6 to 17 % faster` if cells differ, else nothing."""
-    if not claim.scope.cells_differ:
+    ends = claim.scope.cells_differ
+    if not ends:
         return ""
-    ends, timed = [Gain(end) for end in claim.scope.cells_differ], claim.clock is not None
-    multiple = any(end.is_multiple(timed=timed) for end in ends)  # no `8 % faster to 2 times as fast`
-    low, high = (end.words(timed=timed, multiple=multiple)[0] for end in ends)
-    if ends[1].mean < 1:  # less and slower: the smaller difference first
+    for multiple in (False, True):  # `8 % faster to 2 times as fast` would be in two units
+        low, high = (Gain(end).words(timed=claim.clock is not None, multiple=multiple)[0] for end in ends)
+        if ("times" in low) == ("times" in high):
+            break
+    if ends[1] < 1:  # less and slower: the smaller difference first
         low, high = high, low
     number, unit = low.split(" ", 1)
     return f"each {number if high.endswith(unit) else low} to {high}"

@@ -62,28 +62,6 @@ TONES: dict[str, Tone] = {
 }  # fmt: skip
 
 
-CAPPED: tuple[Kind, ...] = ("device_capped", "phase_capped")
-"""Kinds of time that the GPU's power limit makes vary."""
-
-KIND_WORDS: dict[Kind, str] = {
-    "device": "of device time",
-    "device_capped": "of device time at the power limit",
-    "ranks": "of device time of ranks",
-    "phase": "of a phase's device time",
-    "phase_capped": "of a phase's device time at the power limit",
-    "wall": "of wall time",
-    "wall_waits": "of wall time with gaps",
-    "host": "of wall time that the host decides",
-    "cpu": "of time on a CPU",
-    "cpu_busy": "of time on a busy CPU",
-    "setup": "of set-up time",
-    "resident": "of resident memory",
-}
-
-NAMED_WIDENING = 1.25
-"""Intervals that are this many times as wide are mentioned (`_variation_words`)."""
-
-
 class ResultKey(NamedTuple):
     measurement_id: str
     environment_id: str
@@ -103,8 +81,7 @@ class Comparison:
     unit: str
     conditions: dict[str, str]
     """Keys that have the same value in all cells, and the value."""
-    sides: str
-    """What was compared: `precision bf16 against fp32`."""
+    title: str
     claim: Claim | None
     """The claim of all cells, if they are times and no values were selected."""
     cells: pd.DataFrame
@@ -125,15 +102,13 @@ class Comparison:
     """The result of each cell in the baseline and in the contrast; None if a side has none."""
 
     @property
-    def title(self) -> str:
-        return f"{self.sides}: ratio of medians and 95 % interval"
-
-    @property
     def summary(self) -> str:
         """The claim in one sentence; empty without one."""
         return words(self.claim, "table") if self.claim else ""
 
-    def _notes(self, *, brief: bool) -> list[str]:
+    def listing(self) -> Listing:
+        units = dict.fromkeys(("baseline", "contrast"), self.unit)
+        units |= dict.fromkeys(("ratio", "wall_ratio", "device_ratio", "p", *ERRORS), "1")
         counts = Counter(self.frame["verdict"])
         verdicts = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         ends = self.least if len(self.least) < 3 else (self.least[0], self.least[-1])
@@ -143,8 +118,7 @@ class Comparison:
         notes = [f"{cells}: {verdicts}. Differences count from {least}; `same` is within {same}."]
         if self.differences:
             notes.append(f"The sides differ in {self.differences}.")
-        by_device = self.claim and self.claim.clock == "device" and not self.claim.scope.one_host
-        if by_device and not brief:  # the brief title says what the host adds
+        if self.claim and self.claim.clock == "device" and not self.claim.scope.one_host:
             notes.append(TWO_CLOCKS)
         if capped := int((self.cells["kind"].isin(CAPPED) & self.cells["verdict"].eq("ambiguous")).sum()):
             notes.append(f"{capped} ambiguous at the GPU's power limit: --set processes=3 decides.")
@@ -153,11 +127,7 @@ class Comparison:
         if without := int((self.frame[f"ratio{LOW}"].isna() & self.frame["ratio"].notna()).sum()):
             ratios = f"{without} ratio{'s'[: without > 1]}"
             notes.append(f"No interval of {ratios}: samples or processes differ too much, or medians are not positive.")
-        return notes if brief else [*notes, *self.warnings]
-
-    def listing(self) -> Listing:
-        units = dict.fromkeys(("baseline", "contrast"), self.unit)
-        units |= dict.fromkeys(("ratio", "wall_ratio", "device_ratio", "p", *ERRORS), "1")
+        notes += self.warnings  # last: `brief` leaves them out
         return Listing(
             title=f"{self.title}\n{self.summary}" if self.summary else self.title,
             frame=self.frame,
@@ -166,7 +136,7 @@ class Comparison:
             together=("baseline", "contrast"),
             footnotes={"verdict": ("flags",)},  # of both sides
             conditions=self.conditions,
-            notes=self._notes(brief=False),
+            notes=notes,
             p_values=("p",),
             tones=TONES,
         )
@@ -181,22 +151,22 @@ class Comparison:
         ratios = [frame[f"ratio{end}"].to_numpy(float) for end in ((HIGH, "", LOW) if is_time else (LOW, "", HIGH))]
         factors = [1 / ratio if is_time else ratio for ratio in ratios]
         low, middle, high = (100 * (factor - 1) for factor in factors)
-        word = "speed-up" if is_time else "change"
-        keys, values, of_value = self.keys, frame["value"].unique(), ""
-        if len(values) == 1 < len(keys):  # the title names it
-            keys, of_value = keys[:-1], f" of {values[0]}"
+        word, sides = "speed-up" if is_time else "change", self.title.rpartition(": ")[0]
+        values = frame["value"].unique()
+        keys, of_value = (self.keys[:-1], f" of {values[0]}") if len(values) == 1 < len(self.keys) else (self.keys, "")
         lines = frame[keys].assign(
             interval=strips(*map(np.log, factors)),
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
         flags = Counter(flag for of_cell in frame["flags"] for flag in {*of_cell})
+        notes = [note for note in self.listing().notes if note != TWO_CLOCKS]  # the title says what the host adds
         return Listing(
-            title=f"{self.sides}: {word}{of_value}, 95 % interval\n{fill(self.summary, WIDTH)}".rstrip(),
+            title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, WIDTH)])),
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
-            notes=[*flag_lines(flags)[:MOST_FLAGS], *self._notes(brief=True), MORE],
+            notes=[*flag_lines(flags)[:MOST_FLAGS], *notes[: len(notes) - len(self.warnings)], MORE],
             tones=TONES,
         )
 
@@ -252,17 +222,16 @@ def compare(
     known = known_variation(baseline, contrast) if variation is None else variation
     of_option = cells.groupby(list(options), dropna=False).ngroup() if options else pd.Series(0, cells.index)
     table = Table(order, axes_of(cells, keys[:-1]), counted, known, np.asarray(of_option, dtype=np.int64))
-    judged = judge(rows, unit, table)
+    judged, different = judge(rows, unit, table), counted.different  # the smallest difference, by the deciding clock
     machines = places_of(rows, order, stored_together=stores is None)
+    names = cells[keys].reset_index(drop=True)
     judges_times = values is None and unit == "s"  # selected values are judged as they are, by no other clock
-    by_device = np.zeros(len(order), dtype=bool)
     if judges_times:
         one_host = not device_decides and machines.map(len).max() < 2
         judged = judge_clocks(judged, whole, rows, table, one_host=one_host)
         by_device = judged["clock"].eq("device").to_numpy()
-    different = np.where(by_device, counted.of_device_times, counted.different)
-    names = cells[keys].reset_index(drop=True)
-    names.loc[by_device, "value"] = names.loc[by_device, "value"].map(device_time_of)
+        different = np.where(by_device, counted.of_device_times, different)
+        names["value"] = names["value"].mask(by_device, names["value"].map(device_time_of))
 
     shown, claimed = _shown_and_claimed(names, judged)
     claimed = claimed.assign(places=machines, same=counted.same)
@@ -273,11 +242,11 @@ def compare(
     unknown = [name for name in UNKNOWN if whole[name].isna().any()]
     chosen = [*([stores] if stores else ()), *between.values()]  # (of the baseline, of the contrast)
     against, subject = (", ".join(values_of_sides[side] for values_of_sides in chosen) for side in (0, 1))
-    compared = [f"{stores[1]} against {stores[0]}"] if stores else []
-    compared += [f"{name} {of_contrast} against {of_baseline}" for name, (of_baseline, of_contrast) in between.items()]
+    sides = [f"{stores[1]} against {stores[0]}"] if stores else []
+    sides += [f"{name} {of_contrast} against {of_baseline}" for name, (of_baseline, of_contrast) in between.items()]
     return Comparison(
         frame=frame, keys=keys, unit=unit, conditions=common_conditions(rows, [*keys, *free, *unknown]),
-        sides="; ".join(compared) or "contrast against baseline",
+        title=f"{'; '.join(sides) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         claim=claim_of(claimed, subject, against, timed=True) if judges_times else None,
         cells=claimed, unpaired=unpaired,
         least=tuple(sorted({*different.tolist()})), same=tuple(sorted({*counted.same.tolist()})),
@@ -423,6 +392,25 @@ def _errors_beside(whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.i
     }
 
 
+CAPPED: tuple[Kind, ...] = ("device_capped", "phase_capped")
+"""Kinds of time that the GPU's power limit makes vary."""
+
+KIND_WORDS: dict[Kind, str] = {
+    "device": "of device time",
+    "device_capped": "of device time at the power limit",
+    "ranks": "of device time of ranks",
+    "phase": "of a phase's device time",
+    "phase_capped": "of a phase's device time at the power limit",
+    "wall": "of wall time",
+    "wall_waits": "of wall time with gaps",
+    "host": "of wall time that the host decides",
+    "cpu": "of time on a CPU",
+    "cpu_busy": "of time on a busy CPU",
+    "setup": "of set-up time",
+    "resident": "of resident memory",
+}
+
+
 def _variation_words(judged: pd.DataFrame) -> list[str]:
     """Return sentences that say how far processes are taken to differ, and how that is known."""
     tested = judged[judged["ratio"].notna() & (judged["kind"] != "exact")]
@@ -453,6 +441,10 @@ def _steps_words(cells: pd.DataFrame) -> list[str]:
     values = {name: [label(number) for number in cells.groupby("side")[name].first()] for name in STEPS}
     differing = [f"{name} {' and '.join(texts)}" for name, texts in values.items() if len(set(texts)) > 1]
     return [f"The sides ran other numbers of steps: {', '.join(differing)}."] if differing else []
+
+
+NAMED_WIDENING = 1.25
+"""Intervals that are this many times as wide are mentioned (`_variation_words`)."""
 
 
 def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import rows_of_state
 from lmsweep.analysis.data.columns import check_key, is_null, label
@@ -154,66 +153,48 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     if frame.empty:
         raise RequestError("the store holds no results yet")
     metric = metric_of(value)
-    cells = _in_usual_unit(_rows_with(frame, chosen, value))
-    numbers = _numbers_of(cells, metric)
-    unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK).to_numpy(bool)
-    reasons = cells["reason"].fillna("no samples were stored")
+    cells = _rows_with(frame, chosen, value)
+    numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}  # of the stored metric
+    reason = np.where(cells["reason"].notna(), cells["reason"], "no samples were stored")
+    units = cells["unit"].to_numpy(object)
+    if len({unit for unit in units if isinstance(unit, str)}) > 1:  # workloads of users may store it in different units
+        usual = cells["unit"].mode().iloc[0]
+        other = np.array([isinstance(unit, str) and unit != usual for unit in units])
+        numbers = {name: np.where(other, np.nan, number) for name, number in numbers.items()}
+        reason = np.where(other, [f"its unit is {unit}, not {usual}" for unit in units], reason)
+        cells = cells.assign(unit=pd.Series(np.where(other, usual, units), cells.index, dtype=object))
     if metric in RATES:
-        reasons = reasons.where(cells["median"].isna(), _why_no_rate(cells, metric))
+        speed = cells[metric].to_numpy()  # at the median time; the longest time gives the lowest rate
+        numbers = {
+            "median": speed,
+            "low": speed * numbers["median"] / numbers["high"],
+            "high": speed * numbers["median"] / numbers["low"],
+        }
+        no_peak = f"{metric}: the peak of this device in this arithmetic is unknown"
+        reason = np.where(cells["median"].isna(), reason, no_peak)
+    elif metric in DERIVED:
+        factor = cells[metric].to_numpy() / numbers["median"]
+        numbers = {name: factor * number for name, number in numbers.items()}
+    unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK).to_numpy(bool)
     marks = flag_tuples(cells["flags"])
     if counts_flops(value):
         marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"], cells["device_name"])
-    return cells.assign(value=value, flags=marks, reason=reasons.where(unknown, "").astype(object), **numbers)
-
-
-def _in_usual_unit(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells without the numbers in other units than most: workloads of users may store several."""
-    if cells["unit"].nunique() < 2:
-        return cells
-    usual = cells["unit"].mode()[0]
-    other = cells["unit"].notna() & cells["unit"].ne(usual)
-    said = "its unit is " + cells["unit"].astype(str) + f", not {usual}"
-    numbers = {name: cells[name].mask(other) for name in ("median", "low", "high")}
-    return cells.assign(**numbers, reason=cells["reason"].mask(other, said), unit=cells["unit"].mask(other, usual))
-
-
-def _numbers_of(cells: pd.DataFrame, metric: str) -> dict[str, NDArray[np.float64]]:
-    """Return `median`, `low` and `high` of a metric, derived from those of the stored one if need be."""
-    median, low, high = (cells[name].to_numpy() for name in ("median", "low", "high"))
-    if metric in RATES:  # at the median time; the longest time gives the lowest rate
-        speed = cells[metric].to_numpy()
-        return {"median": speed, "low": speed * median / high, "high": speed * median / low}
-    factor = cells[metric].to_numpy() / median if metric in DERIVED else 1.0
-    return {"median": factor * median, "low": factor * low, "high": factor * high}
-
-
-def _why_no_rate(cells: pd.DataFrame, metric: str) -> NDArray[np.object_]:
-    """Return why a rate of a known time is unknown."""
-    whys = {
-        "only the workloads timing and attention have it": ~cells["workload"].isin(["timing", "attention"]),
-        "the tokens of a batch are unknown": pd.Series(metric == "tokens_per_second", cells.index),
-        "the FLOPs are unknown": cells["tflops"].isna(),
-        "the peak of this device in this arithmetic is unknown": cells["mfu"].isna(),
-    }
-    why = np.select([*whys.values()], [*whys], "the FLOPs that checkpointing repeats are unknown")
-    return np.array([f"{metric}: {one}" for one in why], dtype=object)
+    reasons = pd.Series(np.where(unknown, reason, ""), cells.index, dtype=object)
+    return cells.assign(value=value, flags=marks, reason=reasons, **({} if numbers is stored else numbers))
 
 
 def _rows_with(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return the chosen rows that hold the value, and failed trials whose workload measures it in the frame."""
     phase, _, metric = value.rpartition(".")
     source = DERIVED.get(metric, metric)  # the stored metric that it is derived from
-
-    def holds(rows: pd.DataFrame) -> NDArray[np.bool_]:
-        return ((rows["phase"] == phase) & (rows["metric"] == source)).to_numpy(bool)
-
-    holding, all_failed = holds(frame), False
-    if metric in DERIVED or not holding.any():
-        known = values_in(frame)
-        all_failed = not known
-        if known and value not in known:
-            raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
-    wanted = holds(chosen)
+    holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
+    known = [value] if metric not in DERIVED and holding.any() else values_in(frame)  # the full list takes time
+    all_failed = not known
+    if not all_failed and value not in known:
+        raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
+    wanted = holding
+    if chosen is not frame:
+        wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
     failed = (chosen["status"] != Status.OK).to_numpy(bool)
     if failed.any():  # a failed trial has one row, without phase and metric; it belongs to each value of its workload
         workloads = set(frame["workload"] if all_failed else frame["workload"][holding])

@@ -13,7 +13,7 @@ from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in
 from lmsweep.analysis.tables.pivot import Table, arrange, pivot, varying_keys
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.statistics.median_interval import Floats, ratio_interval
+from lmsweep.trials.statistics.median_interval import ratio_interval
 
 Kind = Literal["speed_up", "change"]
 """speed_up: baseline / median; change: median / baseline - 1."""
@@ -26,13 +26,15 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
 
     A ratio needs both medians, and has the flags of both.
     """
-    cells = table.cells.reset_index()
+    cells, sides = table.cells.reset_index(), ("", "_of_baseline")
     is_base = cells[key].eq(baseline).to_numpy(bool, na_value=False)
     same = ["row", *(name for name in (*table.cols, "value") if name != key)]
-    pairs = cells[~is_base].merge(cells[is_base], on=same, suffixes=("", "_of_baseline"))
+    pairs = cells[~is_base].merge(cells[is_base], on=same, suffixes=sides)
+    compared, base = ([pairs[f"{name}{side}"].to_numpy() for name in _NUMBERS] for side in sides)
+    ratio = ratio_interval(*compared, *base) if kind == "change" else ratio_interval(*base, *compared)
+    subtracted = 1.0 if kind == "change" else 0.0
     flags = [
-        tuple(dict.fromkeys(of_cell + of_base))
-        for of_cell, of_base in zip(pairs["flags"], pairs["flags_of_baseline"], strict=True)
+        tuple(dict.fromkeys(one + other)) for one, other in zip(pairs["flags"], pairs[f"flags{sides[1]}"], strict=True)
     ]
     found = pairs[[*table.rows, *table.cols]].assign(
         row=pairs["row"],
@@ -41,21 +43,12 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
         flags=pd.Series(flags, dtype=object),
         status=str(Status.OK),
         reason="",
-        **_ratios(pairs, kind),
+        **{name: number - subtracted for name, number in zip(_NUMBERS, ratio, strict=True)},
     )
     found = found[found["median"].notna()]
     units: dict[str, str | None] = dict.fromkeys(found["value"], "share" if kind == "change" else "x")
     whole = pd.concat([cells, found]).set_index(["row", "column"]).sort_index()
     return replace(table, cells=whole, units=table.units | units)
-
-
-def _ratios(pairs: pd.DataFrame, kind: Kind) -> dict[str, Floats]:
-    """Return the median, low and high of each pair's ratio."""
-    compared = [pairs[name].to_numpy() for name in _NUMBERS]
-    base = [pairs[f"{name}_of_baseline"].to_numpy() for name in _NUMBERS]
-    if kind == "speed_up":
-        return dict(zip(_NUMBERS, ratio_interval(*base, *compared), strict=True))
-    return {name: ratio - 1 for name, ratio in zip(_NUMBERS, ratio_interval(*compared, *base), strict=True)}
 
 
 @dataclass(frozen=True)
@@ -84,12 +77,12 @@ class Pivot:
     """Whether all values are printed in the same unit."""
     above: float | None = None
     """Values without a median above this are left out."""
-    keep: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
+    of: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
     """Selects the rows of the table among those of the workload."""
 
     def __call__(self, results: Results) -> Table:
         """Return the table. Raises RequestError without such values, without a baseline, or with nothing to compare."""
-        frame = self.keep(results.of(self.workload))
+        frame = self.of(results.of(self.workload))
         baseline = self._baseline(frame) if self.against else ""
         values = self._held(frame)
         varying = [name for name in self.if_varying if frame[name].nunique(dropna=False) > 1]

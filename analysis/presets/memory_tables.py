@@ -38,7 +38,7 @@ peaks = Pivot(
     "Peak memory of an iteration",
     above=-inf,  # any number is shown, 0 too; a value that is unknown everywhere is not
     cols=("mode",),
-    keep=_without_resident_if_known,
+    of=_without_resident_if_known,
 )
 _CATEGORIES = [f"peak.{part}" for part in _PARTS]
 parts = Pivot(

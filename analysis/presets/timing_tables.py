@@ -13,6 +13,8 @@ from lmsweep.analysis.presets.layout import Pivot, with_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 
+_SERIES = ("warmup_samples", "samples")
+
 
 def _parts(frame: pd.DataFrame) -> pd.DataFrame:
     parts = parts_of_step(frame)
@@ -25,7 +27,7 @@ _TIMES = [f"{part}.time" for part in PARTS]
 
 _WITHOUT_SUM = [value for value in _TIMES if value != "backward_optimizer.time"]
 
-end_to_end = Pivot("timing", _WITHOUT_SUM, "Times of a training step and of its parts", keep=_parts)
+end_to_end = Pivot("timing", _WITHOUT_SUM, "Times of a training step and of its parts", of=_parts)
 precisions = Pivot(
     "timing",
     _TIMES,
@@ -34,9 +36,9 @@ precisions = Pivot(
     cols=("precision",),
     against=("fp32", "tf32", "bf16"),
     kind="change",
-    keep=_parts,
+    of=_parts,
 )
-compiled = Pivot("timing", _TIMES, "Eager vs compiled", parts=True, cols=("compile",), against=("none",), keep=_parts)
+compiled = Pivot("timing", _TIMES, "Eager vs compiled", parts=True, cols=("compile",), against=("none",), of=_parts)
 
 
 def warm_up(results: Results) -> Listing:
@@ -71,7 +73,18 @@ def warm_up_series(results: Results) -> Listing:
         raise nothing("timing")
     keys = varying_keys(frame, ["model", "mode", "warmup_steps"], [])
     ordered = in_order(frame, keys)
-    lines = _iterations_of(ordered, keys)
+    # In a pooled row `samples` are those of all processes, the newest last, and `process_lengths` are their numbers.
+    # Every other column, `warmup_samples` too, is that of the newest process.
+    taken = {name: [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in _SERIES}
+    lengths = [list(each)[-1] for each in ordered["process_lengths"]]
+    taken["samples"] = [samples[len(samples) - n :] for samples, n in zip(taken["samples"], lengths, strict=True)]
+    pairs = list(zip(*taken.values(), strict=True))  # warm-up iterations and measured ones of each row
+    series: dict[str, Any] = {
+        "time": [warmup + counted for warmup, counted in pairs],
+        "measured": [["no"] * len(warmup) + ["yes"] * len(counted) for warmup, counted in pairs],
+        "iteration": [list(range(1, len(warmup) + len(counted) + 1)) for warmup, counted in pairs],
+    }
+    lines = ordered[[*keys, "phase", "environment_id"]].assign(**series).explode(list(series))
     # By number: with a missing value among the keys, pandas 3.0.0 takes different rows for the same one.
     lines["trial"] = lines.groupby([*keys, "environment_id"], dropna=False, sort=False).ngroup()
     trials = lines.drop_duplicates("trial").set_index("trial")[keys]
@@ -88,17 +101,3 @@ def warm_up_series(results: Results) -> Listing:
         conditions=common_conditions(frame, keys),
         notes=["measured: no for a warm-up iteration"],
     )
-
-
-def _iterations_of(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return a line for each iteration of the newest process of each row."""
-    # In a pooled row `samples` are those of all processes, the newest last, and `process_lengths` are their numbers.
-    # Every other column, `warmup_samples` too, is that of the newest process.
-    series: dict[str, Any] = {"time": [], "measured": [], "iteration": []}
-    for warmup, samples, lengths in rows[["warmup_samples", "samples", "process_lengths"]].itertuples(index=False):
-        before = [] if warmup is pd.NA else [*warmup]
-        counted = [] if samples is pd.NA else [*samples][len(samples) - [*lengths][-1] :]
-        series["time"].append(before + counted)
-        series["measured"].append(["no"] * len(before) + ["yes"] * len(counted))
-        series["iteration"].append([*range(1, len(before) + len(counted) + 1)])
-    return rows[[*keys, "phase", "environment_id"]].assign(**series).explode([*series])

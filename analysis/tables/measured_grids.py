@@ -55,26 +55,21 @@ def in_usual_order(workloads: Iterable[str]) -> list[str]:
 
 def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd.Series] | None = None) -> MeasuredGrid:
     """Return the grid of these rows, some of `results`. texts: `_texts(results)`, where it is known."""
-    conditions: dict[str, NDArray[np.bool_]] = {}  # key -> the results that a condition on it selects
-    for name, text in (texts or _texts(results)).items():
-        values = {*text[rows.index]}
-        can_list = len(values) == 1 or "," not in "".join(values)  # else the table shows further results
-        selected = text.isin(values).to_numpy()
-        if can_list and not selected.all():
-            conditions[name] = selected
-    where = {name: ",".join(readings(rows, name)) for name in _needed(conditions, len(results), len(rows))}
+    texts = texts or _texts(results)
+    values = {name: {*text[rows.index]} for name, text in texts.items()}
+    masks = {name: texts[name].isin(wanted).to_numpy() for name, wanted in values.items()}
+    # Keys by which a condition excludes results. It can list several values only if none contains a comma: else it is
+    # left out, and the table shows further results.
+    can_list = {name: len(texts_of) == 1 or "," not in "".join(texts_of) for name, texts_of in values.items()}
+    kept = [name for name in masks if can_list[name] and not masks[name].all()]
+    # Drop each condition without which the others select the same rows; that on the workload, the first, is tried last.
+    for name in reversed(kept):
+        others = [masks[other] for other in kept if other != name]
+        if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
+            kept.remove(name)
+    where = {name: ",".join(readings(rows, name)) for name in kept}
     axes = {str(name): codes.nunique() for name, codes in _codes(rows).items()}
     return MeasuredGrid(rows=rows, axes=axes, where=where)
-
-
-def _needed(conditions: Mapping[str, NDArray[np.bool_]], count: int, selected: int) -> list[str]:
-    """Return the keys without those whose conditions change nothing: the others select as many of `count` results."""
-    needed = [*conditions]
-    for name in reversed([*conditions]):  # that on the workload, the first, is tried last
-        others = [conditions[other] for other in needed if other != name]
-        if np.logical_and.reduce([np.ones(count, dtype=bool), *others]).sum() == selected:
-            needed.remove(name)
-    return needed
 
 
 def _texts(results: pd.DataFrame) -> dict[str, pd.Series]:
@@ -87,39 +82,26 @@ def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
     Results that lie in no grid are divided again, or are one grid if none was found.
     """
-    codes = _codes(rows).to_numpy()
-    lies_on = _axes_of_each(codes)
+    left, codes = np.ones(len(rows), dtype=bool), _codes(rows).to_numpy()
+    # A result lies on an axis if another one differs from it in this key alone. Where two grids cross, it lies on the
+    # axes of both.
+    sizes = [_group_sizes(np.delete(codes, axis, axis=1)) for axis in range(codes.shape[1])]
+    lies_on = np.array(sizes).reshape(codes.shape[::-1]).T > 1
     grids: dict[bytes, NDArray[np.bool_]] = {}
     # One result is tried for all that lie on the same axes and have the same values of the other keys.
-    tried = np.unique(np.where(lies_on, -1, codes), axis=0, return_index=True)[1]
-    for place in tried if len(tried) <= MOST_KINDS else ():
-        inside = _grid_around(place, codes, lies_on)
+    kinds = np.unique(np.where(lies_on, -1, codes), axis=0, return_index=True)[1]
+    for place in kinds if len(kinds) <= MOST_KINDS else ():
+        # Its grid: the results that lie on its axes and equal it in all other keys, then all with the values of these.
+        inside = (lies_on >= lies_on[place]).all(axis=1) & (lies_on[place] | (codes == codes[place])).all(axis=1)
+        inside = np.logical_and.reduce([np.isin(column, column[inside]) for column in codes.T])
         combinations = np.prod([len(np.unique(column[inside])) for column in codes.T])
         if lies_on[place].any() and inside.sum() >= LEAST_FILLED * combinations:
             grids[inside.tobytes()] = inside
-    left = np.ones(len(rows), dtype=bool)
-    while grids:
-        best = max(grids.values(), key=lambda inside: (left & inside).sum())
-        if not (left & best).any():
-            break
+    while grids and (left & (best := max(grids.values(), key=lambda inside: (left & inside).sum()))).any():
         yield rows[best]
         left = left & ~best
     if left.any():
         yield from [rows] if left.all() else _slices(rows[left])
-
-
-def _axes_of_each(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether each result lies on each axis: whether another one differs from it in this key alone. Where two
-    grids cross, it lies on the axes of both."""
-    sizes = [_group_sizes(np.delete(codes, axis, axis=1)) for axis in range(codes.shape[1])]
-    return np.array(sizes).reshape(codes.shape[::-1]).T > 1  # without axes, too
-
-
-def _grid_around(place: int, codes: NDArray[np.int64], lies_on: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the grid of one result: those that lie on its axes and equal it in all other keys, then all with the
-    values of these."""
-    inside = (lies_on >= lies_on[place]).all(axis=1) & (lies_on[place] | (codes == codes[place])).all(axis=1)
-    return np.asarray(np.all([np.isin(column, column[inside]) for column in codes.T], axis=0))
 
 
 def _codes(rows: pd.DataFrame) -> pd.DataFrame:

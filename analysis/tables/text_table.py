@@ -80,14 +80,15 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     written = cells.assign(text=pd.Series(texts, cells.index, dtype=object))
     wide = replace(table, cells=written).wide("text", escape(NO_VALUE))
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
-    columns, levels = [(*key[:-1], names[key[-1]]) for key in wide.columns.to_list()], axis_names(wide.columns)
+    keys: list[Any] = wide.columns.to_list()
+    columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(wide.columns)
     in_caption: list[str] = []  # what all cells have in common and the caption names
     if len(names) == 1 and len(levels) > 1:  # a single value, which then is in no column's name
         in_caption += names.values()
         columns, levels = [key[:-1] for key in columns], levels[:-1]
     if "mode" in table.conditions and any(value.startswith("step.") for value in table.units):
         in_caption.append(f"mode {table.conditions['mode']}")  # it says how much of a training step `step` covers
-    measured = "median [95 % interval] (notes below)" if letters else "median [95 % interval]"
+    measured = "median [95 % interval]" + " (notes below)" * bool(letters)
     measured = f"{', '.join(in_caption)}: {measured}" if in_caption else measured
     # A user's model is called by its model_code in the key `model`, so that condition would repeat it.
     models = cells["model"].unique() if "model" in table.rows else ()
@@ -112,17 +113,20 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     footnotes = listing.footnotes or {shown[0]: tuple(name for name in ("flags", "reason") if name in frame)}
     noted = {name: _footnotes(frame, columns) for name, columns in footnotes.items() if columns}
     letters = _letters(word for of_lines in noted.values() for words in of_lines for word in words)
-    units = _units_of(listing)
-    texts = {name: _column_texts(listing, name, units.get(name), escape) for name in shown}
-    if "status" in frame:  # a line without numbers says how its trial ended
-        ends = zip(frame["status"], texts[shown[0]], strict=True)
-        texts[shown[0]] = [text if is_null(status) or status == Status.OK else escape(status) for status, text in ends]
+    units = {}
+    for name, unit in listing.units.items():
+        columns = listing.together if name in listing.together else (name,)
+        units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
+    texts = [_column_texts(listing, name, units.get(name), escape) for name in shown]
+    for line, status in enumerate(frame.get("status", ())):
+        if not is_null(status) and status != Status.OK:  # a line without numbers says how its trial ended
+            texts[0][line] = escape(status)
     for name, of_lines in noted.items():
-        texts[name] = [
-            text + _marks({letters[word] for word in words}, markup)
-            for text, words in zip(texts[name], of_lines, strict=True)
-        ]
-    cells = pd.DataFrame(texts, dtype=object)
+        for line, words in enumerate(of_lines):
+            if words:
+                marks = ", ".join(sorted({letters[word] for word in words}))
+                texts[shown.index(name)][line] += markup.mark.format(marks)
+    cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     heads = _labels([(name,) for name in names], [""], escape)
     lines = _labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)
@@ -134,14 +138,6 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         has_flags=not letters.keys().isdisjoint(ADVICE_OF),
         words=tuple(escape(name) for name in shown if name not in units),
     )
-
-
-def _units_of(listing: Listing) -> dict[str, Unit]:
-    units = {}
-    for name, unit in listing.units.items():
-        compared = listing.together if name in listing.together else (name,)
-        units[name] = choose_unit(unit, listing.frame[list(compared)].to_numpy(float, na_value=np.nan).ravel())
-    return units
 
 
 def _column_texts(listing: Listing, name: str, unit: Unit | None, escape: Callable[[str], str]) -> list[str]:
@@ -192,6 +188,7 @@ def _cell(
     letters: dict[str, str],
     markup: Markup,
 ) -> str:
+    notes = sorted({letters[word] for word in (*flags, *filter(None, [reason]))})
     if status != Status.OK:
         text = markup.escape(status)
     elif reason:
@@ -199,11 +196,7 @@ def _cell(
     else:
         assert unit is not None, "a value that has numbers has a unit"
         text = markup.escape(_number(median, low, high, unit))
-    return text + _marks({letters[word] for word in (*flags, *filter(None, [reason]))}, markup)
-
-
-def _marks(letters: set[str], markup: Markup) -> str:
-    return markup.mark.format(", ".join(sorted(letters))) if letters else ""
+    return text + (markup.mark.format(", ".join(notes)) if notes else "")
 
 
 def _number(median: float, low: float, high: float, unit: Unit) -> str:

@@ -71,14 +71,12 @@ def show_summary(
 
 
 def _account_words(plan: Plan, account: Account) -> list[str]:
-    """How long the run took, how its trials ended, and which nodes were lost."""
     words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
     # Trials that the plan has ruled out did not run: their action, unsupported or predicted_oom, is also their status.
     if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
+        failed = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
         counts = [f"{ended[Status.OK]} of {ended.total()} measurements succeeded"]
-        failed = [(status, count) for status, count in sorted(ended.items()) if status != Status.OK]
-        counts += [f"{n} ended as {status}" for status, n in sorted(failed, key=lambda one: one[1], reverse=True)]
-        words.append(", ".join(counts))
+        words.append(", ".join([*counts, *(f"{-count} ended as {status}" for count, status in failed)]))
     if lost := account.lost_nodes:
         words.append(f"{lost} of {account.nodes} nodes {'was' if lost == 1 else 'were'} lost")
     return words
@@ -94,26 +92,21 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
 
 def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
-    gate = run.gate
+    planned, gate = run.planned, run.gate
+    budget = how.budget or (planned.budget and "the sweep's time")
+    limit = " and ".join(f"{word} {end}" for word, end in (("into", budget), ("before", how.until)) if end)
+    load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
+    is_busy = load > BUSY_LOAD and not run.account.statuses and run.address is None  # no trial began here
+    words = [f"this machine is busy, with {load:.0f} processes for each core"] if is_busy else []
+    words += [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
+    words += [f"{_which(gate.kept_out, run)} did not fit {limit}"] if gate.kept_out else []
     known = [one for one in (*gate.cut, *gate.kept_out) if run.estimate.trials[one.index].reason is None]
     seconds = run.eta.needed(known)
     takes = f"{'more than' if gate.cut else 'about'} {format_seconds(seconds)} of measuring is left: " if known else ""
-    words = _busy_words(run)
-    words += [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
-    if gate.kept_out:
-        budget = how.budget or (run.planned.budget and "the sweep's time")
-        limits = [f"{word} {end}" for word, end in (("into", budget), ("before", how.until)) if end]
-        words.append(f"{_which(gate.kept_out, run)} did not fit {' and '.join(limits)}")
-    of_sweep = seconds_of(run.planned.budget) if run.planned.budget and not how.budget else 0.0
+    of_sweep = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
     # The sweep's own time was too short. Suggest twice that, or twice what is left: estimates may be too low.
     more = f" --budget {math.ceil(2 * max(START_SECONDS + seconds, of_sweep) / 60)}m" if of_sweep else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
-
-
-def _busy_words(run: Run) -> list[str]:
-    load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
-    is_likely = load > BUSY_LOAD and not run.account.statuses and run.address is None  # no trial began here
-    return [f"this machine is busy, with {load:.0f} processes for each core"] if is_likely else []
 
 
 def _which(trials: Sequence[PlannedTrial], run: Run) -> str:

@@ -24,7 +24,7 @@ attention_compiled = Pivot(
     parts=True,
     cols=("compile",),
     against=("none",),
-    keep=_of_compiled,
+    of=_of_compiled,
 )
 
 GROUPS = {

@@ -257,7 +257,7 @@ def explain_steps(
     whole = pd.concat(parts, ignore_index=True)
     ends = [f"difference{end}" for end in (LOW, HIGH)]
     return Explanation(
-        title=comparison.sides,
+        title=comparison.title.rpartition(": ")[0],
         frame=whole[[*keys, "cause", *SIDES, "difference", *ends, "share", "change", "named"]],
         verdicts=verdicts,
         keys=keys,
