@@ -209,7 +209,7 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    is_known = frame[["model", "d_model", "d_ff", "num_layers", "vocab_size"]].notna().all(axis=1)
+    is_known = frame[["d_model", "d_ff", "num_layers", "vocab_size"]].notna().all(axis=1) & frame["model"].notna()
     models = frame.loc[is_known, ["model", "vocab_size", *DIMENSIONS]].drop_duplicates("model")
     return dict(zip(models["model"], parameter_count(**size_terms(models)), strict=True))
 
