@@ -97,7 +97,6 @@ def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: Flo
 
 
 def _left_out(frame: pd.DataFrame, conditions: dict[str, str], shown: Table) -> list[str]:
-    """A sentence that names the workloads that are not in the table, if there are any."""
     others = workloads_beside(select(frame, conditions), [*shown.units])
     return [f"not in this table: {', '.join(others)}; --list-presets lists tables that show them"] if others else []
 

@@ -118,21 +118,22 @@ class LastResort:
 
     @classmethod
     def _watch(cls, ears: socket.socket) -> None:
-        unheard: list[tuple[float, int]] = []  # when this thread learned of a signal, and its number
+        unheard: dict[int, float] = {}  # signal -> when this thread learned of it
         while True:
             numbers: set[int] = set()
             with suppress(TimeoutError):
                 numbers = set(ears.recv(64))  # a byte is the number of a signal; `end_soon` sends 0
             # A signal stays pending if the thread that the kernel has chosen for it hangs.
-            numbers |= signal.sigpending() - {number for _, number in unheard}
-            unheard += [(time.monotonic(), number) for number in numbers]
-            # Without those that the main thread has heard, and those that `handle` does not handle.
-            unheard = [(at, number) for at, number in unheard if cls.heard_at < at - HEARD_SECONDS and _is_ours(number)]
+            for number in numbers | signal.sigpending():
+                if _is_ours(number):
+                    unheard.setdefault(number, time.monotonic())
+            unheard = {number: at for number, at in unheard.items() if cls.heard_at < at - HEARD_SECONDS}
             now = time.monotonic()
             if cls._end_at and now > cls._end_at:
                 cls._end(_ended_by or signal.SIGINT)
-            if unheard and now > unheard[0][0] + END_SECONDS:
-                cls._end(unheard[0][1])
+            for number, at in unheard.items():
+                if now > at + END_SECONDS:
+                    cls._end(number)
 
     @classmethod
     def _end(cls, number: int) -> None:
@@ -271,6 +272,5 @@ def _leave_terminal(number: int) -> None:
 
 
 def _print_stacks(number: int) -> None:
-    """After SIGQUIT, print where each thread is."""
     if number == signal.SIGQUIT:
         faulthandler.dump_traceback(2)

@@ -112,7 +112,6 @@ class ProgressLine:
         self._is_shown = False
 
     def show(self, words: Callable[[], str]) -> None:
-        """Show the words, if it is time to."""
         if time.monotonic() < self._until or (self._is_shown and not self._is_live):
             return
         self._until = time.monotonic() + self.every
@@ -296,6 +295,7 @@ def format_seconds(seconds: float) -> str:
         return f"{whole // 3600} h {whole % 3600 // 60:02} min"
     if whole >= 60:
         return f"{whole // 60} min {whole % 60:02} s"
-    if seconds >= 1:
+    shown = float(f"{seconds:.3g}")
+    if shown >= 1:
         return f"{seconds:.1f} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+    return f"{shown * 1e3:.3g} ms" if shown >= 1e-3 else f"{shown * 1e6:.3g} µs"

@@ -4,7 +4,7 @@ On a busy host device time repeats within 0.6 %, while the wall time of the same
 (docs/performance.md). So a slow host must not make a device look slower. The ratio by the other clock is shown too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,6 +24,24 @@ from lmsweep.trials.statistics.pooling import distances_within, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS
 from lmsweep.trials.statistics.significance import Thresholds, differences, direction, holm
 from lmsweep.trials.statistics.variation import Repeats
+
+HOST_LIMITED = "host-limited"
+DIFFERENT = frozenset({"faster", "slower"})
+"""Verdicts on the times of a cell by which its sides differ."""
+
+CLOCKS = ("wall", "device")
+CLAIMED = ("ratio", "half", "kind", "verdict")
+"""Columns that claims are made of; with both clocks also by each, as `wall_ratio` and `device_ratio`."""
+_ENDS = ("", LOW, HIGH)
+_OF_CLOCK = (
+    *(f"{name}{end}" for name in (*SIDES, "ratio") for end in _ENDS),
+    *("processes", "p", "p_same", "half", "kind", "itself", "widened", *VARIATION),
+)
+"""Columns of `judge` that are about one clock."""
+_PROCESS = ["side", "device_name", "attempt_id", "workload", "phase"]
+
+_OF_ITSELF = {"p": 1.0, "p_same": 0.0, "half": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
+"""The numbers of a cell with one attempt on both sides: it was measured once, and its ratio to itself is exactly 1."""
 
 
 class Table(NamedTuple):
@@ -50,45 +68,44 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     places = pd.Series(np.arange(count), index=table.order)  # cell -> its row in the result
     used = ["cell", "side", "attempt_id", "device_name", "flags", KIND, *STATISTICS]
     rows = cells[used].assign(place=places.loc[cells["cell"]].to_numpy())
-    scale, prior = variation_of(rows, table.known)
+    scale, freedom = variation_of(rows, table.known)
+    rows = rows.assign(**dict(zip(VARIATION, (scale, freedom), strict=True)))
     of_side = (2 * rows["place"] + rows["side"]).to_numpy()  # baseline and contrast alternate
-    pooled = pool_statistics(statistics_of(rows), of_side, 2 * count, scale, prior)
+    pooled = pool_statistics(statistics_of(rows), of_side, 2 * count, scale, freedom)
+    both = {name: column.reshape(count, 2) for name, column in pooled.items()}  # one column a side
     columns: dict[str, Any] = {
-        f"{name}{end}": pooled[column][side::2]
+        f"{name}{end}": both[column][:, side]
         for side, name in enumerate(SIDES)
         for end, column in (("", "median"), (LOW, "low"), (HIGH, "high"))
     }
-    widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
-    # Written from the smallest scale to the largest: of a cell's processes, those that vary most count.
-    widest[:, rows["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])
-    if pooled["processes"].max(initial=0) > 1:
-        of_sides = (pooled[name][side::2] for name in ("processes", "spread") for side in (0, 1))
-        columns["processes"] = [_processes_text(*each) for each in zip(*of_sides, strict=True)]
-    flags = rows.groupby("place")["flags"].agg(_together)
-    columns["kind"] = rows.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
-    numbers = _test(rows, columns, widest, table)
-    judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
-    return decide(judged, unit, table.thresholds.different)
+    if both["processes"].max(initial=0) > 1:
+        of_cells = zip(both["processes"], both["spread"], strict=True)
+        columns["processes"] = [_processes_text(processes, spreads) for processes, spreads in of_cells]
+    by_variation = rows.sort_values(VARIATION[0], kind="stable")
+    varying_most = by_variation.drop_duplicates("place", keep="last").set_index("place").reindex(range(count))
+    columns["kind"] = varying_most[KIND]
+    numbers = _test(rows, pd.DataFrame(columns), varying_most[[*VARIATION]].fillna(0.0), table)
+    flags = rows.groupby("place")["flags"].agg(_together).reindex(range(count))
+    return decide(numbers.assign(flags=flags.to_list()), unit, table.thresholds.different)
 
 
-def _test(rows: pd.DataFrame, medians: Mapping[str, Floats], widest: Floats, table: Table) -> dict[str, Floats]:
-    """Return the ratio of each cell with its interval and p-values. rows: of processes, with `place`, the cell's row in
-    the result; medians: of each side, pooled; widest: scale and prior of each cell's variation."""
-    _, axes, thresholds, _, options = table
-    before, after = (np.log(np.where(medians[name] > 0, medians[name], np.nan)) for name in SIDES)
-    count = len(before)
+def _test(rows: pd.DataFrame, judged: pd.DataFrame, variation: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """Add the ratio of each cell with its interval and p-values to `judged`, which has the medians of both sides. rows:
+    of processes, with `place`, the cell's row in the result; variation: columns VARIATION of each cell."""
+    count = len(judged)
+    before, after = (np.log(judged[name].where(judged[name] > 0)).to_numpy() for name in SIDES)
     repeats = _repeats(rows[rows["median"].gt(0)], count)
-    tested = differences(after - before, repeats, widest[0], widest[1], thresholds.same, axes, options)
-    numbers = {name: getattr(tested, name) for name in ("ratio", "p", "p_same", "half")}
-    numbers |= dict(zip(VARIATION, widest, strict=True)) | {f"ratio{LOW}": tested.low, f"ratio{HIGH}": tested.high}
-    # One attempt that stands on both sides was measured once: its ratio to itself is exactly 1.
-    baseline, contrast = (rows[rows["side"] == side].groupby("place")["attempt_id"].agg(frozenset) for side in (0, 1))
-    itself = (baseline.reindex(range(count)) == contrast.reindex(range(count))).to_numpy(bool) & (numbers["ratio"] == 1)
-    exact = {"p": 1.0, "p_same": 0.0, "half": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
-    numbers |= {name: np.where(itself, number, numbers[name]) for name, number in exact.items()}
-    numbers |= {"itself": itself, "widened": tested.widened}
-    zeros = (medians["baseline"] == 0) & (medians["contrast"] == 0)  # the same, although they have no ratio
-    return numbers | {"p_same": np.where(zeros, 0.0, numbers["p_same"])}
+    scale, freedom = (variation[name].to_numpy() for name in VARIATION)
+    tested = differences(after - before, repeats, scale, freedom, table.thresholds.same, table.axes, table.options)
+    judged = judged.assign(ratio=tested.ratio, p=tested.p, p_same=tested.p_same, half=tested.half).join(variation)
+    judged = judged.assign(**{f"ratio{LOW}": tested.low, f"ratio{HIGH}": tested.high})
+    attempts = [rows[rows["side"] == side].groupby("place")["attempt_id"].agg(frozenset) for side in (0, 1)]
+    baseline, contrast = (of_side.reindex(range(count)) for of_side in attempts)
+    judged["itself"] = (baseline == contrast).to_numpy(bool) & (judged["ratio"] == 1)
+    judged["widened"] = tested.widened
+    judged.loc[judged["itself"], [*_OF_ITSELF]] = [*_OF_ITSELF.values()]
+    judged.loc[(judged["baseline"] == 0) & (judged["contrast"] == 0), "p_same"] = 0.0  # though they have no ratio
+    return judged
 
 
 def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
@@ -117,9 +134,9 @@ def _repeats(rows: pd.DataFrame, count: int) -> Repeats:
     return Repeats(number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0))
 
 
-def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
+def _processes_text(processes: Iterable[float], spreads: Iterable[float]) -> str:
     """Return the number of processes on each side, and the spread of their medians in per cent."""
-    sides = ((baseline, of_baseline), (contrast, of_contrast))
+    sides = zip(processes, spreads, strict=True)
     return ", ".join(f"{k:.0f}" + (f" ({percent(spread)})" if k > 1 else "") for k, spread in sides)
 
 
@@ -127,29 +144,14 @@ def _together(flags: pd.Series) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for words in flags for word in words))
 
 
-HOST_LIMITED = "host-limited"
-_ENDS = ("", LOW, HIGH)
-_OF_CLOCK = (
-    *(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS),
-    *("processes", "p", "p_same", "half", "kind", "itself", "widened", *VARIATION),
-)
-"""Columns of `judge` that are about one clock."""
-_PROCESS = ["side", "device_name", "attempt_id", "workload", "phase"]
-
-CLOCKS = ("wall", "device")
-CLAIMED = ("ratio", "half", "kind", "verdict")
-"""Columns that claims are made of; with both clocks also by each, as `wall_ratio` and `device_ratio`."""
-DIRECTED = frozenset({"faster", "slower", "better", "worse", "mixed"})
-"""Verdicts on times by which the sides differ: the first two of cells, the others of claims."""
-
-
 def deciding(wall: str, device: str) -> Literal["wall", "device"]:
-    """Return the clock that decides between two ways to do a job on one host, by the verdicts of both.
+    """Return the clock that decides between two ways to do a job on one host, by both verdicts on a cell or a claim.
 
     A user waits for wall time, so it decides wherever it can tell: it differs, or it is the same and device time does
     not differ. Elsewhere the host limits the step or wall times vary more, and device time decides.
     """
-    return "wall" if wall in DIRECTED or (wall == "same" and device not in DIRECTED) else "device"
+    different = DIFFERENT | {"better", "worse", "mixed"}  # of cells, or of claims
+    return "wall" if wall in different or (wall == "same" and device not in different) else "device"
 
 
 def judge_clocks(
@@ -164,7 +166,7 @@ def judge_clocks(
     if (times := _device_cells(whole, cells)) is None:
         # A slow host is slow on both sides; one that is busy need not be.
         hides = _flagged(wall, Flag.BUSY_HOST) if one_host else _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST)
-        return wall.assign(verdict=wall["verdict"].mask(hides & _differs(wall), HOST_LIMITED), clock="wall")
+        return _host_limited(wall, hides & _differs(wall)).assign(clock="wall")
     of_device = table.thresholds._replace(different=table.thresholds.of_device_times)
     device = judge(times, "s", table._replace(thresholds=of_device))
     return (_on_one_host if one_host else _between_machines)(wall, device, table.thresholds)
@@ -176,21 +178,22 @@ def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Threshold
     HOST_LIMITED replaces a difference of device times where wall times contradict it or the host decides them, and any
     verdict of a cell whose wall times differ on a busy host, even if they do so only before the correction below.
     """
-    busy, differed = _flagged(wall, Flag.BUSY_HOST), _differs(wall)
-    # Two clocks have two chances of a false difference. A false `same` needs both to miss one, so `p_same` stays.
-    wall, device = (
-        decide(one.assign(p=np.minimum(2 * one["p"], 1)), "s", least)
-        for one, least in ((wall, thresholds.different), (device, thresholds.of_device_times))
-    )
-    wall = wall.assign(verdict=wall["verdict"].mask(busy & _differs(wall), HOST_LIMITED))
+    unreliable = _flagged(wall, Flag.BUSY_HOST) & _differs(wall)
+    wall, device = _corrected(wall, thresholds.different), _corrected(device, thresholds.of_device_times)
+    wall = _host_limited(wall, unreliable & _differs(wall))  # so device times decide there
     pairs = zip(wall["verdict"], device["verdict"], strict=True)
     by_device = device["ratio"].notna().to_numpy() & np.array([deciding(*words) == "device" for words in pairs])
     contradict = np.abs(np.log(wall["ratio"] / device["ratio"])) > np.maximum(np.log1p(thresholds.same), wall["half"])
     hidden = by_device & _differs(device) & (contradict | wall["kind"].eq("host"))
-    names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
+    names = [*CLAIMED, f"ratio{LOW}", f"ratio{HIGH}"]
     of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": device[name] for name in names}
-    chosen = _by_deciding_clock(wall, device, by_device)
-    return chosen.assign(verdict=chosen["verdict"].mask(hidden | (busy & differed), HOST_LIMITED), **of_both)
+    return _host_limited(_by_deciding_clock(wall, device, by_device), hidden | unreliable).assign(**of_both)
+
+
+def _corrected(judged: pd.DataFrame, least: Floats) -> pd.DataFrame:
+    """Decide again, as two clocks have two chances of a false difference. A false `same` needs both to miss one, so
+    `p_same` stays."""
+    return decide(judged.assign(p=np.minimum(2 * judged["p"], 1)), "s", least)
 
 
 def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thresholds) -> pd.DataFrame:
@@ -203,7 +206,7 @@ def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thre
     agree = close & found["verdict"].isin(["same", "ambiguous"])
     by_host = np.where(by_device, agree, _flagged(wall, Flag.HOST_BOUND, Flag.BUSY_HOST))
     walls = {f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS}
-    return found.assign(verdict=found["verdict"].mask(by_host & _differs(wall), HOST_LIMITED), **walls)
+    return _host_limited(found, by_host & _differs(wall)).assign(**walls)
 
 
 def _by_deciding_clock(wall: pd.DataFrame, device: pd.DataFrame, by_device: NDArray[np.bool_]) -> pd.DataFrame:
@@ -213,7 +216,11 @@ def _by_deciding_clock(wall: pd.DataFrame, device: pd.DataFrame, by_device: NDAr
 
 
 def _differs(judged: pd.DataFrame) -> NDArray[np.bool_]:
-    return judged["verdict"].isin(DIRECTED).to_numpy()
+    return judged["verdict"].isin(DIFFERENT).to_numpy()
+
+
+def _host_limited(judged: pd.DataFrame, where: NDArray[np.bool_]) -> pd.DataFrame:
+    return judged.assign(verdict=judged["verdict"].mask(where, HOST_LIMITED))
 
 
 def _flagged(judged: pd.DataFrame, *flags: Flag) -> NDArray[np.bool_]:

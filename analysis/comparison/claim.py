@@ -63,7 +63,6 @@ class Scope:
     """The cells of a claim, and where else it holds."""
 
     verdicts: Mapping[str, int]
-    """Number of cells by verdict."""
     same: float
     """Sides whose difference is surely smaller than this fraction are the same."""
     itself: int
@@ -71,7 +70,6 @@ class Scope:
     limited: int
     """Cells that are HOST_LIMITED: a difference by one clock does not count there, because of the host."""
     busy: int
-    """Cells that were measured on a busy host."""
     one_host: bool
     """Whether in each cell one host measured both sides."""
     cells_differ: tuple[float, float] | None

@@ -262,7 +262,6 @@ class _Paired(NamedTuple):
     free: set[str]
     """Keys in which the sides may differ."""
     unpaired: tuple[int, int]
-    """As in Comparison."""
     warnings: list[str]
 
 
@@ -439,7 +438,6 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
 
 
 def _steps_words(cells: pd.DataFrame) -> list[str]:
-    """Return a sentence on the numbers of steps in which the sides differ, if they do."""
     values = {name: [label(number) for number in cells.groupby("side")[name].first()] for name in STEPS}
     differing = [f"{name} {' and '.join(texts)}" for name, texts in values.items() if len(set(texts)) > 1]
     return [f"The sides ran other numbers of steps: {', '.join(differing)}."] if differing else []

@@ -172,7 +172,6 @@ def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
 
 
 def _is_apart(cells: pd.DataFrame, name: str) -> bool:
-    """Return whether the sides have no value of this key in common."""
     one, other = (set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1))
     return not one & other
 

@@ -82,7 +82,6 @@ def argument_of(name: str) -> tuple[str, str] | None:
 
 
 def distinguishing_columns(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return DISTINGUISHING_COLUMNS, and the argument columns of these rows."""
     return (*DISTINGUISHING_COLUMNS, *(str(name) for name in frame.columns if argument_of(str(name))))
 
 
@@ -145,15 +144,18 @@ def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
     listed = list(dict.fromkeys(names))
     # Columns of objects are compared all at once, and so are those of numbers: ten times as fast as one by one.
     objects = [name for name in listed if types[name].kind == "O"]
-    numbers = [name for name in listed if types[name].kind in "iufb"]
-    others = [name for name in listed if types[name].kind not in "Oiufb"]
     sets = map(set, frame[objects].to_numpy().T.tolist())
-    objects_vary = (len(held) > 1 and len({None if is_null(one) else one for one in held}) > 1 for held in sets)
+    vary = {name: len(held) > 1 and _are_several(held) for name, held in zip(objects, sets, strict=True)}
+    numbers = [name for name in listed if types[name].kind in "iufb"]
     table = frame[numbers].to_numpy(np.float64, na_value=np.nan)
-    numbers_are_same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
-    others_vary = (frame[name].nunique(dropna=False) > 1 for name in others)
-    vary = [*objects_vary, *~numbers_are_same, *others_vary]
-    return {name for name, varies in zip([*objects, *numbers, *others], vary, strict=True) if varies}
+    are_same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
+    vary |= dict(zip(numbers, ~are_same, strict=True))
+    vary |= {name: frame[name].nunique(dropna=False) > 1 for name in listed if name not in vary}
+    return {name for name, varies in vary.items() if varies}
+
+
+def _are_several(values: set[object]) -> bool:
+    return len({None if is_null(one) else one for one in values}) > 1
 
 
 def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -207,10 +209,8 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    sizes = [frame[name].notna() for name in ("d_model", "d_ff", "num_layers", "vocab_size")]
-    places = np.flatnonzero(np.logical_and.reduce([frame["model"].notna(), *sizes]))
-    first = np.unique(pd.factorize(frame["model"])[0][places], return_index=True)[1]
-    models = frame[["model", "vocab_size", *DIMENSIONS]].iloc[places[first]]
+    is_known = frame[["d_model", "d_ff", "num_layers", "vocab_size"]].notna().all(axis=1) & frame["model"].notna()
+    models = frame.loc[is_known, ["model", "vocab_size", *DIMENSIONS]].drop_duplicates("model")
     return dict(zip(models["model"], parameter_count(**size_terms(models)), strict=True))
 
 

@@ -144,14 +144,14 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
 
 
 def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame:
-    is_attention = frame["workload"] == "attention"  # attention by itself, not a whole model
-    counted = (frame["metric"] == "time") & (is_attention | (frame["workload"] == "timing"))
-    phase = frame["phase"].where(counted)
-    # How many forward and backward passes the time of each row covers: NaN in rows that are not counted.
-    forwards = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
-    step_backwards = (frame["mode"].map(PASSES) > 1).astype(np.float64)  # more passes than that of forward
-    backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", step_backwards).to_numpy(np.float64)
+    is_attention = (frame["workload"] == "attention").to_numpy(dtype=bool)  # by itself, not a whole model
+    # The closed form covers no user's model and no frozen weights, so trials store theirs: see `has_counted_flops`.
+    adapts = frame["adapter"].fillna("none").ne("none")
+    by_trial = (frame["model_code"].notna() | adapts).to_numpy(dtype=bool) & ~is_attention
+    varies = frame["lengths"].notna().to_numpy() & ~(_document_lengths(frame) > 0)  # each batch has other work
+    forwards, backwards = _passes(frame)
     batch = {name: numbers_of(frame[name]) for name in ("context_length", "batch_size")}
+    tokens = tokens_per_step(**batch)
     terms = size_terms(frame)
     one_layer = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     attention = np.where(is_attention, one_layer, terms["num_layers"] * one_layer)
@@ -160,52 +160,54 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     closed_form = counted_flops(
         convention, other=other, attention=attention, forward=forwards, backward=backwards, share=share
     )
-    # The closed form covers no user's model and no frozen weights, so trials store theirs: see `has_counted_flops`.
-    adapts = frame["adapter"].fillna("none").ne("none")
-    by_trial = ((frame["model_code"].notna() | adapts) & ~is_attention).to_numpy(dtype=bool)
-    varies = frame["lengths"].notna().to_numpy() & ~(_document_lengths(frame) > 0)  # each batch has other work
     flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), closed_form))
+    # Checkpointing computes blocks again, and never the output head.
+    head = 2 * tokens * terms["d_model"] * terms["vocab_size"]
+    again = backwards * _recomputed(frame, (other - head + attention * share) / terms["num_layers"], terms)
+    of_trials = np.where(frame["checkpointing"] == "none", 0, np.nan)
+    recomputed = np.select([by_trial, is_attention], [of_trials, np.zeros(len(frame))], again)
     # A timed phase has tokens, also where its FLOPs are unknown.
     has_tokens = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
-    tokens = np.where(has_tokens, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()  # joules in rows of the metric `energy`, whose FLOPs are NaN
+    speed = np.where(has_tokens, tokens, np.nan) / seconds_or_joules
     flops_per_second = flops / seconds_or_joules
     peaks = _peaks(frame)
-    # Checkpointing computes blocks again, and never the output head.
-    head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
-    of_blocks = other - head + attention * share
-    recomputed = np.where(is_attention, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
-    recomputed = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), recomputed)
     return frame.assign(
-        tokens_per_second=np.where(varies, _of_trials(frame, "real_tokens_per_second"), tokens / seconds_or_joules),
+        tokens_per_second=np.where(varies, _of_trials(frame, "real_tokens_per_second"), speed),
         flops=flops,
         flops_convention=np.where(by_trial, "model", convention),  # what trials count
         tflops=flops_per_second / 1e12,
         mfu=flops_per_second / peaks,
         hfu=(flops + recomputed) / seconds_or_joules / peaks,
-        energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),
+        energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens, np.nan),
     )
 
 
+def _passes(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many forward and backward passes the time of each row covers; NaN in rows whose FLOPs do not count."""
+    counts = (frame["metric"] == "time") & frame["workload"].isin(["attention", "timing"])
+    phase = frame["phase"].where(counts)
+    forwards = phase.map({"forward": 1, "backward": 0, "step": 1})
+    of_step = (frame["mode"].map(PASSES) > 1).astype(np.float64)  # more passes than that of forward
+    backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", of_step)
+    return numbers_of(forwards), numbers_of(backwards)
+
+
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
-    context = numbers_of(frame["context_length"])
-    window_shares = np.nan_to_num(np.minimum(numbers_of(frame["window"]), context) / context, nan=1.0)
+    context, documents = numbers_of(frame["context_length"]), _document_lengths(frame)
+    window = np.fmin(numbers_of(frame["window"]), context)  # without one, the whole context
     causal = frame["causal"].to_numpy(dtype=np.float64)
-    share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window_shares) * np.ones(len(frame))
-    documents = _document_lengths(frame)
+    window_share = np.nan_to_num(window / context, nan=1.0)
+    share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window_share) * np.ones(len(frame))
+
+    def of_mask(length: int, document: int, is_causal: int, window: int) -> float:
+        sizes = {"context_length": length, "document_length": document, "window": window}
+        return share_of_packed_scores(convention, causal=bool(is_causal), **sizes)
+
     packed = documents > 0
-
-    def of_mask(length: float, document: float, is_causal: float, window_share: float) -> float:
-        return share_of_packed_scores(
-            convention,
-            context_length=int(length),
-            document_length=int(document),
-            causal=bool(is_causal),
-            window=round(window_share * length),
-        )
-
-    columns = (context, documents, causal, window_shares)
-    share[packed] = for_each_kind(of_mask, *(column[packed] for column in columns))
+    share[packed] = for_each_kind(
+        of_mask, *(column[packed].astype(int) for column in (context, documents, causal, window))
+    )
     return share
 
 

@@ -5,13 +5,14 @@ Each successful attempt at a measurement in an environment is one process; a fai
 """
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pandas.arrays import ArrowExtensionArray
 
 from lmsweep.analysis.data.columns import numbers_of
 from lmsweep.analysis.data.process_variation import KIND, VALUE, known_variation, variation_of
@@ -72,52 +73,50 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows_that_count(frame)
     if rows.empty:
         return rows.assign(**dict.fromkeys(VARIATION, np.nan))
-    codes = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)  # row -> pooled row
-    known, kinds = known_variation(rows), rows[KIND]
-    # Where the processes of a pooled row are of several kinds, the kind that varies most stands for all.
-    mixed = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()
-    rows = rows.assign(**{KIND: kinds.mask(mixed, kinds[mixed].groupby(codes[mixed]).transform(widest))})
+    pooled_row = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
+    known, kinds = known_variation(rows), rows[KIND].copy()
+    mixed = kinds.groupby(pooled_row).transform("nunique").gt(1).to_numpy()  # hardly any: `widest` of all takes long
+    kinds[mixed] = kinds[mixed].groupby(pooled_row[mixed]).transform(widest)
+    rows = rows.assign(**{KIND: kinds})
     variation = variation_of(rows, known)
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
-    order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))  # by pooled row, the newest process last
-    newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]  # the last of each pooled row
-    statistics = pool_statistics(statistics_of(rows), codes, int(codes.max(initial=-1)) + 1, *variation)
-    if len(codes) == len(set(codes)):  # if all rows are of one process, only their intervals change
-        return rows.assign(low=statistics["low"][codes], high=statistics["high"][codes])
-    begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))  # where in `order` each pooled row begins
-    pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})
-    for name in ("samples", "process_lengths", "flags"):
-        pooled[name] = _together(rows[name].iloc[order], begins, distinct=name == "flags").array
-    return pooled.iloc[np.argsort(newest)].reset_index(drop=True)  # in the order of `rows`
+    statistics = pool_statistics(statistics_of(rows), pooled_row, int(pooled_row.max()) + 1, *variation)
+    if len(rows) == len(statistics["n"]):  # if all rows are of one process, only their intervals change
+        return rows.assign(low=statistics["low"][pooled_row], high=statistics["high"][pooled_row])
+    by_age = np.lexsort((rows["attempt_id"], rows["started_at"], pooled_row))  # the newest of each pooled row last
+    rows, pooled_row = rows.iloc[by_age], pooled_row[by_age]
+    is_newest = np.append(np.diff(pooled_row) > 0, True)
+    begins = np.flatnonzero(np.append(True, is_newest[:-1]))  # where each pooled row begins
+    pooled: pd.DataFrame = rows[is_newest].assign(**{name: statistics[name] for name in POOLED})
+    for name in ("samples", "process_lengths"):
+        pooled[name] = _joined_lists(rows[name], begins)
+    pooled["flags"] = _distinct_words(rows["flags"], begins)
+    return pooled.sort_index().reset_index(drop=True)
 
 
 def statistics_of(rows: pd.DataFrame) -> Columns:
-    """Return the columns that `pool_statistics` takes."""
     return {name: numbers_of(rows[name]) for name in STATISTICS}
 
 
 def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
     """Return a column of Arrow lists of length one, one for each number."""
     bounds = pa.array(np.arange(len(numbers) + 1, dtype=np.int32))
-    return pd.Series(pd.arrays.ArrowExtensionArray(pa.ListArray.from_arrays(bounds, pa.array(numbers, pa.int64()))))
+    return pd.Series(ArrowExtensionArray(pa.ListArray.from_arrays(bounds, pa.array(numbers, pa.int64()))))
 
 
-def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
-    """Concatenate the lists of the rows from each place in `begins` up to the next one; null if all are null.
-
-    distinct: keep each item of the concatenated list once.
-    """
+def _joined_lists(column: pd.Series, begins: NDArray[np.int64]) -> ArrowExtensionArray:
+    """Join the lists of the rows from each place in `begins` up to the next one; null if all are null."""
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    starts = np.append(0, np.cumsum(lengths))  # of each row's items, and the end of all
-    bounds = starts[np.append(begins, len(lengths))]
-    known = np.maximum.reduceat(column.notna().to_numpy().astype(int), begins).astype(bool)
-    values = pc.list_flatten(lists)
-    if distinct:
-        words = values.to_pylist()
-        made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in pairwise(bounds)], lists.type)
-    else:
-        made = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), values).cast(lists.type)
-    made = pc.if_else(pa.array(known), made, pa.scalar(None, lists.type))
-    return pd.Series(pd.arrays.ArrowExtensionArray(made))
+    offsets = np.append(0, np.cumsum(lengths))[np.append(begins, len(lengths))]
+    joined = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pc.list_flatten(lists)).cast(lists.type)
+    any_list = np.logical_or.reduceat(column.notna().to_numpy(), begins)
+    return ArrowExtensionArray(pc.if_else(pa.array(any_list), joined, pa.scalar(None, lists.type)))
+
+
+def _distinct_words(column: pd.Series, begins: NDArray[np.int64]) -> ArrowExtensionArray:
+    """Return each word of the same rows once."""
+    tuples, bounds = flag_tuples(column).to_list(), pairwise([*begins, len(column)])
+    words = [list(dict.fromkeys(chain.from_iterable(tuples[a:b]))) for a, b in bounds]
+    return ArrowExtensionArray(pa.array(words, pa.array(column.array).type))

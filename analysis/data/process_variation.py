@@ -50,7 +50,6 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
         return (np.bincount(group, weights=rows_with, minlength=count) > 0)[group]
 
     def median_of(name: str) -> Floats:
-        """Return for each row the median of this metric in its phase."""
         medians, chosen = np.full(count, np.nan), metric == name
         medians[group[chosen]] = rows["median"].to_numpy(float)[chosen]
         return medians[group]

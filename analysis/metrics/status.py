@@ -84,17 +84,19 @@ def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits)
         return []  # a single grid, in one part
     # First join the parts of the grid that has the most, until the list fits or each grid is whole.
     while not fits(said(cut)) and max(map(len, cut)) > 1:
-        most = max(cut, key=len)
-        cut[cut.index(most)] = [measured_grid(results, pd.concat([part.rows for part in most]))]
-    # If it still does not fit, join all grids of a workload, beginning with the workload that has the fewest results.
+        most = max(range(len(cut)), key=lambda place: len(cut[place]))
+        cut[most] = [measured_grid(results, pd.concat([part.rows for part in cut[most]]))]
+    if fits(said(cut)):
+        return said(cut)
+    # Then join all grids of a workload, beginning with the workload that has the fewest results.
+    whole = [grid for (grid,) in cut]
     for workload in results["workload"].value_counts(ascending=True).index:
         rows = results[results["workload"] == workload]
-        if not fits(said(cut)) and len(rows) < len(results):
-            grids = [grid for (grid,) in cut]
-            others = [[grid] for grid in grids if grid.workload != workload]
-            place = [grid.workload for grid in grids].index(workload)
-            cut = [*others[:place], [measured_grid(results, rows)], *others[place:]]
-    return said(cut)
+        if not fits(said([whole])) and len(rows) < len(results):
+            place = [grid.workload for grid in whole].index(workload)
+            others = [grid for grid in whole if grid.workload != workload]
+            whole = [*others[:place], measured_grid(results, rows), *others[place:]]
+    return said([whole])
 
 
 def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: Fits) -> list[MeasuredGrid]:
@@ -104,10 +106,9 @@ def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: F
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
-    # The shortest axis along which parts of one value would fit a screen; if none is long enough, the longest. A part
-    # has several values, and may not fit, if there are more than MOST_PARTS.
-    enough = [name for name, size in sizes.items() if len(table) <= size * MOST_ROWS]
-    axis = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
+    # Axes along which parts of one value fit a screen; along one of more than MOST_PARTS values, parts have several.
+    fitting = [name for name, size in sizes.items() if len(table) / size <= MOST_ROWS]
+    axis = min(fitting, key=sizes.__getitem__) if fitting else max(sizes, key=sizes.__getitem__)
     return grid.along(axis, MOST_PARTS)
 
 

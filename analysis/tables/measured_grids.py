@@ -24,7 +24,6 @@ class MeasuredGrid:
     """Results of one workload that vary in common axes."""
 
     rows: pd.DataFrame
-    """One for each result."""
     axes: dict[str, int]
     """Key -> the number of its values."""
     where: dict[str, str]

@@ -59,10 +59,11 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     distance = (high - low) / 2
     if not math.isfinite(low) or not math.isfinite(high) or distance == 0:
         return number_text(median), None
-    is_usual = all(SMALLEST <= one < LARGEST for one in (distance, abs(median) or distance))
-    if not is_usual or distance >= EXPONENT_REACH * (abs(median) or LARGEST):
+    sizes = [distance, abs(median)] if median else [distance]
+    if not all(SMALLEST <= size < LARGEST for size in sizes) or (median and distance >= EXPONENT_REACH * abs(median)):
         return f"{median:.2g}", f"[{low:.0e}, {high:.0e}]"
-    decimals = (distance < 2 * 10.0 ** _exponent(distance)) - _exponent(distance)
+    exponent = _exponent(distance)
+    decimals = 1 - exponent if distance < 2 * 10.0**exponent else -exponent
     if median != 0:
         decimals = max(decimals, 1 - _exponent(median))
     return _fixed(median, decimals), f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"

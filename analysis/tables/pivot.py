@@ -93,9 +93,9 @@ class Table:
 
         The index has the row keys, the columns have the column keys and the value.
         """
-        first = [~self.cells.index.get_level_values(level).duplicated() for level in (0, 1)]
-        index = pd.MultiIndex.from_frame(self.cells[self.rows][first[0]])
-        columns = pd.MultiIndex.from_frame(self.cells[[*self.cols, "value"]][first[1]].sort_index(level="column"))
+        by_row = self.cells.groupby(level="row")[self.rows].head(1)  # cells are sorted by row
+        by_column = self.cells.groupby(level="column")[[*self.cols, "value"]].head(1).sort_index(level="column")
+        index, columns = pd.MultiIndex.from_frame(by_row), pd.MultiIndex.from_frame(by_column)
         return self.cells[name].unstack(fill_value=empty).set_axis(index).set_axis(columns, axis="columns")
 
 
@@ -166,21 +166,19 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences about how many processes the cells come from, and how far processes are taken to differ."""
     varied = cells.loc[cells["low"] < cells["high"], ["processes", "variation", "spread"]]
     one = varied[(varied["processes"] == 1) & (varied["variation"] > 0)]
-    counts = sorted({*one["processes"].astype(int), *varied["processes"][varied["processes"] > 1].astype(int)})
-    if not counts:  # no number varies between processes
-        return ()
+    several = varied[varied["processes"] > 1]
     ends = dict.fromkeys(two_digits(100 * share) for share in (one["variation"].min(), one["variation"].max()))
     alone = f"of one process; its interval includes how far others would differ, about {' to '.join(ends)} %"
-    if counts == [1]:
-        return (f"Each number is {alone}.",)
-    spread = 100 * varied["spread"].max()
-    several = f"{', '.join(map(str, counts[:-1]))} or {counts[-1]}" if len(counts) > 1 else str(counts[0])
-    many = f"Each number is of {several} processes, whose medians differ by up to {two_digits(spread)} %."
-    return (many, f"Some are {alone}.") if counts[0] == 1 else (many,)
+    if several.empty:
+        return () if one.empty else (f"Each number is {alone}.",)
+    *fewer, most = map(str, sorted({*one["processes"].astype(int), *several["processes"].astype(int)}))
+    counts = f"{', '.join(fewer)} or {most}" if fewer else most
+    spread = two_digits(100 * varied["spread"].max())
+    each = f"Each number is of {counts} processes, whose medians differ by up to {spread} %."
+    return (each,) if one.empty else (each, f"Some are {alone}.")
 
 
 def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
-    """Return sentences about why numbers have no interval."""
     without = cells.loc[cells["low"].isna() & cells["median"].notna(), ["processes", "min"]]
     several, positive = without["processes"] > 1, without["min"] > 0
     reasons = {
@@ -205,7 +203,8 @@ def _layout_of(cells: pd.DataFrame, rows: list[str] | None, cols: list[str] | No
             [name for name in names if cells[name].nunique(dropna=False) > 1] for names in (usual_rows, usual_cols)
         )
     cols = [name for name in usual_cols if name not in (rows or ())] if cols is None else cols
-    return rows or varying_keys(cells, [name for name in usual_rows if name not in cols], cols) or ["device_name"], cols
+    rows = rows or varying_keys(cells, [name for name in usual_rows if name not in cols], cols)
+    return rows or ["device_name"], cols
 
 
 def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:
@@ -219,15 +218,18 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
     codes = cache(lambda name: pd.factorize(cells[name].array, use_na_sentinel=False)[0].tolist())
+
+    def combinations(keys: list[str]) -> int:
+        return len({*zip(*map(codes, keys), strict=True)})
+
     for name in names:
         if name not in several:
             continue
         leading = [*FOLLOWS.get(name, ())]
         if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
             leading = ["model", *(other for other in leading if other != "model")]
-        led_by = [codes(other) for other in leading if other in several]
-        # More combinations with this key than without it: results that agree in the leading keys differ in it.
-        if not led_by or len({*zip(*led_by, codes(name), strict=True)}) > len({*zip(*led_by, strict=True)}):
+        leading = [other for other in leading if other in several]
+        if not leading or combinations([*leading, name]) > combinations(leading):  # it differs where these agree
             found.append(name)
     return found
 
@@ -253,7 +255,6 @@ def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
 
 
 def _check_request(rows: list[str] | None, cols: list[str] | None, values: list[str] | None) -> None:
-    """Check what is given; None is chosen by the results."""
     if rows == [] or values == []:
         raise RequestError("a table needs at least one key in --rows and at least one --value")
     names = [*(rows or ()), *(cols or ()), *(values or ())]

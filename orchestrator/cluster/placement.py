@@ -107,7 +107,6 @@ def _count(nodes: Sequence[Node]) -> int:
 @dataclass(frozen=True, kw_only=True)
 class LiveNode:
     node_id: str
-    """Ray's identifier."""
     address: str
     resources: Mapping[str, float]
     """What Ray may assign there, whether in use or not."""

@@ -71,7 +71,6 @@ def show_summary(
 
 
 def _account_words(plan: Plan, account: Account) -> list[str]:
-    """How long the run took, how its trials ended, and which nodes were lost."""
     words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
     # Trials that the plan has ruled out did not run: their action, unsupported or predicted_oom, is also their status.
     if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):

@@ -54,6 +54,16 @@ def test_device_times_have_a_variation_of_their_own(attempts: Attempts) -> None:
     assert list(found.frame["verdict"]) == ["host-limited"], "the device is busy for half of the step"
 
 
+def test_a_cell_varies_as_the_kind_of_its_processes_that_varies_most(attempts: Attempts) -> None:
+    for trial, device in zip(SIDES, (0.098, 0.01), strict=True):  # the host decides the time of the second
+        processes(attempts, trial, 0.1, device=(device,))
+    frame = analysis.load(attempts.store, pooled=False)
+    sides = select_sides(frame, {"compile": "none"}, {"compile": "block"})
+    found = compare(sides[0], sides[1], between=sides[2], values=[WALL_TIME])
+    assert list(found.cells["kind"]) == ["host"]
+    assert re.match("Standard deviation .* assumed: .* % of wall time that the host decides", found.warnings[0])
+
+
 @pytest.mark.slow
 def test_a_run_of_the_sweep_noise_ends_with_how_far_its_processes_differ(tmp_path: Path) -> None:
     one_cell = ("--set", "context_length=32", "--set", "precision=fp32")

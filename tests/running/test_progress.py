@@ -22,8 +22,9 @@ from tests.support.made_up_results import LAPTOP
 HERE = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
 
 
-def test_seconds_are_rounded_before_they_are_split_into_minutes():
-    words = {5e-4: "500 µs", 59.6: "1 min 00 s", 130.0: "2 min 10 s", 3599.7: "1 h 00 min"}
+def test_seconds_are_rounded_before_a_unit_is_chosen():
+    words = {5e-4: "500 µs", 9.996e-4: "1 ms", 0.9996: "1.0 s", 59.6: "1 min 00 s", 130.0: "2 min 10 s"}
+    words |= {3599.7: "1 h 00 min"}
     assert {seconds: format_seconds(seconds) for seconds in words} == words
 
 

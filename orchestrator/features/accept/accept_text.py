@@ -124,22 +124,28 @@ def explanations(acceptance: Acceptance) -> list[str]:
     """Return sentences: what is slow, by how much, and what explains it. Units with the same words share a sentence."""
     units_by_words: dict[str, list[str]] = defaultdict(list)
     for where, unit in _named(acceptance):
-        slow = [part for part in unit.parts if part.verdict == "slow" or part.reason == DISTURBED]
-        words = [_slow_words(*sorted(slow, key=lambda part: -(part.ratio or 0)))] if slow else []
-        reasons: dict[str, list[str]] = defaultdict(list)
-        if unit.verdict == "cannot tell" and not unit.causes:  # a cause would say why; else the parts' reasons do
-            for part in (one for one in unit.parts if one.verdict == "cannot tell" and one not in slow):
-                reasons[part.reason].append(name_of(part))
-        words += [f"{reason} ({', '.join(parts)})" for reason, parts in reasons.items()]
-        if said := [*words, *unit.causes]:
+        if said := [*_words_of_parts(unit), *unit.causes]:
             units_by_words[f"{unit.verdict}; {'; '.join(said)}"].append(where)
     return [f"{', '.join(units)}: {words}" for words, units in units_by_words.items()]
 
 
+def _words_of_parts(unit: UnitVerdict) -> list[str]:
+    slow = [part for part in unit.parts if part.verdict == "slow" or part.reason == DISTURBED]
+    words = [_slow_words(*sorted(slow, key=lambda part: -(part.ratio or 0)))] if slow else []
+    if unit.verdict != "cannot tell" or unit.causes:  # a cause says why; else the parts' reasons do
+        return words
+    names_by_reason: dict[str, list[str]] = defaultdict(list)
+    for part in unit.parts:
+        if part.verdict == "cannot tell" and part.reason != DISTURBED:
+            names_by_reason[part.reason].append(name_of(part))
+    return [*words, *(f"{reason} ({', '.join(names)})" for reason, names in names_by_reason.items())]
+
+
 def _slow_words(first: PartVerdict, *others: PartVerdict) -> str:
     """Return the words about slow parts, the slowest first. Only the first has its interval."""
-    ends = [100 * ((one or 1) - 1) for one in (first.ratio, *(first.ratio_between or ()))]
-    longer = f"{ends[0]:.0f} % ({ends[1]:.0f} to {ends[2]:.0f} %) longer than"
+    assert first.ratio and first.ratio_between, "what is slow, is slower than something"
+    low, high = (100 * (end - 1) for end in first.ratio_between)
+    longer = f"{100 * (first.ratio - 1):.0f} % ({low:.0f} to {high:.0f} %) longer than"
     words = f"{name_of(first)} takes {'more than twice as long as' if is_beyond(first) else longer} {first.against}"
     also = ", ".join(f"{name_of(one)} {change_of(one, 0).replace('+', '')}" for one in others)
     return f"{words}; also {also}" if also else words
@@ -173,16 +179,18 @@ def advice(acceptance: Acceptance) -> str:
 
 def _passed(acceptance: Acceptance) -> str:
     """Return how many parts were judged, and the slowdowns from which the most and the least sensitive would show."""
-    units = [unit for _, unit in acceptance.units]
-    parts = [part for unit in units for part in unit.parts if unit.unit != "host" and part.would_show]
-    shown = sorted((part.would_show or 0.0, name_of(part)) for part in parts)
-    ends = " to ".join(f"{100 * share:.0f} % ({name})" for share, name in (shown[:1] + shown[-1:]))
-    sensitivity = f" A slowdown would have shown from {ends}." if shown else ""
-    every = [(unit.unit.partition(" ")[0], part) for unit in units for part in unit.parts]
+    every = [(unit.unit.partition(" ")[0], part) for _, unit in acceptance.units for part in unit.parts]
     not_judged = [f"{kind} {part.part}" for kind, part in every if part.verdict == "not judged"]
     judged = f"{len(every) - len(not_judged)} of {len(every)} parts"
     by = f", by {judged} ({', '.join(dict.fromkeys(not_judged))}: not judged)" if not_judged else ""
+    sensitivity = _sensitivity([part for kind, part in every if kind != "host"])
     return f"Pass: as fast as {acceptance.expected_device or 'this CPU'} should be{by}.{sensitivity}"
+
+
+def _sensitivity(parts: Sequence[PartVerdict]) -> str:
+    shown = sorted((part.would_show, name_of(part)) for part in parts if part.would_show)
+    ends = " to ".join(f"{100 * share:.0f} % ({name})" for share, name in (shown[:1] + shown[-1:]))
+    return f" A slowdown would have shown from {ends}." if shown else ""
 
 
 def compared_with(acceptance: Acceptance) -> list[str]:
@@ -196,9 +204,11 @@ def compared_with(acceptance: Acceptance) -> list[str]:
     for (kind, against), parts in parts_by_source.items():
         several = sum(other == kind for other, _ in parts_by_source) > 1
         names = ", ".join(dict.fromkeys(part.part for part in parts)) if several else ""
-        few, many = (end(part.machines for part in parts) for end in (min, max))
-        count = f", n = {few} to {many}" if few < many else f", n = {many}" if many else ""
-        star = "* " if parts[0].against and not many else ""
+        machines = sorted(part.machines for part in parts)
+        fewest, most = machines[0], machines[-1]
+        number = f"{fewest} to {most}" if fewest < most else f"{most}"
+        count = f", n = {number}" if most else ""
+        star = "* " if parts[0].against and not most else ""
         lines.append(f"{star}{kind} {names}".rstrip() + f": {against}{count}")
     return lines
 

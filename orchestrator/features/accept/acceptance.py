@@ -138,7 +138,7 @@ def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
     elif uuid:
         left_out = {Flag.BUSY_HOST}  # the host has a unit of its own
     flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES and flag not in left_out)
-    causes = [*(one.says for one in conditions), *(CAUSES[flag] for flag in flags), *_over_pcie(parts)[:1]]
+    causes = [*(one.says for one in conditions), *(CAUSES[flag] for flag in flags), *_over_pcie(parts)]
     failures = [one.says for one in node.failures if one.unit == unit]
     is_judged = failures or any(one.verdict != "not judged" for one in parts)
     verdict = worst(one.verdict for one in parts) if is_judged else "not judged"
@@ -160,12 +160,10 @@ def bus_bandwidth(part: PartVerdict, seconds: float) -> float:
 
 
 def _over_pcie(parts: Sequence[PartVerdict]) -> list[str]:
-    """Return the words that name collectives which are no faster than PCIe, where NVLink is expected."""
-    words = []
+    """Return the words about the first collective that is no faster than PCIe where NVLink is expected, if any is."""
     for one in parts:
         if one.value == "collective.time" and one.expected_seconds:
             rate, expected = bus_bandwidth(one, one.seconds), bus_bandwidth(one, one.expected_seconds)
             if rate < OVER_PCIE < expected:
-                gigabytes = f"{rate / 1e9:.0f} GB/s"
-                words.append(f"collectives go over PCIe or the host's memory ({gigabytes}), not over NVLink")
-    return words
+                return [f"collectives go over PCIe or the host's memory ({rate / 1e9:.0f} GB/s), not over NVLink"]
+    return []
