@@ -164,14 +164,15 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         reason = np.where(other, [f"its unit is {unit}, not {usual}" for unit in units], reason)
         cells = cells.assign(unit=pd.Series(np.where(other, usual, units), cells.index, dtype=object))
     if metric in RATES:
-        speed = cells[metric].to_numpy()  # at the median time; the longest time gives the lowest rate
-        numbers = {
-            "median": speed,
-            "low": speed * numbers["median"] / numbers["high"],
-            "high": speed * numbers["median"] / numbers["low"],
+        speed, time = cells[metric].to_numpy(), numbers["median"]  # the longest time gives the lowest rate
+        numbers = {"median": speed, "low": speed * time / numbers["high"], "high": speed * time / numbers["low"]}
+        whys = {
+            "only the workloads timing and attention have it": ~cells["workload"].isin(["timing", "attention"]),
+            "the tokens of a batch are unknown": np.full(len(cells), metric == "tokens_per_second"),
+            "the FLOPs are unknown": cells["tflops"].isna(),
         }
-        no_peak = f"{metric}: the peak of this device in this arithmetic is unknown"
-        reason = np.where(cells["median"].isna(), reason, no_peak)
+        why = np.select([*whys.values()], [*whys], "the peak of this device in this arithmetic is unknown")
+        reason = np.where(cells["median"].isna(), reason, [f"{metric}: {one}" for one in why])
     elif metric in DERIVED:
         factor = cells[metric].to_numpy() / numbers["median"]
         numbers = {name: factor * number for name, number in numbers.items()}
@@ -192,9 +193,7 @@ def _rows_with(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.Data
     all_failed = not known
     if not all_failed and value not in known:
         raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
-    wanted = holding
-    if chosen is not frame:
-        wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
+    wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
     failed = (chosen["status"] != Status.OK).to_numpy(bool)
     if failed.any():  # a failed trial has one row, without phase and metric; it belongs to each value of its workload
         workloads = set(frame["workload"] if all_failed else frame["workload"][holding])

@@ -50,6 +50,7 @@ def test_tokens_per_second_are_those_that_are_no_padding_and_flops_are_unknown(s
     steps = frame[(frame["phase"] == "step") & (frame["metric"] == "time")].set_index("batching")
     assert dict(steps["tokens_per_second"]) == {"padded": 1000.0, "packed": 2000.0}
     assert np.isnan(steps["flops"]).all() and np.isnan(steps["mfu"]).all()
+    assert "tflops: the FLOPs are unknown" in analysis.render(analysis.pivot(frame, values=["step.tflops"]), "text")
 
 
 def test_steps_of_one_shape_have_their_own_time_and_batchings_are_compared_by_tokens_beside_them(store: str) -> None:
