@@ -144,9 +144,9 @@ def _fit(
     hourly = price and price * candidate.gpus
     if candidate.config.varies:
         sized = _with_batch(candidate.config, fit.batch)
-        fit = replace(fit, beyond=answer.beyond[place], padding=padding_of(sized))
+        padded = replace(fit, beyond=answer.beyond[place], padding=padding_of(sized))
         return _with_speed(
-            fit, _varied_speed(sized, answer, rates.of(device.datasheet), request.trainer), request, hourly
+            padded, _varied_speed(sized, answer, rates.of(device.datasheet), request.trainer), request, hourly
         )
     layout = request.layout(device, candidate.gpus)
     sized = replace(candidate.config, batch_size=fit.batch, nodes=layout.nodes)
