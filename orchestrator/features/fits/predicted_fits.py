@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from lmsweep.orchestrator.features.fits.fit import Fit, plans
@@ -12,9 +13,9 @@ from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
 from lmsweep.orchestrator.predicting.varied_times import SOME_BATCHES, padding_of, varied_times
 from lmsweep.trials.analytic.datasheets import capabilities_of
-from lmsweep.trials.analytic.prediction_question import Answer, MemoryLimit, Question
+from lmsweep.trials.analytic.prediction_question import Answer, Largest, MemoryLimit, Question
 from lmsweep.trials.analytic.prices import hourly_dollars
-from lmsweep.trials.analytic.rates.intervals import peak_of_others
+from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.analytic.rates.rate_set import Rates
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -42,6 +43,18 @@ class Candidate:
         return "ddp" if self.gpus > 1 else "timing"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How long a step takes, and its tokens, without padding."""
+
+    tokens: float
+    """Of all GPUs."""
+    step: Sure
+    step_of_others: Sure
+    """Of the same step in other trainers, or the one that was named."""
+    source: str
+
+
 @with_options(FitRequest)
 def fits(request: FitRequest) -> list[Fit]:
     """Return which GPUs and methods fit a model, the best first, as `lmsweep fits` shows it. Needs no GPU and no Ray.
@@ -58,7 +71,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
     """Return one answer per GPU, number of GPUs and method, the best first. Raises RequestError if the request is
     wrong, such as a target that no layer has, or if all answers are unknown for one reason."""
     request = request.checked()
-    devices, tokens = request.gpus_meant(), request.tokens_meant()
+    devices = request.gpus_meant()
     prices = hourly_dollars(request.prices_meant(), [(one.name, None) for one in devices])
     for device in devices:
         for gpus in request.gpus if device.datasheet else ():
@@ -66,18 +79,14 @@ def find_fits(request: FitRequest) -> list[Fit]:
     trial = request.trial()
     candidates = _candidates(trial.config, request)
     rates = DeviceRates(Store(request.store))
-    answers = _answers(candidates, devices, trial.code)
+    answered = zip(candidates, _answers(candidates, devices, trial.code), strict=True)
+    by_method = [[*ways] for _, ways in groupby(answered, key=lambda pair: (pair[0].gpus, pair[0].method))]
     found = []
     for place, device in enumerate(devices):
         price = prices.get((device.name, None))
-        for gpus in request.gpus:
-            for method in request.methods_meant():
-                ways = [
-                    _fit(one, device, place, answer, request, rates, tokens, price)
-                    for one, answer in zip(candidates, answers, strict=True)
-                    if (one.method, one.gpus) == (method, gpus)
-                ]
-                found.append(min(ways, key=lambda one: one.rank(request.trainer)))
+        for ways in by_method:
+            fits_of_ways = [_fit(one, answer, place, device, request, rates, price) for one, answer in ways]
+            found.append(min(fits_of_ways, key=lambda one: one.rank(request.trainer)))
     if all(one.fits is None for one in found):  # such as a package that the model needs
         reasons = dict.fromkeys(one.reason for one in found if not one.plan)
         raise RequestError("\n".join([*plans(found), *map(str, reasons)]))
@@ -113,106 +122,105 @@ def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code:
 
 def _fit(
     candidate: Candidate,
-    device: AskedGpu,
-    place: int,
     answer: Answer,
+    place: int,
+    device: AskedGpu,
     request: FitRequest,
     rates: DeviceRates,
-    tokens: float | None,
     price: float | None,
 ) -> Fit:
     """Return what a candidate's answer says of one device: whether it fits, then how fast it is there.
 
-    place: of the device among those that were asked about. tokens: to train on. price: dollars an hour of one GPU.
+    place: of the device's limit in the answer. price: dollars an hour of one GPU.
     """
-    config, datasheet, trainer = candidate.config, device.datasheet, request.trainer
-    reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     largest = answer.largest[place] if answer.largest else None
+    fit = _fit_without_speed(candidate, answer, largest, device, request)
+    if not fit.batch or not largest:
+        return fit
+    if device.datasheet is None:
+        return replace(fit, reason=f"{device.name} is a size, which has no speed")
+    if answer.untimed:
+        return replace(fit, reason=answer.untimed)
+    hourly = price and price * candidate.gpus
+    if candidate.config.varies:
+        sized = _with_batch(candidate.config, fit.batch)
+        padded = replace(fit, beyond=answer.beyond[place], padding=padding_of(sized))
+        return _with_speed(
+            padded, _varied_speed(sized, answer, rates.of(device.datasheet), request.trainer), request, hourly
+        )
+    layout = request.layout(device, candidate.gpus)
+    sized = replace(candidate.config, batch_size=fit.batch, nodes=layout.nodes)
+    step = predicted_step(
+        from_values(largest.operators), sized, rates.of(device.datasheet, layout.network), trainer=request.trainer
+    )
+    step_tokens = fit.batch * sized.context_length * candidate.gpus
+    speed = Speed(tokens=step_tokens, step=step.sure, step_of_others=step.elsewhere, source=source_of(step.time))
+    return _with_speed(fit, speed, request, hourly)
+
+
+def _fit_without_speed(
+    candidate: Candidate, answer: Answer, largest: Largest | None, device: AskedGpu, request: FitRequest
+) -> Fit:
+    """Return whether a candidate fits on a device. largest: the answer's largest batch there."""
+    config, datasheet = candidate.config, device.datasheet
+    not_on_device = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
     # The largest batch of compiled ranks is not predicted; `lmsweep plan` bounds their memory.
-    is_planned = config.compiles and candidate.gpus > 1 and not reason and not why_not(config, candidate.workload)
-    fit = Fit(
+    can_be_planned = (
+        config.compiles and candidate.gpus > 1 and not not_on_device and not why_not(config, candidate.workload)
+    )
+    return Fit(
         device_name=device.name,
         gpus=candidate.gpus,
         method=candidate.method,
         recipe=recipe_of(config),
         checkpointing=config.checkpointing,
-        batch=largest.sure if largest and not reason else None,
+        batch=largest.sure if largest and not not_on_device else None,
         peak_bytes=largest.peak if largest else None,
         peak_bytes_of_others=peak_of_others(largest.peak) if largest and largest.peak else None,
         budget_bytes=budget_of(device),
         lasting_bytes=largest.lasting if largest else None,
-        reason=reason or answer.why_not,
-        plan=request.plan(config, device) if answer.reason and is_planned else None,
-    )
-    if not fit.batch or not largest:
-        return fit
-    if datasheet is None:
-        return replace(fit, reason=f"{device.name} is a size, which has no speed")
-    if answer.untimed:
-        return replace(fit, reason=answer.untimed)
-    if config.varies:
-        return _with_varied_times(
-            replace(fit, beyond=answer.beyond[place]),
-            config,
-            answer,
-            rates.of(datasheet),
-            price,  # of one GPU: `checked` allows no more with batches that differ
-            tokens,
-            trainer,
-        )
-    layout = request.layout(device, candidate.gpus)
-    sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
-    step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network), trainer=trainer)
-    (middle, low, high), others = step.sure, step.elsewhere
-    step_tokens = fit.batch * config.context_length * candidate.gpus
-    trained = others if trainer else step.sure  # seconds: middle, low and high, so the low one is the highest rate
-    spent = _spent(tokens, price and price * candidate.gpus, [step_tokens / one for one in trained])
-    return replace(
-        fit,
-        **spent,
-        step_seconds=middle,
-        tokens_per_second=step_tokens / middle,
-        tokens_per_second_between=(step_tokens / high, step_tokens / low),
-        tokens_per_second_of_others=step_tokens / others.seconds,
-        tokens_per_second_of_others_between=(step_tokens / others.high, step_tokens / others.low),
-        source=source_of(step.time),
+        reason=not_on_device or answer.why_not,
+        plan=request.plan(config, device) if answer.reason and can_be_planned else None,
     )
 
 
-def _with_varied_times(
-    fit: Fit,
-    config: TrialConfig,
-    answer: Answer,
-    rates: Rates,
-    price: float | None,
-    tokens: float | None,
-    trainer: str | None,
-) -> Fit:
-    """Return the fit with the rates of real tokens in batches that differ."""
-    size = "batch_tokens" if config.batching == "token_budget" else "batch_size"
-    sized = replace(config, **{size: fit.batch})  # type: ignore[arg-type]
+def _with_batch(config: TrialConfig, batch: int) -> TrialConfig:
+    field = "batch_tokens" if config.batching == "token_budget" else "batch_size"
+    return replace(config, **{field: batch})  # type: ignore[arg-type]
+
+
+def _varied_speed(config: TrialConfig, answer: Answer, rates: Rates, trainer: str | None) -> Speed:
+    """Return the mean speed of batches that differ."""
     known = {(rows, width): from_values(its) for rows, width, its in answer.shapes}
-    steps = varied_times(sized, known, rates, SOME_BATCHES, trainer)
-    (middle, low, high), others, real = steps.mean, steps.mean_of_others, steps.real_tokens / SOME_BATCHES
-    trained = others if trainer else steps.mean  # seconds: middle, low, high
-    return replace(
-        fit,
-        **_spent(tokens, price, [real / one for one in trained]),
-        padding=padding_of(sized),
-        step_seconds=middle,
-        tokens_per_second=real / middle,
-        tokens_per_second_between=(real / high, real / low),
-        tokens_per_second_of_others=real / others.seconds,
-        tokens_per_second_of_others_between=(real / others.high, real / others.low),
+    steps = varied_times(config, known, rates, SOME_BATCHES, trainer)
+    return Speed(
+        tokens=steps.real_tokens / SOME_BATCHES,
+        step=steps.mean,
+        step_of_others=steps.mean_of_others,
         source=source_of(steps.usual.time),
     )
 
 
-def _spent(tokens: float | None, hourly: float | None, rates: Sequence[float]) -> dict[str, Any]:
-    """Return hours and dollars of so many tokens. rates: tokens a second: the middle, the highest, the lowest."""
+def _with_speed(fit: Fit, speed: Speed, request: FitRequest, hourly: float | None) -> Fit:
+    """Return the fit with its speed, and hours and dollars. hourly: dollars of all GPUs."""
+    tokens, ours, others = speed.tokens, speed.step, speed.step_of_others
+    return replace(
+        fit,
+        **_spent(request.tokens_meant(), hourly, tokens, others if request.trainer else ours),
+        step_seconds=ours.seconds,
+        tokens_per_second=tokens / ours.seconds,
+        tokens_per_second_between=(tokens / ours.high, tokens / ours.low),
+        tokens_per_second_of_others=tokens / others.seconds,
+        tokens_per_second_of_others_between=(tokens / others.high, tokens / others.low),
+        source=speed.source,
+    )
+
+
+def _spent(tokens: float | None, hourly: float | None, step_tokens: float, step: Sure) -> dict[str, Any]:
+    """Return hours and dollars of so many tokens, in steps of `step_tokens`."""
     if not tokens:
         return {}
-    middle, least, most = (tokens / rate / 3600 for rate in rates)
+    middle, least, most = (tokens / (step_tokens / seconds) / 3600 for seconds in step)
     found: dict[str, Any] = {"hours": middle, "hours_between": (least, most)}
     if hourly:
         found |= {"dollars": middle * hourly, "dollars_between": (least * hourly, most * hourly)}

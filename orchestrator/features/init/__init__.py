@@ -12,9 +12,10 @@ definitions.py       reads the classes and functions of the folder's files
 
 import os
 import shlex
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -22,6 +23,13 @@ from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import GPU_DEVICES
+
+if TYPE_CHECKING:
+    from lmsweep.orchestrator.features.init.discover import Discovery
+    from lmsweep.orchestrator.features.init.first_model import FirstModel
+    from lmsweep.orchestrator.features.init.first_sweep import FirstSweep
+    from lmsweep.trials.spec.config import Trial
+    from lmsweep.trials.spec.reference import Code
 
 NOT_READ = (
     "Not read: tests, build, dist, results, hidden folders, virtual environments. lmsweep init --code FOLDER looks "
@@ -45,9 +53,7 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     from lmsweep.orchestrator.cluster.nodes import this_machine
     from lmsweep.orchestrator.features.init.discover import discover
     from lmsweep.orchestrator.features.init.first_sweep import first_sweep
-    from lmsweep.orchestrator.sweep.sweep import load_sweep
     from lmsweep.trials.code.digest import code_folder
-    from lmsweep.trials.code.source import roots
 
     file = Path("lmsweep.yaml")
     if file.exists():
@@ -55,32 +61,59 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     folder = code_folder(code)
     discovery = discover(folder)
     here = this_machine()
-    read = "1 file" if discovery.files == 1 else f"{discovery.files} files"
-    places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder))
-    places = places.replace("., ", "", 1)  # `.` is the folder, which `looked` names before
-    looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
     device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
-    inside = Path(folder.folder).is_relative_to(Path.cwd())
-    relative = os.path.relpath(folder.folder) if inside else None  # `code` names only folders within the file's
-    elsewhere = "" if inside else f" --code {shlex.quote(code)}"
+    is_inside = Path(folder.folder).is_relative_to(Path.cwd())  # `code` names only folders within the file's
+    relative = os.path.relpath(folder.folder) if is_inside else None
     sweep = first_sweep(Path(folder.folder).name, discovery, device=device, gpus=here.gpus, code=relative)
+    looked = _looked(folder, discovery.files)
     if not sweep.text:
         raise RequestError(_nothing_to_name(looked, sweep.not_measured))
-    # The adapter, a file whose function builds a model that its class alone does not. The user may have completed one.
-    model, adapter_file = sweep.model, Path(folder.folder, sweep.model.adapter_file)
-    is_kept = model.adapter is not None and adapter_file.exists()
-    to_write = None if is_kept else model.to_write
-    if model.adapter and not is_kept:
-        adapter_file.write_text(model.adapter, "utf-8")
-        say(f"wrote {adapter_file}, which {'is to build' if to_write else 'builds'} your model")
+    _write_adapter(sweep.model, folder)
     file.write_text(sweep.text, "utf-8")
-    count = ""
-    if not to_write:  # else load_sweep would raise, since the adapter is not complete
-        trials = load_sweep(str(file), code=None if inside else code).trials
-        count = f"{len(trials)} trials on {device}; "
-    say(f"wrote {file}: {count}{looked}")
-    if model.replaced:
-        say(f"  for a first look the sweep sets {'; '.join(model.replaced)}: change them in {file}")
+    trials = _trials(file, None if is_inside else code, sweep.model)
+    say(f"wrote {file}: {f'{len(trials)} trials on {device}; ' if trials else ''}{looked}")
+    _say_found(file, sweep, discovery)
+    if trials is None:
+        say(f"\nbefore it runs, write {sweep.model.to_write}")
+    elsewhere = "" if is_inside else f" --code {shlex.quote(code)}"
+    if discovery.files:
+        say(f"\nnext: lmsweep check {file}{elsewhere}  tries your code and measures nothing")
+    say(f"{'then' if discovery.files else 'next'}: lmsweep run {file}{elsewhere}")
+
+
+def _looked(folder: "Code", files: int) -> str:
+    """Return what was read, and the packages besides the folder itself."""
+    from lmsweep.trials.code.source import roots
+
+    packages = [path for root in roots(folder) if (path := os.path.relpath(root, folder.folder)) != "."]
+    read = f"read {files} file{'s' if files != 1 else ''} of {folder.folder}"
+    return f"{read}, packages from {', '.join(packages)}" if packages else read
+
+
+def _write_adapter(model: "FirstModel", folder: "Code") -> None:
+    """Write the file whose function builds a model that its class alone does not. One that exists stays: the user may
+    have completed it."""
+    file = Path(folder.folder, model.adapter_file)
+    if model.adapter and not file.exists():
+        file.write_text(model.adapter, "utf-8")
+        say(f"wrote {file}, which {'is to build' if model.to_write else 'builds'} your model")
+
+
+def _trials(file: Path, code: str | None, model: "FirstModel") -> "Sequence[Trial] | None":
+    """Return the trials of the sweep file; None if the user must first write something."""
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
+
+    try:
+        return load_sweep(str(file), code=code).trials
+    except RequestError:
+        if model.to_write:
+            return None
+        raise
+
+
+def _say_found(file: Path, sweep: "FirstSweep", discovery: "Discovery") -> None:
+    if sweep.model.replaced:
+        say(f"  for a first look the sweep sets {'; '.join(sweep.model.replaced)}: change them in {file}")
     if discovery.unread:
         say(f"  {discovery.unread} more files were not read: choose a smaller folder with --code")
     for kind, listed in groupby(discovery.candidates, key=lambda one: one.kind):
@@ -91,11 +124,6 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
         say("\n".join(_first([f"  {words}" for words in sweep.not_measured])))
     if not discovery.files:
         say(f"  the sweep is of lmsweep's model. {NOT_READ}")
-    if to_write:
-        say(f"\nbefore it runs, write {to_write}")
-    if discovery.files:
-        say(f"\nnext: lmsweep check {file}{elsewhere}  tries your code and measures nothing")
-    say(f"{'then' if discovery.files else 'next'}: lmsweep run {file}{elsewhere}")
 
 
 def _first(lines: list[str]) -> list[str]:

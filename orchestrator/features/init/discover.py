@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from lmsweep.orchestrator.features.init.definitions import (
     Candidate,
@@ -88,52 +88,56 @@ def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
                 return
 
 
+class _Attention(NamedTuple):
+    """A function or class that may be attention."""
+
+    name: str
+    form: Literal["function", "autograd function", "module"]
+    node: ast.FunctionDef | ast.ClassDef
+    function: ast.FunctionDef
+    """It, or the `forward` of the class."""
+    file: Path
+
+    @property
+    def called(self) -> str:
+        return self.name + {"function": "", "autograd function": ".apply", "module": "(...)"}[self.form]
+
+
 def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
     """Yield the functions and the forwards of classes whose first parameters are those of attention."""
     definitions: list[_Attention] = []
-    for one in classes:
-        if one.bases & {"Function", "Module"} and (forward := one.methods.get("forward")):
-            called = f"{one.name}{'(...)' if 'Module' in one.bases else '.apply'}"
-            definitions.append(_Attention(one.name, called, one.node, forward, one.file))
+    for cls in classes:
+        if cls.bases & {"Function", "Module"} and (forward := cls.methods.get("forward")):
+            form: Literal["module", "autograd function"] = "module" if "Module" in cls.bases else "autograd function"
+            definitions.append(_Attention(cls.name, form, cls.node, forward, cls.file))
     for file, tree in trees.items():
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and not {last_name(one) for one in node.decorator_list} & _KERNELS:
-                definitions.append(_Attention(node.name, node.name, node, node, file))
-    for name, called, node, function, file in definitions:
-        taken = parameters_of(function, skip=isinstance(node, ast.ClassDef))
-        if name.startswith("_") or tuple(one.name.lower() for one in taken[:3]) not in _ATTENTION:
+                definitions.append(_Attention(node.name, "function", node, node, file))
+    for one in definitions:
+        taken = parameters_of(one.function, skip=one.form != "function")
+        if one.name.startswith("_") or tuple(parameter.name.lower() for parameter in taken[:3]) not in _ATTENTION:
             continue
         beyond_qkv = tuple(taken[3:])
-        reference, place = reference_to(file, name, code), place_of(file, node, code)
-        if why := _why_not_attention(called, function, beyond_qkv):
-            given = "".join(f", {one.name}=..." for one in beyond_qkv if one.required and one.name not in CAUSAL)
-            call = f"{called}(q, k, v{given}){'[0]' if _returns_several(function) else ''}"
+        reference, place = reference_to(one.file, one.name, code), place_of(one.file, one.node, code)
+        if why := _why_not_attention(one, beyond_qkv):
+            required = [parameter.name for parameter in beyond_qkv if parameter.required]
+            given = "".join(f", {name}=..." for name in required if name not in CAUSAL)
+            call = f"{one.called}(q, k, v{given}){'[0]' if _returns_several(one.function) else ''}"
             advice = f"{why}: write def attend(q, k, v): return {call}, and name attend"
             yield LeftOut(kind="attention", reference=reference, place=place, advice=advice)
         else:
             yield Candidate(kind="attention", reference=reference, place=place, parameters=beyond_qkv)
 
 
-class _Attention(NamedTuple):
-    """A function or class that may be attention."""
-
-    name: str
-    called: str
-    """How it is called: `attend`, `Attend.apply`, `Attend(...)`."""
-    node: ast.FunctionDef | ast.ClassDef
-    function: ast.FunctionDef
-    """It, or the `forward` of the class."""
-    file: Path
-
-
-def _why_not_attention(called: str, function: ast.FunctionDef, beyond_qkv: tuple[Parameter, ...]) -> str | None:
+def _why_not_attention(attention: _Attention, beyond_qkv: tuple[Parameter, ...]) -> str | None:
     """Return why lmsweep cannot call this with queries, keys, values and a mask; None if it can."""
-    # `apply` of an autograd.Function takes nothing by name, so a mask cannot be given to it.
-    masks = (*CAUSAL, *(() if called.endswith(".apply") else ATTENTION_MASKS))
-    if called.endswith("(...)"):
+    if attention.form == "module":
         return "it is a module"
-    if _returns_several(function):
+    if _returns_several(attention.function):
         return "it returns more than the output"
+    # `apply` of an autograd.Function takes nothing by name, so a mask cannot be given to it.
+    masks = CAUSAL if attention.form == "autograd function" else (*CAUSAL, *ATTENTION_MASKS)
     if needed := [one.name for one in beyond_qkv if one.required and one.name not in masks]:
         return f"it also needs {', '.join(needed)}"
     if beyond_qkv and not any(one.name in masks for one in beyond_qkv):

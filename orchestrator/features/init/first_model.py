@@ -78,6 +78,10 @@ class _Way:
     """Parameters whose values cannot be guessed."""
 
     @property
+    def is_likely(self) -> bool:
+        return self.model.is_likely
+
+    @property
     def taken(self) -> tuple[Parameter, ...]:
         return self.settings.parameters if self.settings else self.model.parameters
 
@@ -95,22 +99,17 @@ def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool)
     size, context: of the sweep's trials. shallow: whether deep defaults are replaced (see MOST_LAYERS).
     """
     ways = [_way(one, size, context, shallow=shallow) for one in discovery.of("model")]
-    likely = [way for way in ways if way.model.is_likely]
-    parts = [way for way in ways if not way.model.is_likely]
-    left_out = [one for one in discovery.left_out if one.kind == "model"]
-    wholes = [one for one in left_out if one.is_likely]
-    by_likelihood: list[_Way | LeftOut] = [*likely, *wholes, *parts, *(one for one in left_out if not one.is_likely)]
-    if not by_likelihood:
+    found: list[_Way | LeftOut] = [*ways, *(one for one in discovery.left_out if one.kind == "model")]
+    if not found:
         return FirstModel(
             line=f"model: {size}",
             notes=("# There is no code here: this is lmsweep's model. Yours is named as package.module:Class.",),
             is_users=False,
         )
-    # A part of a model is measured only where nothing looks like a whole one.
-    possible = likely or ([] if wholes else parts[:1])
-    complete = next((way for way in possible if not way.unknown), None)
-    chosen = complete or by_likelihood[0]
-    not_chosen = tuple(_advice_on(one, complete) for one in by_likelihood if one is not complete)
+    by_likelihood = sorted(found, key=lambda one: not one.is_likely)  # a part only where nothing looks like a whole
+    chosen = next((way for way in ways if way.is_likely and not way.unknown), by_likelihood[0])
+    measured = chosen if isinstance(chosen, _Way) and not chosen.unknown else None
+    not_chosen = tuple(_advice_on(one, measured) for one in by_likelihood if one is not chosen)
     if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
         return _to_write(chosen, not_chosen)
     model, settings = chosen.model, chosen.settings
@@ -210,49 +209,43 @@ def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
 def _way_with(settings: Settings | None, model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
     """Return a way to build a model. The user's defaults stay, except where a first look cannot have them."""
     taken = settings.parameters if settings else model.parameters
-    names = {one.name: _ours(one, taken) or "" for one in taken}
-    vocabulary = next((one.number for one in taken if names[one.name] == "vocab_size" and one.number), VOCABULARY)
+    ours_of = {one.name: _ours(one, taken) or "" for one in taken}
+    vocabulary = next((one.number for one in taken if ours_of[one.name] == "vocab_size" and one.number), VOCABULARY)
     sizes: dict[str, Any] = {**asdict(SIZES[size]), "vocab_size": vocabulary, "context_length": context}
     way = _Way(model=model, settings=settings, vocabulary=vocabulary)
     for one in taken:
-        ours = names[one.name]
+        ours = ours_of[one.name]
         # A sweep varies these two, so the adapter passes them; without one, lmsweep itself passes what it has.
         is_passed = ours in ("vocab_size", "context_length") if settings else one.name in PASSED
-        if not one.required:
-            _keep_or_replace(way, one, ours, sizes, is_passed=is_passed, shallow=shallow)
-        elif not is_passed:
-            _give_required(way, one, ours, sizes)
+        if one.required:
+            if not is_passed:
+                _give(way, one.name, ours, sizes)
+            continue
+        if is_passed and ours == "context_length":
+            continue  # an axis of the sweep
+        replacement = _replacement(one, ours, sizes, shallow=shallow)
+        if is_passed and ours in PLAIN_DIMENSIONS:  # lmsweep passes its own dimension unless the sweep has the user's
+            if number := replacement or one.number:
+                way.dimensions[one.name] = number
+        elif replacement and not is_passed:
+            way.args[one.name] = replacement
+        if replacement and replacement != one.number:
+            way.replaced.append(f"{one.name} {replacement}, not your {one.default or 'own'}")
     return way
 
 
-def _give_required(way: _Way, one: Parameter, ours: str, sizes: Mapping[str, Any]) -> None:
+def _give(way: _Way, name: str, ours: str, sizes: Mapping[str, Any]) -> None:
     """Give a parameter without a default the size that it names, else its usual value; else it is unknown."""
     if ours in sizes:
-        way.args[one.name] = sizes[ours]
-    elif one.name in USUAL_VALUES:
-        way.args[one.name] = USUAL_VALUES[one.name]
+        way.args[name] = sizes[ours]
+    elif name in USUAL_VALUES:
+        way.args[name] = USUAL_VALUES[name]
     else:
-        way.unknown.append(one.name)
+        way.unknown.append(name)
 
 
-def _keep_or_replace(
-    way: _Way, one: Parameter, ours: str, sizes: Mapping[str, Any], *, is_passed: bool, shallow: bool
-) -> None:
-    """Keep the user's default, or note what a first look has in its place."""
-    if is_passed and ours == "context_length":
-        return  # an axis of the sweep
-    value = _in_place(one, ours, sizes, shallow=shallow)
-    if is_passed and ours in PLAIN_DIMENSIONS:  # lmsweep passes its own dimension unless the sweep has the user's
-        if number := value or one.number:
-            way.dimensions[one.name] = number
-    elif value and not is_passed:
-        way.args[one.name] = value
-    if value and value != one.number:
-        way.replaced.append(f"{one.name} {value}, not your {one.default or 'own'}")
-
-
-def _in_place(one: Parameter, ours: str, sizes: Mapping[str, Any], *, shallow: bool) -> int | None:
-    """Return the value that a first look has in place of a default, or of an unknown one; None keeps the default."""
+def _replacement(one: Parameter, ours: str, sizes: Mapping[str, Any], *, shallow: bool) -> int | None:
+    """Return what a first look has in place of a default that is too small, too deep or not a number; None keeps it."""
     number = one.number or 0
     # The batches have tokens up to this vocabulary, and sequences up to this length.
     if ours == "vocab_size" or (ours == "context_length" and number < sizes[ours]):

@@ -43,17 +43,21 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
         *(f"{one.reference} ({one.place}): {one.advice}" for one in discovery.left_out if one.kind != "model"),
     ]
     # Each function returns the lines of its grids, and adds what it leaves out to `not_measured`.
-    grids = [
+    on_one = [
         *(_timing_grid(model, contexts, device) if model.is_users or not discovery.files else []),
         *_attention_grids(discovery, device, not_measured),
         *_optimizer_grid(discovery, model, device, not_measured),
-        *_ddp_grid(discovery, model, device, gpus, not_measured),
     ]
-    if not any(line.startswith("  - workloads") for line in grids):  # at most a comment about two GPUs
-        of_two = [*discovery.of("ddp"), *filter(_is_sharded, discovery.of("optimizer"))] if grids else []
+    on_two = _ddp_grid(discovery, model, device, not_measured)
+    has_two = device != "cuda" or gpus >= 2
+    if not on_one and not (on_two and has_two):
+        of_two = [*discovery.of("ddp"), *filter(_is_sharded, discovery.of("optimizer"))] if on_two else []
         advice = "it takes two GPUs: run lmsweep init where there are two"
         not_measured += [f"{one.reference} ({one.place}): {advice}" for one in of_two]
         return FirstSweep(text="", model=model, not_measured=tuple(not_measured))
+    if on_two and not has_two:
+        on_two = ["", "  # This machine has one GPU; with two:", *(f"  # {line[2:]}" for line in on_two[1:])]
+    grids = [*on_one, *on_two]
     lines = [
         f"name: {as_yaml(name)}",
         "description: A first look at the time and memory of a training step.",
@@ -148,7 +152,7 @@ def _optimizer_grid(discovery: Discovery, model: FirstModel, device: str, not_me
     return _grid(comment, "timing", [f"optimizer: [adamw_fused, {', '.join(users)}]"], fixed) if users else []
 
 
-def _ddp_grid(discovery: Discovery, model: FirstModel, device: str, gpus: int, not_measured: list[str]) -> list[str]:
+def _ddp_grid(discovery: Discovery, model: FirstModel, device: str, not_measured: list[str]) -> list[str]:
     users = _measured(discovery.of("ddp"), "ddp", not_measured)
     sharded = [one for one in discovery.of("optimizer") if _is_sharded(one)]
     not_measured += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST_CANDIDATES:]]
@@ -170,8 +174,6 @@ def _ddp_grid(discovery: Discovery, model: FirstModel, device: str, gpus: int, n
     if sharded:
         lines.append("    include:  # optimizers whose state is sharded over the ranks")
         lines += [f"      - {{ddp: torch, optimizer: {_quoted(one.reference)}}}" for one in sharded[:MOST_CANDIDATES]]
-    if device == "cuda" and gpus < 2:
-        return [lines[0], "  # This machine has one GPU; with two:", *(f"  # {line[2:]}" for line in lines[1:])]
     return lines
 
 

@@ -44,24 +44,10 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
             continue
         seen.add(text)
         is_part = any(cls.name in other.calls for other in modules if other.name != cls.name)
-        taken = cls.parameters_of("forward")
-        score = 0.0
-        found: Candidate | LeftOut
-        if unknown := _not_given(taken):
-            if is_part:
-                continue
-            found = _left_out(cls, unknown)
-        else:
-            score = _score(cls, is_part=is_part)
-            found = Candidate(
-                kind="model",
-                reference=cls.reference,
-                place=cls.place,
-                parameters=cls.parameters,
-                # Embeds tokens itself, or has a head and is called a model; a part of another class needs all three.
-                is_likely=score > 2 or (score > 0 and _embeds_tokens(cls.calls)),
-                ways=ways_to_build(cls, classes, code),
-            )
+        unknown = _not_given(cls.parameters_of("forward"))
+        if unknown and is_part:
+            continue
+        score, found = (0.0, _left_out(cls, unknown)) if unknown else _judged(cls, classes, is_part=is_part)
         # Prefer what an import can name, then what is not in a script, then what is higher in the folder.
         near = (cls.reference.startswith("./"), cls.file.name.startswith(_SCRIPTS), len(cls.file.parts))
         ranked.append(_Ranked(is_archived(cls.file, code), -score, near, cls.reference, found))
@@ -109,14 +95,22 @@ def _left_out(cls: Class, unknown: list[str]) -> LeftOut:
     return LeftOut(kind="model", reference=cls.reference, place=cls.place, advice=advice, is_likely=True)
 
 
-def _score(cls: Class, *, is_part: bool) -> float:
-    """Return how likely a class is a whole language model. It embeds tokens itself: 2; it has a head: 2; it is called a
-    model: 1; another class has it as a part: -4, which only all three together outweigh."""
+def _judged(cls: Class, classes: list[Class], *, is_part: bool) -> tuple[float, Candidate]:
+    """Return how likely the class is a model, and the candidate. is_part: whether another class has it as a part."""
     attributes = {node.attr.lower() for node in ast.walk(cls.node) if isinstance(node, ast.Attribute)}
     of_model = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
+    embeds = _embeds_tokens(cls.calls)
     has_head = any(head in attribute for attribute in of_model for head in _HEADS)
     is_called_model = any(word in cls.name.lower() for word in _NAMES)
-    return 2.0 * _embeds_tokens(cls.calls) + 2.0 * has_head + 1.0 * is_called_model - 4.0 * is_part
+    candidate = Candidate(
+        kind="model",
+        reference=cls.reference,
+        place=cls.place,
+        parameters=cls.parameters,
+        is_likely=embeds and has_head and is_called_model if is_part else embeds or (has_head and is_called_model),
+        ways=ways_to_build(cls, classes),
+    )
+    return 2.0 * embeds + 2.0 * has_head + 1.0 * is_called_model - 4.0 * is_part, candidate
 
 
 def _without_forward(modules: list[Class], ours: Set[str]) -> Iterator[LeftOut]:

@@ -7,6 +7,7 @@ the arguments.
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lmsweep.orchestrator.features.init.definitions import (
     Class,
@@ -15,11 +16,9 @@ from lmsweep.orchestrator.features.init.definitions import (
     last_name,
     parameter_of,
     parameters_of,
-    reference_to,
 )
 from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
-from lmsweep.trials.spec.reference import Code
 
 _SETTINGS = ("config", "cfg", "args", "params", "hparams", "model_args", "model_config", "opt")
 """Names of a parameter that takes an object with settings."""
@@ -29,14 +28,14 @@ _FROM_FILES = ("from_pretrained", "from_file", "from_folder", "from_checkpoint",
 """Prefixes of the names of functions that read a file."""
 
 
-def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Settings, ...]:
+def ways_to_build(model: Class, classes: list[Class]) -> tuple[Settings, ...]:
     """Return ways to build a model that takes more than plain values; none if its files show none."""
     # What must be given; if nothing must, a single optional parameter may still be the settings.
     needed = [one for one in model.parameters if one.required] or list(model.parameters)
     takes_settings = len(needed) == 1 and needed[0].name in _SETTINGS
     if not takes_settings and not any(map(_is_object, model.parameters)):
         return ()
-    settings_class = _class_of_settings(needed[0], model, classes, code) if takes_settings else None
+    settings_class = _class_of_settings(needed[0], model, classes) if takes_settings else None
     fields = _fields(settings_class) if settings_class else None
     ways: list[Settings] = []
     if settings_class and fields is not None and not any(map(_is_object, fields)):
@@ -66,7 +65,7 @@ def _settings(parameters: tuple[Parameter, ...], body: str, *named: Class) -> Se
     return Settings(parameters=parameters, body=body, imports=inside, beside=folder)
 
 
-def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class], code: Code) -> Class | None:
+def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class]) -> Class | None:
     """Return the class of the settings: by the parameter's annotation, else one of the model's file by its name."""
     wanted = parameter.annotation.rpartition(".")[2].strip("'\"")
     near = [one for one in classes if one.file == model.file and one.name.endswith(("Config", "Args"))]
@@ -75,7 +74,7 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class],
         return None
     imported = _imported_from(model).get(wanted, "")
     # The one in the model's file, else the one that it imports, else the first.
-    nearest = min(named, key=lambda one: (one.file != model.file, reference_to(one.file, "", code) != f"{imported}:"))
+    nearest = min(named, key=lambda one: (one.file != model.file, one.reference.partition(":")[0] != imported))
     # A file that no import can name is loaded from its folder, so both must lie in it.
     by_path = any(one.reference.startswith("./") for one in (model, nearest))
     return None if by_path and model.file.parent != nearest.file.parent else nearest
@@ -100,11 +99,12 @@ def _of_functions(model: Class, settings_class: Class | None, builders: list[Cla
     """Yield the ways by classmethods and staticmethods that return the model or its settings, and whose required
     parameters are plain values.
     """
-    bodies = [(model, "return {call}")]  # by the class that owns the method; `{call}` stands for calling it
+    # The class that owns the method, how its result becomes the model, and the classes that this names.
+    owners: list[tuple[Class, str, tuple[Class, ...]]] = [(model, "return {call}", (model,))]
     if settings_class:
-        bodies.append((settings_class, f"return {model.name}({{call}})"))
-    bodies += [(one, "return {call}.build()") for one in builders]
-    for owner, body in bodies:
+        owners.append((settings_class, f"return {model.name}({{call}})", (model, settings_class)))
+    owners += [(one, "return {call}.build()", (one,)) for one in builders]
+    for owner, body, named in owners:
         for name, function in owner.methods.items():
             kinds = {last_name(one) for one in function.decorator_list}
             if not kinds & {"classmethod", "staticmethod"} or name.startswith(("_", *_FROM_FILES)):
@@ -113,9 +113,7 @@ def _of_functions(model: Class, settings_class: Class | None, builders: list[Cla
             is_made = _returned(function) in (owner.name, "Self") or bool(_calls(function) & {"cls", owner.name})
             # The `name` of a preset is plain, but cannot be guessed.
             if is_made and taken and not any(_is_object(one) or one.name == "name" for one in taken if one.required):
-                call = f"{owner.name}.{name}({{given}})"
-                named = (model, owner) if owner is settings_class else (owner,)
-                yield _settings(taken, body.format(call=call), *named)
+                yield _settings(taken, body.format(call=f"{owner.name}.{name}({{given}})"), *named)
 
 
 def _of_default(model: Class) -> Settings | None:
@@ -140,27 +138,33 @@ def _of_default(model: Class) -> Settings | None:
 
 def _of_what_is_read(parameter: Parameter, model: Class, classes: list[Class]) -> Settings | None:
     """Return settings for the attributes or keys that the model and its parts read of an object of unknown class."""
+    attributes: list[str] = []
+    keys: list[ast.expr] = []
+    for node in (node for part in _with_parts(model, classes) for node in ast.walk(part.node)):
+        if isinstance(node, ast.Attribute) and last_name(node.value) == parameter.name:
+            attributes.append(node.attr)
+        elif isinstance(node, ast.Subscript) and last_name(node.value) == parameter.name:
+            keys.append(node.slice)
+    written = [str(key.value) for key in keys if isinstance(key, ast.Constant)]
+    if not attributes and len(written) < len(keys):  # what the other keys are, only running it could tell
+        return None
+    kind, read = ("SimpleNamespace", attributes) if attributes else ("dict", written)
+    if not read or not all(map(str.isidentifier, read)):
+        return None
+    fields = tuple(Parameter(name=name, required=True) for name in dict.fromkeys(read))
+    settings = _settings(fields, f"return {model.name}({kind}({{given}}))", model)
+    return settings if kind == "dict" else replace(settings, imports=("types:SimpleNamespace", *settings.imports))
+
+
+def _with_parts(model: Class, classes: list[Class]) -> list[Class]:
+    """Return the model, the classes of its file that it calls, those that they call, and so on."""
     parts, waiting = {model.name: model}, [model]
     while waiting:
         called = waiting.pop().calls
         more = [one for one in classes if one.file == model.file and one.name in called and one.name not in parts]
         parts |= {one.name: one for one in more}
         waiting += more
-    attributes, keys = dict[str, None](), dict[str, None]()
-    for node in (node for part in parts.values() for node in ast.walk(part.node)):
-        if isinstance(node, ast.Attribute) and last_name(node.value) == parameter.name:
-            attributes[node.attr] = None
-        elif isinstance(node, ast.Subscript) and last_name(node.value) == parameter.name:
-            # A key that is not written out stays empty: no identifier, so below a dictionary is given up.
-            keys[str(node.slice.value) if isinstance(node.slice, ast.Constant) else ""] = None
-    kind = "dict" if keys and not attributes else "SimpleNamespace"
-    read = keys if kind == "dict" else attributes
-    if not read or any(not name.isidentifier() for name in read):
-        return None
-    fields = tuple(Parameter(name=name, required=True) for name in read)
-    settings = _settings(fields, f"return {model.name}({kind}({{given}}))", model)
-    imports = settings.imports if kind == "dict" else ("types:SimpleNamespace", *settings.imports)
-    return Settings(parameters=fields, body=settings.body, imports=imports, beside=settings.beside)
+    return [*parts.values()]
 
 
 def _returned(function: ast.FunctionDef) -> str:

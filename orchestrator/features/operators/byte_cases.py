@@ -30,25 +30,31 @@ def byte_cases(extent: Extent) -> Iterator[Case]:
     if extent.recipe:
         yield from _casting(extent)
         return
-    for size in _sizes(extent.tokens * extent.width):
-        for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
-            yield from _element_wise(extent, size, is_cold=is_cold)
+    for size in _sizes(extent):
+        for is_cold in _is_cold(extent, size):
+            yield from _sums(extent, size, is_cold=is_cold)
+            yield from _other_element_wise(extent, size, is_cold=is_cold)
             yield from _normalizing(extent, size, is_cold=is_cold)
-    for size in _sizes(extent.tokens * extent.width):
+    for size in _sizes(extent):
         yield from _embedding(extent, size)
         yield from _routing(extent, size)
         yield from _optimizers(extent, size)
         yield from _four_bits(extent, size)
 
 
-def _sizes(most: int) -> list[int]:
-    """Return numbers of elements: 2**14 times powers of 4, up to `most`."""
+def _sizes(extent: Extent) -> list[int]:
+    """Return numbers of elements: 2**14 times powers of 4, up to `tokens` times `width`."""
     size = 2**14
     sizes: list[int] = []
-    while size <= most or not sizes:
+    while size <= extent.tokens * extent.width or not sizes:
         sizes.append(size)
         size *= 4
     return sizes
+
+
+def _is_cold(extent: Extent, size: int) -> tuple[bool, ...]:
+    """Return the values of `Case.is_cold` with which operators on so many elements are timed."""
+    return (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,)
 
 
 def _case(extent: Extent, name: str, size: int, moved: float, make: Make, **more: Any) -> Case:
@@ -62,50 +68,56 @@ def _call(extent: Extent, function: Callable[..., object], *shapes: tuple[int, .
     return lambda: partial(function, *(extent.random(*shape) for shape in shapes))
 
 
-def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
-    """Sums with operands in several layouts and types, and other element-wise operators and column sums."""
+def _sums(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    """Sums whose operands have several layouts and types."""
     item, whole = extent.dtype.itemsize, (size,)
-    other_type = torch.float32 if item == 2 else torch.bfloat16  # training casts between these two
-
-    def copy() -> Call:
-        one, out = extent.random(size), extent.random(size, dtype=other_type)
-        return lambda: out.copy_(one)
-
-    def heads() -> torch.Tensor:
-        """A tensor (heads, positions, width) of 16 heads of width 64, contiguous by position."""
-        return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
+    plain = _call(extent, lambda one, other, out: torch.add(one, other, out=out), whole, whole, whole)
 
     def sum_of(one: torch.Tensor, other: torch.Tensor) -> Call:
         return partial(torch.add, one, other, out=torch.empty_like(other))
 
     def strided(dtype: torch.dtype = extent.dtype) -> Call:
-        return sum_of(heads(), extent.random(16, size // 64 // 16, 64, dtype=dtype))
-
-    def casting() -> Call:
-        return sum_of(extent.random(size), extent.random(size, dtype=torch.float32))
+        return sum_of(_heads(extent, size), extent.random(16, size // 64 // 16, 64, dtype=dtype))
 
     def transposed() -> Call:
         rows = 2 ** (size.bit_length() // 2)
         return sum_of(extent.random(size // rows, rows).t(), extent.random(rows, size // rows))
 
-    add = _call(extent, lambda one, other, out: torch.add(one, other, out=out), whole, whole, whole)
-    mul = _call(extent, lambda one, out: torch.mul(one, 1.5, out=out), whole, whole)
-    total = _call(extent, lambda one: one.sum(0), (max(1, size // ROW), min(size, ROW)))
-    cast = size * (item + other_type.itemsize)
-    both_types = size * (2 + 4 + 4)  # adds 16 bits to float32
-    yield _case(extent, "add", size, 3 * item * size, add, is_cold=is_cold)
-    yield _case(extent, "add_strided", size, 3 * item * size, strided, is_cold=is_cold)
-    yield _case(extent, "add_transposed", size, 3 * item * size, transposed, is_cold=is_cold)
+    for name, make in (("add", plain), ("add_strided", strided), ("add_transposed", transposed)):
+        yield _case(extent, name, size, 3 * item * size, make, is_cold=is_cold)
+
+    def casting() -> Call:
+        return sum_of(extent.random(size), extent.random(size, dtype=torch.float32))
+
     if item == 2:
-        yield _case(extent, "add_cast", size, both_types, casting, is_cold=is_cold)
-        yield _case(extent, "add_strided_cast", size, both_types, partial(strided, torch.float32), is_cold=is_cold)
+        moved = size * (2 + 4 + 4)  # 16 bits are added to float32
+        yield _case(extent, "add_cast", size, moved, casting, is_cold=is_cold)
+        yield _case(extent, "add_strided_cast", size, moved, partial(strided, torch.float32), is_cold=is_cold)
+
+
+def _other_element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    """Products, copies, an activation, and the sums of columns."""
+    item, whole = extent.dtype.itemsize, (size,)
+    mul = _call(extent, lambda one, out: torch.mul(one, 1.5, out=out), whole, whole)
     yield _case(extent, "mul", size, 2 * item * size, mul, is_cold=is_cold)
-    yield _case(extent, "_to_copy", size, cast, copy, is_cold=is_cold)
+
+    other_type = torch.float32 if item == 2 else torch.bfloat16  # training casts between these two
+
+    def cast() -> Call:
+        one, out = extent.random(size), extent.random(size, dtype=other_type)
+        return lambda: out.copy_(one)
+
+    yield _case(extent, "_to_copy", size, size * (item + other_type.itemsize), cast, is_cold=is_cold)
     yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
-    yield _case(extent, "clone", size, 2 * item * size, lambda: heads().contiguous, is_cold=is_cold)
-    yield _case(extent, "sum", size, item * size, total, is_cold=is_cold)
-    of_head = _call(extent, lambda one: one.sum(0), (size // HEAD, HEAD))
-    yield _case(extent, "sum_columns", size, item * size, of_head, is_cold=is_cold)
+    yield _case(extent, "clone", size, 2 * item * size, lambda: _heads(extent, size).contiguous, is_cold=is_cold)
+    for name, width in (("sum", ROW), ("sum_columns", HEAD)):
+        columns = _call(extent, lambda one: one.sum(0), (size // width, width))
+        yield _case(extent, name, size, item * size, columns, is_cold=is_cold)
+
+
+def _heads(extent: Extent, size: int) -> torch.Tensor:
+    """Return a tensor (heads, positions, width) of 16 heads of width 64, contiguous by position."""
+    return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
 
 
 def _casting(extent: Extent) -> Iterator[Case]:
@@ -120,8 +132,8 @@ def _casting(extent: Extent) -> Iterator[Case]:
     def transposed(size: int) -> Call:
         return extent.random(size // ROW, ROW).to(narrow).t().contiguous
 
-    for size in _sizes(extent.tokens * extent.width):
-        for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
+    for size in _sizes(extent):
+        for is_cold in _is_cold(extent, size):
             largest = _call(extent, torch.max, (size,))
             by_row = _call(extent, partial(torch.amax, dim=-1, keepdim=True), (size // ROW, ROW))
             by_column = _call(extent, partial(torch.amax, dim=0, keepdim=True), (size // ROW, ROW))
@@ -137,7 +149,7 @@ def _casting(extent: Extent) -> Iterator[Case]:
 
 def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
     """LayerNorm and softmax of rows, forward and backward."""
-    item, rows = extent.dtype.itemsize, max(1, size // ROW)
+    item, rows = extent.dtype.itemsize, size // ROW
 
     def norm_backward() -> Call:
         x, weight, gradient = extent.random(rows, ROW), extent.random(ROW), extent.random(rows, ROW)
@@ -161,8 +173,8 @@ def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
 
 def _embedding(extent: Extent, size: int) -> Iterator[Case]:
     """The embedding and, where a token's logits fit in the size, their log-softmax, forward and backward."""
-    vocabulary, rows = min(VOCABULARY, max(2, size // ROW)), max(1, size // ROW)
-    item = extent.dtype.itemsize
+    item, rows = extent.dtype.itemsize, size // ROW
+    vocabulary = min(VOCABULARY, rows)
 
     def tokens() -> torch.Tensor:
         return torch.randint(vocabulary, (rows,), device=extent.device)
@@ -187,8 +199,8 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
 
 def _routing(extent: Extent, size: int) -> Iterator[Case]:
     """What a mixture of experts does with its tokens: choose by scores, sort by expert, sum over a token's experts."""
-    rows, item = max(TOP_K, size // ROW), extent.dtype.itemsize
-    tokens, scores = rows // TOP_K, max(1, size // EXPERTS)
+    rows, item = size // ROW, extent.dtype.itemsize
+    tokens, scores = rows // TOP_K, size // EXPERTS
 
     def places() -> torch.Tensor:
         return torch.randperm(rows, device=extent.device) // TOP_K
@@ -231,7 +243,7 @@ def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
     """
 
     def adamw(**how: Any) -> Call:
-        parts = [torch.nn.Parameter(extent.random(max(1, size // 8))) for _ in range(8)]
+        parts = [torch.nn.Parameter(extent.random(size // 8)) for _ in range(8)]
         for one in parts:
             one.grad = torch.randn_like(one)
         return torch.optim.AdamW(parts, **how).step

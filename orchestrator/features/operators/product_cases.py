@@ -89,11 +89,12 @@ def _of_experts(extent: Extent, groups: int, rows: int, outputs: int, inputs: in
     }[layout]
 
     def make() -> Call:
-        x, y = extent.random(*one), extent.random(*other)
         if layout == "forward":
-            y = extent.random(groups, outputs, inputs).transpose(1, 2)
-        elif layout == "weight_gradient":
-            x = extent.random(rows, outputs).t()
+            x, y = extent.random(rows, inputs), extent.random(groups, outputs, inputs).transpose(1, 2)
+        elif layout == "input_gradient":
+            x, y = extent.random(rows, outputs), extent.random(groups, outputs, inputs)
+        else:
+            x, y = extent.random(rows, outputs).t(), extent.random(rows, inputs)
         loads = torch.tensor([EXPECTED[i % len(EXPECTED)] for i in range(groups)], device=extent.device)
         ends = (loads.cumsum(0) * rows / loads.sum()).round().int()
         return lambda: GROUPED_MM(x, y, ends)

@@ -224,6 +224,13 @@ def test_a_function_that_the_user_has_written_in_place_of_the_one_to_write_is_me
     assert "finite logits" in lmsweep_here("check", "lmsweep.yaml")
 
 
+def test_each_init_says_once_what_to_write_until_it_is_written(here: Path) -> None:
+    (here / "mine.py").write_text(lm("vocab_size, router: Router"))
+    for _ in range(2):
+        assert lmsweep_here("init").count("it needs router") == 1
+        (here / "lmsweep.yaml").unlink()
+
+
 def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(here: Path) -> None:
     grid = "grids:\n  - {workloads: [timing], fixed: {device: cpu, model: tiny}}\n"
     (here / "mine.yaml").write_text(f"name: mine\ncode: .\n{grid}")
