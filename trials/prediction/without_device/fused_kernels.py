@@ -1,8 +1,8 @@
 """The kernels that torch.compile makes of the operators of a step: element-wise operators and reductions fuse.
 
-An estimate, without Inductor: an operator joins the kernels that make its operands, and a kernel that reads one of the
-same operands, unless the joined kernel would then need its own result. A kernel moves the bytes that enter and leave
-it. If only kernels of backward read a value of forward, each of them computes it again, and so reads the operands
+An estimate, without Inductor: an operator joins the kernels that make its operands, or else a kernel that reads one of
+the same operands, unless the joined kernel would then need its own result. A kernel moves the bytes that enter and
+leave it. If only kernels of backward read a value of forward, each of them computes it again, and so reads the operands
 of the kernel that made it.
 """
 
@@ -42,12 +42,10 @@ class Kernel:
     """Operators that run as one."""
 
     first: Operator
+    part: object
+    """Only kernels of the same part fuse. A kernel without a part, such as a matrix product, never does."""
     call: tuple[object, ...]
     """Phase, layer and micro-batch: what one call of compiled code runs."""
-    is_generated: bool
-    """Whether the compiler generates it. It calls PyTorch's kernels for others, such as matrix products."""
-    is_open: bool
-    """Whether operators of the same call can join it."""
     after: set["Kernel"] = field(default_factory=set)
     """Kernels that make the values it reads."""
     bits: int = 0
@@ -73,16 +71,15 @@ class Kernel:
     @property
     def operator(self) -> Operator:
         """Return what the kernel counts as: its only operator, or `fused` with the bytes that it moves."""
-        if not self.is_generated:
+        if self.part is None:
             return self.first
         moved = sum(self.read.values()) + sum(self.wrote.values())
         return replace(self.first, name="fused", bytes=moved, flops=0, layout="")
 
     def merge(self, other: "Kernel") -> None:
-        """Make another kernel part of this one. `_order` then counts its `needs`, without the other's bits."""
+        """Make another kernel part of this one. `_order` counts `needs` again, which may have had the other's bits."""
         other.into = self
-        self.bits |= other.bits
-        self.needs = 0
+        self.bits, self.needs = self.bits | other.bits, 0
         self.inside |= other.inside
         read = self.read | other.read
         self.used |= other.used | (read.keys() & self.inside)
@@ -146,8 +143,8 @@ class _Fusion:
         """Of each value that an operator made."""
         self._casts: dict[tuple[object, ...], list[int]] = {}
         """Cast of a compiled graph, by its operand and bytes, which tell the type -> what it made."""
-        self._latest_phase = "forward"
-        self._micro_batch = 0
+        self._phases = ("forward", 0)
+        """The latest phase, and the number of its micro-batch."""
 
     def take(self, seen: Seen) -> None:
         """Take the operator that ran next: it joins kernels, or becomes one."""
@@ -174,43 +171,43 @@ class _Fusion:
         """The kernels of all operators, with what they write."""
         found = [one for one in self._kernels if one.into is None]
         for one in found:
-            if one.is_generated:
-                self._write_or_recompute(one)
+            if one.part is not None:
+                self._set_written(one)
         return found
 
     def _kernel_of(self, operator: Operator, block: str, operands: dict[int, int]) -> Kernel:
         """Return the kernel that an operator becomes a part of."""
-        call = self._call_of(operator, block)
-        is_generated = class_of(operator) == "compiled" and operator.name not in UNFUSED
-        is_open = is_generated and not _sums_columns(operator)
-        joined = self._to_join(operands, call) if is_open else []
+        latest, micro_batch = self._phases
+        micro_batch += operator.phase == "forward" and latest == "backward"
+        self._phases = operator.phase, micro_batch
+        call = operator.phase, operator.is_again, block, micro_batch
+        part: object = None
+        if class_of(operator) == "compiled" and operator.name not in UNFUSED:
+            part = object() if _sums_columns(operator) else call  # a new object is a part that no other kernel has
+        joined = [] if part is None else self._to_join(operands, part)
         if not joined:
-            kernel = Kernel(first=operator, call=call, is_generated=is_generated, is_open=is_open)
-            kernel.bits = 1 << len(self._kernels)
-            self._kernels.append(kernel)
-            return kernel
+            self._kernels.append(Kernel(first=operator, part=part, call=call, bits=1 << len(self._kernels)))
+            return self._kernels[-1]
         for one in joined[1:]:
             joined[0].merge(one)
         return joined[0]
 
-    def _call_of(self, operator: Operator, block: str) -> tuple[object, ...]:
-        self._micro_batch += operator.phase == "forward" and self._latest_phase == "backward"
-        self._latest_phase = operator.phase
-        return operator.phase, operator.is_again, block, self._micro_batch
-
-    def _to_join(self, operands: Iterable[int], call: tuple[object, ...]) -> list[Kernel]:
-        """Return the kernels that an operator joins: all makers of its operands that it can, and one kernel that reads
-        an operand, the latest. They become one in the place of the first returned, which makes the last operand."""
+    def _to_join(self, operands: Iterable[int], part: object) -> list[Kernel]:
+        """Return the kernels that an operator joins: all makers of its operands that it can, or else one kernel that
+        reads an operand, the latest. They become one in the place of the first returned, which is the latest maker."""
         makers = list(dict.fromkeys(self._made_by[value].now for value in operands if value in self._made_by))
         readers = (one.now for value in operands for one in reversed(self._read_by.get(value, [])))
         joined: list[Kernel] = []
         for kernel in (*reversed(makers), *readers):
-            can_join = kernel.is_open and kernel.call == call and kernel not in joined
-            if not can_join or _waits_for_itself({*joined, kernel}, makers):
+            if kernel.part != part or kernel in joined:
                 continue
-            joined.append(kernel)
-            if kernel not in makers:
-                break
+            joint = {*joined, kernel}
+            # What must run before the joint kernel may not itself wait for it.
+            before = ({other.now for one in joint for other in one.after} | {*makers}) - joint
+            if not any(other.needs & one.bits for other in before for one in joint):
+                joined.append(kernel)
+                if kernel not in makers:
+                    break
         return joined
 
     def _add_operands(self, kernel: Kernel, operands: dict[int, int]) -> None:
@@ -224,41 +221,32 @@ class _Fusion:
                 kernel.after.add(self._made_by[value].now)
 
     def _order(self, kernel: Kernel) -> None:
-        """Count which kernels this one needs.
+        """Note which kernels this one comes after.
 
-        Usually it is the latest kernel, which none needs. But an operator may have joined an earlier kernel, or merged
-        two: then the kernels that need this one also need all that it newly needs.
+        Usually it is the latest kernel, which none comes after. But an operator may have joined an earlier kernel, or
+        merged two: then the kernels that come after this one also come after all that it newly needs.
         """
-        needs = 0
+        needed = kernel.needs
         for maker in {one.now for one in kernel.after} - {kernel}:
-            needs |= maker.needs | maker.bits
-        if needs != kernel.needs and kernel is not self._kernels[-1]:
+            kernel.needs |= maker.needs | maker.bits
+        if kernel.needs != needed and kernel is not self._kernels[-1]:
             for later in self._kernels:
                 if later.needs & kernel.bits:
-                    later.needs |= needs | kernel.bits
-        kernel.needs = needs
+                    later.needs |= kernel.needs | kernel.bits
 
-    def _write_or_recompute(self, kernel: Kernel) -> None:
-        """Note of each value of a kernel that it is written, unless the kernels that read it compute it again."""
+    def _set_written(self, kernel: Kernel) -> None:
+        """Set what the kernel writes: all but small values are computed again if only kernels of backward read them."""
         largest = max((self._bytes[value] for value in kernel.inside), default=0)
         for value in kernel.inside:
             size = self._bytes[value]
             readers = [one.now for one in self._read_by.get(value, []) if one.now is not kernel]
-            only_in_backward = kernel.first.phase == "forward" and all(
-                one.is_generated and one.first.phase == "backward" for one in readers
-            )
-            if readers and only_in_backward and size > SMALL_SHARE * largest:
+            can_recompute = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
+            if readers and len(can_recompute) == len(readers) and size > SMALL_SHARE * largest:
                 for reader in readers:
                     reader.read.pop(value, None)
                     reader.read |= kernel.read  # computing it again reads what its maker read
-            elif readers or value not in kernel.used:
+            elif readers or (value not in self._read_by and value not in kernel.used):
                 kernel.wrote[value] = size
-
-
-def _waits_for_itself(joint: set[Kernel], makers: Iterable[Kernel]) -> bool:
-    """Whether these kernels, as one that reads what the makers make, would need a kernel that needs them."""
-    before = ({maker.now for one in joint for maker in one.after} | {*makers}) - joint
-    return any(other.needs & one.bits for other in before for one in joint)
 
 
 def _sums_columns(operator: Operator) -> bool:
