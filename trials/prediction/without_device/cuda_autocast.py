@@ -17,6 +17,7 @@ from lmsweep.trials.machine.torch_private import (
     positional_names,
     tree_map_only,
 )
+from lmsweep.trials.memory.storage_tracker import tensors_in
 
 WIDE = (
     *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh"),
@@ -33,13 +34,13 @@ WIDE_RESULT = (
 )
 """Operators that compute in float32 unless the caller chooses another type; they cast their argument themselves."""
 WIDEST = ("addcdiv", "addcmul", "atan2", "bilinear", "dot", "index_put", "tensordot", "scatter_add")
-"""Operators whose arguments take the widest of their types."""
+"""Operators whose arguments take the widest of their types: float32 if any of them is."""
 
 
 @contextmanager
 def cuda_autocast() -> Iterator[None]:
     """A context in which `torch.autocast("cpu")` has the rules of CUDA."""
-    rules = ((WIDE, _in_float32), (WIDE_RESULT, _to_float32), (WIDEST, _in_the_widest))
+    rules = ((WIDE, _in_float32), (WIDE_RESULT, _to_float32), (WIDEST, _in_float32_if_any_is))
     kernels = {name: kernel(_operator(name)) for names, kernel in rules for name in names}
     with kernels_replaced(kernels, "AutocastCPU"):
         yield
@@ -54,42 +55,39 @@ def _operator(name: str) -> OpOverload:
 def _in_float32(operator: OpOverload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with below_autocast_on_cpu():
-            return operator(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
+            return operator(*_as_float32(args), **_as_float32(kwargs))
 
     return kernel
 
 
 def _to_float32(operator: OpOverload) -> Callable[..., Any]:
     names = positional_names(operator)
-    place = names.index("dtype") if "dtype" in names else None
+
+    def kernel(x: Any, *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names[1:], args, strict=False)) | kwargs  # softmax takes `dtype` by position, sum by name
+        if _is_eligible(x) and given.get("dtype") is None:
+            given["dtype"] = torch.float32
+        with below_autocast_on_cpu():
+            return operator(x, **given)
+
+    return kernel
+
+
+def _in_float32_if_any_is(operator: OpOverload) -> Callable[..., Any]:
+    in_float32 = _in_float32(operator)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if _is_eligible(args[0]):  # then set `dtype`, unless the caller did: by name or, if it has a place, by place
-            if place is None:
-                kwargs["dtype"] = kwargs.get("dtype") or torch.float32
-            elif len(args) <= place or args[place] is None:
-                args = (*args[:place], *[None] * (place - len(args)), torch.float32)
+        if any(x.dtype == torch.float32 for x in tensors_in(args)):
+            return in_float32(*args, **kwargs)
         with below_autocast_on_cpu():
             return operator(*args, **kwargs)
 
     return kernel
 
 
-def _in_the_widest(operator: OpOverload) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtypes: list[torch.dtype] = []
-        tree_map_only(Tensor, lambda x: dtypes.append(x.dtype) if _is_eligible(x) else None, (args, kwargs))
-        with below_autocast_on_cpu():
-            if torch.float32 not in dtypes:
-                return operator(*args, **kwargs)
-            return operator(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
-
-    return kernel
-
-
-def _cast(arguments: Any, dtype: torch.dtype) -> Any:
-    """Return the arguments with every eligible tensor cast to this type."""
-    return tree_map_only(Tensor, lambda x: x.to(dtype) if _is_eligible(x) else x, arguments)
+def _as_float32(arguments: Any) -> Any:
+    """Return the arguments with every eligible tensor cast to float32."""
+    return tree_map_only(Tensor, lambda x: x.float() if _is_eligible(x) else x, arguments)
 
 
 def _is_eligible(x: object) -> bool:

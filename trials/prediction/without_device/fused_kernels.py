@@ -1,8 +1,8 @@
 """The kernels that torch.compile makes of the operators of a step: element-wise operators and reductions fuse.
 
-An estimate, without Inductor: an operator joins the kernels that make its operands, or else a kernel that reads one of
-the same operands, unless the joined kernel would then need its own result. A kernel moves the bytes that enter and
-leave it. If only kernels of backward read a value of forward, each of them computes it again, and so reads the operands
+An estimate, without Inductor: an operator joins the kernels that make its operands, and a kernel that reads one of the
+same operands, unless the joined kernel would then need its own result. A kernel moves the bytes that enter and leave
+it. If only kernels of backward read a value of forward, each of them computes it again, and so reads the operands
 of the kernel that made it.
 """
 
@@ -193,8 +193,8 @@ class _Fusion:
         return joined[0]
 
     def _to_join(self, operands: Iterable[int], part: object) -> list[Kernel]:
-        """Return the kernels that an operator joins: all makers of its operands that it can, or else one kernel that
-        reads an operand, the latest. They become one in the place of the first returned, which is the latest maker."""
+        """Return the kernels that an operator joins: all makers of its operands that it can, and one kernel that reads
+        an operand, the latest. They become one in the place of the first returned, which is the latest maker."""
         makers = list(dict.fromkeys(self._made_by[value].now for value in operands if value in self._made_by))
         readers = (one.now for value in operands for one in reversed(self._read_by.get(value, [])))
         joined: list[Kernel] = []
