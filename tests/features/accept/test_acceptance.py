@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,6 +12,7 @@ import jsonschema
 import pytest
 import torch
 
+from lmsweep.analysis import reference
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.render import render
@@ -24,7 +26,7 @@ from lmsweep.orchestrator.features.accept.accept_text import (
     telemetry,
 )
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
-from lmsweep.orchestrator.features.accept.accepting import predicted_phase, write_page
+from lmsweep.orchestrator.features.accept.accepting import answer_of, predicted_phase, write_page
 from lmsweep.orchestrator.features.accept.parts import COLUMNS, Process, processes_in, shipped
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
@@ -320,6 +322,15 @@ def test_the_report_of_a_store_answers_whether_the_machine_is_as_fast_as_one_of_
     content = content_of("h100-accept")
     assert content.question == "Is this machine as fast as one of its kind?"
     assert content.headline.startswith("Pass: as fast as H100 SXM")
+
+
+def test_each_node_of_a_store_is_judged_as_its_own_kind(tmp_path: Path) -> None:
+    (tmp_path / "measurements").mkdir()
+    for name in ("h200-accept", "h100-accept"):
+        folder = Path(reference.shipped()[name])
+        copy(folder / "measurements/measurements.parquet", tmp_path / "measurements" / f"{name}.parquet")
+    advised, _ = answer_of(str(tmp_path))
+    assert advised.startswith("Pass: as fast as H200 SXM and H100 SXM")
 
 
 @pytest.mark.slow
