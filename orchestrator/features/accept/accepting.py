@@ -1,6 +1,7 @@
 """Accepts this machine, or each node of a cluster: measures, stores, judges what was stored, writes the page."""
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from lmsweep.orchestrator.cluster.placement import LiveNode
 from lmsweep.orchestrator.features.accept import accept_text
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, accept
 from lmsweep.orchestrator.features.accept.node_trials import Measured, Trials, measure_node
-from lmsweep.orchestrator.features.accept.parts import processes_in, shipped
+from lmsweep.orchestrator.features.accept.parts import Process, processes_in, shipped
 from lmsweep.orchestrator.planning.memory_budget import devices_meant
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predicted_step
@@ -62,7 +63,7 @@ def run_acceptance(location: str, device: Device | None = None, address: str | N
 
     device: what each GPU should be; None: what its name says. address: of a Ray cluster.
     """
-    trials = load_sweep(SWEEP).grids
+    grids = load_sweep(SWEEP).grids
     store = writable_store(location)
     if device and not address and not visible_gpus(find_gpus()):
         why = why_no_nvml() or "CUDA_VISIBLE_DEVICES hides all"
@@ -71,13 +72,14 @@ def run_acceptance(location: str, device: Device | None = None, address: str | N
             "lmsweep accept. For the nodes of a cluster: --address"
         )
     if address:
-        measured = _on_cluster(address, trials)
+        measured = _on_cluster(address, grids)
     else:
         console = Console(stderr=True)
         with console.status("measuring") as status:  # it shows nothing in a file
-            measured = [measure_node(trials, status.update if console.is_terminal else console.print)]
-    for rows in (rows for node in measured for rows in node.attempts):
-        store.keep(rows)
+            measured = [measure_node(grids, status.update if console.is_terminal else console.print)]
+    for node in measured:
+        for rows in node.attempts:
+            store.keep(rows)
     return judge(store, measured, device)
 
 
@@ -101,13 +103,26 @@ def answer_of(location: str) -> tuple[str, list[str]]:
     with the other shipped sets."""
     ids = {trial_id(trial.config) for trial in load_sweep(SWEEP).trials}
     processes = processes_in(open_store(location), location, ids)
-    names = {one.gpu: one.device_name for one in processes if one.gpu and one.judged.unit != "host"}
-    gpus, name = {gpu: f"GPU {index}" for index, gpu in enumerate(names)}, next(iter(names.values()), None)
-    # Each node is given all GPUs: those of other nodes have no parts there, and are not judged.
-    nodes = [NodeSeen(node=one, gpus=gpus, device_name=name) for one in dict.fromkeys(each.node for each in processes)]
     others = [one for one in shipped(ids) if one.source != location]
-    acceptance = accept(processes, nodes, shipped=others, predicted=predicted_phase)
+    acceptance = accept(processes, _nodes_of(processes), shipped=others, predicted=predicted_phase)
     return accept_text.advice(acceptance), accept_text.explanations(acceptance)
+
+
+def _nodes_of(processes: Sequence[Process]) -> list[NodeSeen]:
+    """Return the nodes that measured, with their GPUs numbered in the order of the results."""
+    gpus: dict[str, dict[str, str]] = defaultdict(dict)  # node -> UUID -> what the driver calls it
+    for one in processes:
+        of_node = gpus[one.node]
+        if one.gpu and one.judged.unit != "host":  # a GPU with launches alone is not judged
+            of_node[one.gpu] = one.device_name
+    return [
+        NodeSeen(
+            node=node,
+            gpus={uuid: f"GPU {index}" for index, uuid in enumerate(names)},
+            device_name=next(iter(names.values()), None),
+        )
+        for node, names in gpus.items()
+    ]
 
 
 def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | None:

@@ -20,7 +20,7 @@ from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rate_data import public_products
-from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.analytic.rates.rate_set import Rates, rates_of
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, widest
 
 PRIOR_FREEDOM = 3.0
@@ -115,14 +115,17 @@ def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> E
     if device is None:
         return None
     named = [(_name(one.device_name), one) for one in same]
-    if mine := [one for name, one in named if name == device.name]:
-        return _over_machines(part, mine, f"the shipped sets of {device.name}", "kind")
-    chips = {CHIP.get(device.name)} | {name for name, chip in CHIP.items() if chip == device.name}
-    alike = [(name, one) for name, one in named if name in chips]
-    if not alike or part.judged.part not in BY_CHIP:
+    if same_gpu := [one for name, one in named if name == device.name]:
+        return _over_machines(part, same_gpu, f"the shipped sets of {device.name}", "kind")
+    same_chip = [(name, one) for name, one in named if name and _chip_of(name) == _chip_of(device.name)]
+    if not same_chip or part.judged.part not in BY_CHIP:
         return None
-    words = f"the shipped sets of {alike[0][0]}, the same chip"
-    return _over_machines(part, [one for _, one in alike], words, "kind", more=SAME_CHIP_DEVIATION)
+    words = f"the shipped sets of {same_chip[0][0]}, the same chip"
+    return _over_machines(part, [one for _, one in same_chip], words, "kind", more=SAME_CHIP_DEVIATION)
+
+
+def _chip_of(name: str) -> str:
+    return CHIP.get(name, name)
 
 
 def _over_machines(
@@ -167,16 +170,10 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
     """Return what a part should take by published rates, a datasheet or a predicted step; None without one. The
     interval is as wide as that of a predicted step."""
     rates, settings = rates_of(device), part.settings
-    spread, words = spread_for(device.name, rates.level()), "public rates"
     width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))
     assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
-        seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
-        wanted = ("bfloat16", width, width, width)
-        for product in public_products():
-            is_same = (product.dtype, product.m, product.n, product.k) == wanted
-            if is_same and _name(product.device_name) == device.name:
-                seconds, source = product.seconds, f"published product of {device.name} (AIConfigurator)"
+        seconds, source = _product_time(width, rates)
     elif part.judged.part == "copy":
         copied = 2 * 2.0 * width**2  # two bytes of each element are read, and two written
         seconds, source = copied / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
@@ -184,16 +181,37 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
         seconds = rates.collective(settings["collective"], float(size), ranks=ranks)  # type: ignore[arg-type]
         source = rates.source_of_links(ranks)
     else:
-        step = known.predicted(part.cell.trial_id, part.cell.phase, device)
-        if step is None:
-            return None
-        spread, time = step.spread, step.time
-        seconds = spread.factor * time.computing  # kernels alone
-        shares = time.by(lambda one: one.source)
-        source = "; ".join(sorted(name for name, share in shares.items() if share > LEAST_NAMED_SHARE * time.computing))
-        words = "predicted" if rates.level() == "measured" else "public rates, predicted"
-    against = f"{words}: {source}"
-    return Expected(question="kind", against=against, seconds=seconds, error=spread.deviation) if seconds else None
+        return _predicted(part, device, rates, known)
+    if not seconds:
+        return None
+    error = spread_for(device.name, rates.level()).deviation
+    return Expected(question="kind", against=f"public rates: {source}", seconds=seconds, error=error)
+
+
+def _product_time(width: int, rates: Rates) -> tuple[float, str]:
+    """Return the seconds of a product of square matrices in bf16, and where they come from."""
+    name = rates.hardware.device.name
+    for product in public_products():
+        is_same = (product.dtype, product.m, product.n, product.k) == ("bfloat16", width, width, width)
+        if is_same and _name(product.device_name) == name:
+            return product.seconds, f"published product of {name} (AIConfigurator)"
+    return 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
+
+
+def _predicted(part: Process, device: Device, rates: Rates, known: Known) -> Expected | None:
+    step = known.predicted(part.cell.trial_id, part.cell.phase, device)
+    if step is None or not step.time.computing:
+        return None
+    busy = step.time.computing  # seconds of kernels alone, as the part's time is the device's
+    shares = step.time.by(lambda one: one.source)
+    source = "; ".join(sorted(name for name, share in shares.items() if share > LEAST_NAMED_SHARE * busy))
+    words = "predicted" if rates.level() == "measured" else "public rates, predicted"
+    return Expected(
+        question="kind",
+        against=f"{words}: {source}",
+        seconds=step.spread.factor * busy,  # of steps alone a factor is known, from measured ones
+        error=step.spread.deviation,
+    )
 
 
 def _name(full_name: str) -> str | None:

@@ -157,21 +157,25 @@ def _run_stages(
 
 def _disturbances(gpus: Collection[str]) -> list[Condition]:
     """Return what is wrong here while nothing of ours runs. gpus: units that will be measured."""
-    # Without a GPU, times are compared with those of as many cores: few cores are no condition.
-    known = HOST_CONDITIONS if gpus else {name: words for name, words in HOST_CONDITIONS.items() if name != "cores"}
+    # Only launches for GPUs suffer from few cores: without a GPU, times are compared with those of as many cores.
+    few_cores_matter = bool(gpus)
+    of_host = {check: words for check, words in HOST_CONDITIONS.items() if few_cores_matter or check != "cores"}
+    conditions_of = {"host": of_host, **dict.fromkeys(gpus, GPU_CONDITIONS)}
     conditions = []
     findings = lmsweep.machine_findings() if hasattr(lmsweep, "machine_findings") else ()  # of the feature `doctor`
     for unit, finding in findings:
-        words, check, shown = known if unit == "host" else GPU_CONDITIONS, finding.check, finding.finding
-        if not finding.advice or check not in words or unit not in ("host", *gpus):
+        words = conditions_of.get(unit, {}).get(finding.check)
+        if words is None or not finding.advice:
             continue  # without advice nothing is wrong
-        if check == "other processes":
-            shown = shown.partition(", ")[2]  # without their number, which a container hides
-        conditions.append(Condition(unit, words[check].format(shown), disturbs=check in OTHER_PROCESS_CHECKS))
+        shown = finding.finding
+        if finding.check == "other processes":
+            shown = shown.partition(", ")[2]  # of `2 processes, 3 GiB` without their number, which a container hides
+        conditions.append(Condition(unit, words.format(shown), disturbs=finding.check in OTHER_PROCESS_CHECKS))
     usable, there = len(usable_cores()), os.cpu_count() or 1
     if usable < there:
-        # Only launches for GPUs suffer: without a GPU, times are compared with those of as many cores.
-        conditions.append(Condition("host", f"this process may use {usable} of {there} cores", disturbs=bool(gpus)))
+        conditions.append(
+            Condition("host", f"this process may use {usable} of {there} cores", disturbs=few_cores_matter)
+        )
     for name in COLLECTIVE_SETTINGS if len(gpus) > 1 else ():
         if value := os.environ.get(name):
             conditions.append(Condition("links", f"{name}={value} is set here", disturbs=True))

@@ -2,8 +2,8 @@
 
 slow         significantly slower than machines of the kind, and by at least LEAST_SLOWDOWN: a one-sided test, with
              Holm's correction for all parts of the acceptance
-pass         slower by less than NEAR_SLOWDOWN, certainly less than MOST_HIDDEN slower, and a slowdown of MOST_HIDDEN
-             would be detected if only this unit were measured
+pass         slower by less than NEAR_SLOWDOWN or twice the error of what is expected, certainly less than MOST_HIDDEN
+             slower, and a slowdown of MOST_HIDDEN would be detected if only this unit were measured
 not judged   nothing says what such a machine should take; it decides nothing
 cannot tell  all else, with the reason
 
@@ -143,9 +143,9 @@ def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
     if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"
     most = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
-    is_slower = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
+    is_far = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
     is_unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
-    return "cannot tell" if is_slower or is_unsure or _would_show(expected, tests) > most else "pass"
+    return "cannot tell" if is_far or is_unsure or _would_show(expected, tests) > most else "pass"
 
 
 def _would_show(expected: Expected, tests: int) -> float:

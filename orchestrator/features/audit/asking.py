@@ -39,7 +39,7 @@ def _batches_of(claim: Claim) -> tuple[int, ...]:
         most = claim.global_batch / claim.data_ranks / (claim.accumulate or 1)
         if claim.accumulate or most < 2:
             return (max(1, round(most)),)
-        return 1, min(BATCHES[-1], round(most))  # one sequence at a time, or all in one micro-batch
+        return 1, min(BATCHES[-1], round(most))  # one sequence at a time, or as many as are tried
     if claim.tokens_per_step and claim.context:
         most = claim.tokens_per_step / claim.context / claim.data_ranks / (claim.accumulate or 1)
         return tuple(sorted({max(1, round(min(one, most))) for one in BATCHES}))
@@ -48,43 +48,54 @@ def _batches_of(claim: Claim) -> tuple[int, ...]:
 
 def _config(claim: Claim, batch: int) -> TrialConfig:
     """Return the step of a claim with this micro-batch. Raises RequestError if nothing runs it."""
-    compiled = "block" if (claim.compile or "").lower() in _ON else "none"
-    precision, method = precision_of(claim), claim.method or "full"
-    if is_above_prediction(claim):
-        precision = "bf16"
-    if precision in ("bf16", "fp16") and method in ("full", "frozen"):
-        precision += "_pure"  # weights in 16 bits, too
-    attention = attention_of(claim)
-    if precision in ("fp32", "tf32") and attention != "naive":
-        attention = "sdpa_efficient"  # flash attention takes 16 bits only
-    micro = claim.micro_batches
-    asked = claim.shape.settings | {
-        "context_length": claim.context,
-        "batch_size": batch * micro,
-        "accumulate": micro,
-        "precision": precision,
-        "attention": attention,
-        "compile": compiled,
-        "loss": "cross_entropy",
-        "checkpointing": "block" if recomputes(claim) else "none",
-        "device": "cuda",
-    }
-    if method in ("lora", "dora", "qlora"):
-        asked |= {"adapter": method}
+    precision = _precision(claim)
+    asked = (
+        claim.shape.settings
+        | _sharing(claim, precision)
+        | {
+            "context_length": claim.context,
+            "batch_size": batch * claim.micro_batches,
+            "accumulate": claim.micro_batches,
+            "precision": precision,
+            "attention": _attention(claim, precision),
+            "compile": "block" if (claim.compile or "").lower() in _ON else "none",
+            "loss": "cross_entropy",
+            "checkpointing": "block" if recomputes(claim) else "none",
+            "device": "cuda",
+        }
+    )
+    if claim.method in ("lora", "dora", "qlora"):
+        asked["adapter"] = claim.method
     if claim.offload and claim.offload.lower() not in ("none", "no", "false"):
-        asked |= {"offload": "optimizer" if "opt" in claim.offload.lower() else "activations"}
-    if claim.count > 1:
-        way = WITH_WHOLE_WEIGHTS.get((claim.parallel or "").lower(), "fsdp")
-        asked |= {"world_size": claim.count, "ddp": way, "workloads": "ddp"}
-        casts = not precision.endswith("_pure") and precision != "fp32" and method != "qlora"  # which stores 4 bits
-        asked |= {"gather": "bf16"} if way == "fsdp" and casts else {}
-    else:
-        asked |= {"workloads": "timing"}
+        asked["offload"] = "optimizer" if "opt" in claim.offload.lower() else "activations"
     settings = {name: str(value).lower() if isinstance(value, bool) else value for name, value in asked.items()}
     config = single_trial([f"{name}={value}" for name, value in settings.items()]).config
     if why := why_not(config, str(asked["workloads"])):
         raise RequestError(why)
     return config
+
+
+def _precision(claim: Claim) -> str:
+    precision = "bf16" if is_above_prediction(claim) else precision_of(claim)
+    trains_weights = claim.method in (None, "full", "frozen")  # not an adapter
+    return f"{precision}_pure" if trains_weights and precision in ("bf16", "fp16") else precision
+
+
+def _attention(claim: Claim, precision: str) -> str:
+    attention = attention_of(claim)
+    takes_only_16_bits = attention != "naive"
+    return "sdpa_efficient" if takes_only_16_bits and precision in ("fp32", "tf32") else attention
+
+
+def _sharing(claim: Claim, precision: str) -> dict[str, object]:
+    """Return the settings for how the GPUs share the model."""
+    if claim.count == 1:
+        return {"workloads": "timing"}
+    way = WITH_WHOLE_WEIGHTS.get((claim.parallel or "").lower(), "fsdp")
+    shared: dict[str, object] = {"workloads": "ddp", "world_size": claim.count, "ddp": way}
+    # Weights that are in 16 bits, or in the 4 of qlora, are gathered as they are.
+    casts = precision != "fp32" and not precision.endswith("_pure") and claim.method != "qlora"
+    return shared | {"gather": "bf16"} if way == "fsdp" and casts else shared
 
 
 def is_above_prediction(claim: Claim) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
@@ -9,6 +10,18 @@ from lmsweep.trials.analytic.prediction_question import Answer, Largest, MemoryL
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import count_of, gib
+
+NOT_STATED = "activation checkpointing not stated"
+LESS_ELSEWHERE = "in lmsweep's loop, less in the leanest trainers"
+
+
+class _Fits(NamedTuple):
+    """The largest batch that fits a GPU."""
+
+    ours: Largest
+    """In lmsweep's loop."""
+    leanest: Largest
+    """In the leanest trainer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,53 +53,53 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
 
     configs: one for each micro-batch and each checkpointing that the claim leaves open, no checkpointing first.
     """
-    ways: dict[str, tuple[Largest, ...]] = {}  # checkpointing -> largest batch in our loop, in the leanest trainer
+    fits: dict[str, _Fits] = {}  # by checkpointing
     for config in configs:
         asked = memory_question(claim, config)
-        ways.setdefault(config.checkpointing, answers[asked].largest if asked else ())
-    if not all(ways.values()):  # memory is unknown: any step may fit, so no checkpointing is assumed
-        plain = tuple(one for one in configs if one.checkpointing == configs[0].checkpointing)
-        return Steps(configs=plain, words=None if claim.checkpointing else "activation checkpointing not stated: none")
+        if not asked or not answers[asked].largest:  # memory is unknown: any step may fit
+            plain = tuple(one for one in configs if one.checkpointing == configs[0].checkpointing)
+            words = None if claim.checkpointing else f"{NOT_STATED}: none"
+            return Steps(configs=plain, words=words)
+        fits[config.checkpointing] = _Fits(*answers[asked].largest)
     kept: list[TrialConfig] = []
     for batch in dict.fromkeys(one.micro_batch_size for one in configs):
         for config in (one for one in configs if one.micro_batch_size == batch):
-            ours, leanest = ways[config.checkpointing]
-            if batch <= leanest.sure:
+            if batch <= fits[config.checkpointing].leanest.sure:
                 kept.append(config)
-            if batch <= ours.sure:
+            if batch <= fits[config.checkpointing].ours.sure:
                 break  # nobody computes again what fits
-    least = min(one.micro_batch_size for one in configs)
     if not kept:
-        smallest = [one for one in configs if one.micro_batch_size == least]
-        return Steps(configs=(smallest[-1],), words=_too_large(claim, smallest[-1], ways), is_too_large=True)
-    return Steps(configs=tuple(kept), words=_chosen(claim, kept, ways))
+        least = min(one.micro_batch_size for one in configs)
+        smallest = [one for one in configs if one.micro_batch_size == least][-1]  # with checkpointing, if it may be
+        return Steps(configs=(smallest,), words=_too_large(claim, smallest, fits), is_too_large=True)
+    return Steps(configs=tuple(kept), words=_chosen(claim, kept, fits))
 
 
-def _chosen(claim: Claim, kept: Sequence[TrialConfig], ways: Mapping[str, tuple[Largest, ...]]) -> str | None:
+def _chosen(claim: Claim, kept: Sequence[TrialConfig], fits: Mapping[str, _Fits]) -> str | None:
     """Return what was assumed of the steps that fit, in words; None if the claim states it and lmsweep's loop fits."""
-    fits_in_ours = any(one.micro_batch_size <= ways[one.checkpointing][0].sure for one in kept)
-    too_large = (
-        "" if fits_in_ours else f"{_too_large(claim, kept[-1], ways)} in lmsweep's loop, less in the leanest trainers"
-    )
+    too_large = ""
+    if not any(one.micro_batch_size <= fits[one.checkpointing].ours.sure for one in kept):
+        too_large = f"{_too_large(claim, kept[-1], fits)} {LESS_ELSEWHERE}"
     if claim.checkpointing:
         return too_large or None
-    said = "activation checkpointing not stated: "
-    plain = ways["none"][0]
-    if all(one.checkpointing == "none" for one in kept):
-        return f"{said}none; {too_large}" if too_large else f"{said}none, with which it fits"
-    if plain.sure:
-        why = f"without it at most {count_of(plain.sure, 'sequence')} fit{'s' * (plain.sure == 1)} a GPU"
-    else:
-        why = f"without it one sequence needs {_of_memory(plain, claim)}"
-    if any(one.checkpointing == "none" for one in kept):
-        both = too_large or f"{why} in lmsweep's loop, less in the leanest trainers"
-        return f"{said}with and without were tried; {both}"
-    return f"{said}of each block; {too_large or why}"
+    tried = {one.checkpointing for one in kept}
+    if tried == {"none"}:
+        return f"{NOT_STATED}: none; {too_large}" if too_large else f"{NOT_STATED}: none, with which it fits"
+    without = _why_not_without(fits["none"].ours, claim)
+    if "none" not in tried:
+        return f"{NOT_STATED}: of each block; {too_large or without}"
+    return f"{NOT_STATED}: with and without were tried; {too_large or f'{without} {LESS_ELSEWHERE}'}"
 
 
-def _too_large(claim: Claim, config: TrialConfig, ways: Mapping[str, tuple[Largest, ...]]) -> str:
+def _why_not_without(ours: Largest, claim: Claim) -> str:
+    if not ours.sure:
+        return f"without it one sequence needs {_of_memory(ours, claim)}"
+    return f"without it at most {count_of(ours.sure, 'sequence')} {'fits' if ours.sure == 1 else 'fit'} a GPU"
+
+
+def _too_large(claim: Claim, config: TrialConfig, fits: Mapping[str, _Fits]) -> str:
     """Return why a step does not fit in lmsweep's loop."""
-    ours = ways[config.checkpointing][0]
+    ours = fits[config.checkpointing].ours
     how = "with activation checkpointing" if config.checkpointing != "none" else "without activation checkpointing"
     even = "" if claim.checkpointing else "even "
     if ours.sure:

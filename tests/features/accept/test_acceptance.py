@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,6 +12,7 @@ import jsonschema
 import pytest
 import torch
 
+from lmsweep.analysis import reference
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.render import render
@@ -24,7 +26,7 @@ from lmsweep.orchestrator.features.accept.accept_text import (
     telemetry,
 )
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
-from lmsweep.orchestrator.features.accept.accepting import predicted_phase, write_page
+from lmsweep.orchestrator.features.accept.accepting import answer_of, predicted_phase, write_page
 from lmsweep.orchestrator.features.accept.parts import COLUMNS, Process, processes_in, shipped
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.features.schema.json_schemas import schema_of
@@ -221,7 +223,8 @@ def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_scree
 
 
 def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
-    found = accept(measured("h200-accept"), [seen()], device_named("B200 SXM"), shipped=SHIPPED)
+    of_unknown = [replace(one, device_name="GPU without a datasheet") for one in SHIPPED]
+    found = accept(measured("h200-accept"), [seen()], device_named("B200 SXM"), shipped=[*SHIPPED, *of_unknown])
     parts = [part for part in unit(found, "GPU 0").parts if part.part in ("product", "copy")]
     assert len(parts) == 2
     assert all(part.against and part.against.startswith("public rates") and not part.machines for part in parts)
@@ -320,6 +323,15 @@ def test_the_report_of_a_store_answers_whether_the_machine_is_as_fast_as_one_of_
     content = content_of("h100-accept")
     assert content.question == "Is this machine as fast as one of its kind?"
     assert content.headline.startswith("Pass: as fast as H100 SXM")
+
+
+def test_each_node_of_a_store_is_judged_as_its_own_kind(tmp_path: Path) -> None:
+    (tmp_path / "measurements").mkdir()
+    for name in ("h200-accept", "h100-accept"):
+        folder = Path(reference.shipped()[name])
+        copy(folder / "measurements/measurements.parquet", tmp_path / "measurements" / f"{name}.parquet")
+    advised, _ = answer_of(str(tmp_path))
+    assert advised.startswith("Pass: as fast as H200 SXM and H100 SXM")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ class Hypothesis(NamedTuple):
     most: float
     """The factor, claimed over expected, is between these; its logarithm is uniformly distributed."""
     words: str
-    """{0} is the factor, {1} what it is over 1, as a share."""
+    """{0} is the factor, {1} its inverse: how many times longer a step takes, or which share of it counts."""
 
     @property
     def is_exact(self) -> bool:
