@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -81,10 +81,11 @@ class Explanation:
         # IDLE comes on top of the step: with it the causes add up to WALL, without it to WHOLE.
         parts = rows.drop([WHOLE, WALL] if is_idle_named else [WHOLE, WALL, IDLE], errors="ignore")
         named, unnamed = parts[parts["named"]], parts[~parts["named"]]
-        written = _Written.of_step(rows.loc[WHOLE])
-        verdict = self._verdict(written.times(rows.loc[WHOLE]), rows.loc[WHOLE])
+        whole = cast(pd.Series, rows.loc[WHOLE])
+        written = _Written.of_step(whole)
+        verdict = self._verdict(written.times(whole), whole)
         if is_idle_named:
-            verdict += f", wall time {written.times(rows.loc[WALL])}"
+            verdict += f", wall time {written.times(cast(pd.Series, rows.loc[WALL]))}"
         return [verdict, f"first: {_first(named, written)}", f"rest: {_rest(named[1:], unnamed, written)}"]
 
     def _verdict(self, times: str, whole: pd.Series) -> str:

@@ -3,7 +3,7 @@
 The rows of all frames here are those of `published()`: a number each, with `metric`, `unit`, `note` and conditions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -87,8 +87,8 @@ def _varying(rows: pd.DataFrame) -> list[str]:
     return [name for name in _KEYS if varies[name]]
 
 
-def _changes(column: pd.Series) -> int:
-    return sum(one != other for one, other in pairwise(map(str, column)))
+def _changes(values: Iterable[object]) -> int:
+    return sum(one != other for one, other in pairwise(map(str, values)))
 
 
 def measure_of(row: pd.Series) -> Measure:
