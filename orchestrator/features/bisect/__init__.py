@@ -47,14 +47,15 @@ def bisect(
         check_function("explain_steps", "--explain")
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
-    ordered = releases.split(",") if releases else [str(good), str(bad)]
-    if len(ordered) < 2 or len({*map(canonicalize_version, ordered)}) < len(ordered):
-        raise RequestError(f"--releases {','.join(ordered)}: give at least two different releases, the oldest first")
+    asked = releases.split(",") if releases else [str(good), str(bad)]
+    if len(asked) < 2 or len({*map(canonicalize_version, asked)}) < len(asked):
+        given = f"--releases {releases}" if releases else f"--good {good} --bad {bad}"
+        raise RequestError(f"{given}: give at least two different releases, the oldest first")
     if wrong := [one for one in value if "." not in one]:
         raise RequestError(f"--value {wrong[0]}: write PHASE.METRIC, such as step.time")
     from lmsweep.orchestrator.features.bisect.bisect_sweep import Question, bisect_sweep, known_releases
 
-    ordered = ordered if releases else known_releases(package, *ordered)
+    ordered = asked if releases else known_releases(package, *asked)
     options = ["--releases", ",".join(ordered), "--package", package, "--processes", str(processes)]
     options += [word for one in value for word in ("--value", one)]
     options += ["--explain"] if explain else []

@@ -23,7 +23,7 @@ from lmsweep.orchestrator.api import make_ready
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.plan_request import How, What, Where
-from lmsweep.orchestrator.planning.plan import Plan
+from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.sweep.software_axis import canonical_software
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with
@@ -101,7 +101,7 @@ def bisect_sweep(question: Question) -> None:
     """Measure the two ends and then halve, until the release is found, and print what changed."""
     for position in range(len(question.releases)):
         question.software(position)  # rejects an invalid version before anything runs
-    ends = _measured(question, 0, len(question.releases) - 1).compare(question.values)
+    ends = _measured(question, 0, len(question.releases) - 1, are_ends=True).compare(question.values)
     show_parts([ends.listing()])
     changed = ends.frame[ends.frame["verdict"].isin(CHANGED)]
     if changed.empty:
@@ -172,29 +172,39 @@ class Measured(NamedTuple):
         return lmsweep.explain_steps(self.rows, (location, location), between=between, known=self.known).listing()
 
 
-def _measured(question: Question, first: int, second: int) -> Measured:
-    """Measure two releases, as far as the store lacks them."""
+def _measured(question: Question, first: int, second: int, *, are_ends: bool = False) -> Measured:
+    """Measure two releases, as far as the store lacks them. are_ends: of the search. They must be installable, whereas
+    the search skips any other release that is not."""
     names = question.software(first), question.software(second)
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     what = replace(question.what, overrides=(*question.what.overrides, *more))
     ready = make_ready(what, question.where, question.how, began=time.monotonic())
-    # An end must be installable; the search skips any other release that is not.
-    if (first, second) == (0, len(question.releases) - 1):
+    if are_ends:
         _install(ready.planned.plan)
     run_or_exit(ready, question.resume)
-    # What identifies the results: each trial of the sweep, with the environment in which the plan runs its software.
-    measured = {
-        (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
-        for trial in ready.planned.sweep.trials
-        for planned in ready.planned.plan.trials
-        if planned.trial.config.software == trial.config.software
-        for name in trial.workloads
-    }
     every = load(question.where.store, pooled=False)
-    of_these = [pair in measured for pair in zip(every["measurement_id"], every["environment_id"], strict=True)]
-    frame = every[of_these]
+    frame = _rows_of(ready.planned, every)
     of_first, of_second = (frame[frame["software"] == name] for name in names)
     return Measured(names, (of_first, of_second), known_variation(every))
+
+
+def _rows_of(planned: Planned, every: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of all workloads of a sweep's trials, measured in the environments in which the plan runs them.
+
+    A planned trial has only the workloads that it still measures, so the trials of the sweep name them.
+    """
+    environments: dict[str | None, set[str]] = {}
+    for one in planned.plan.trials:
+        software = one.trial.config.software
+        environments.setdefault(software, set()).add(environment_id(one.environment, software))
+    measured = {
+        (measurement_id(trial.config, name), environment)
+        for trial in planned.sweep.trials
+        for environment in environments.get(trial.config.software, ())
+        for name in trial.workloads
+    }
+    keys = zip(every["measurement_id"], every["environment_id"], strict=True)
+    return every[[key in measured for key in keys]]
 
 
 def _install(plan: Plan) -> None:

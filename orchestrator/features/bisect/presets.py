@@ -49,36 +49,37 @@ def _with(frame: pd.DataFrame, key: str, value: object) -> pd.DataFrame:
 
 
 def _together(releases: dict[str, Comparison], before: str) -> Listing:
-    """Return the lines of all comparisons, one release after the other, in the columns of `Comparison.listing`.
-
-    With several releases `software` is a key, too, just before `value`, the last key of each comparison.
-    """
+    """Return the lines of all comparisons, one release after the other, in the columns of `Comparison.listing`."""
     listings = {name: comparison.listing() for name, comparison in releases.items()}
+    (first, listing), *others = listings.items()
+    summaries = {name: comparison.summary for name, comparison in releases.items() if comparison.summary}
+    if others:
+        what, listing = "each release", _merged(listings)
+        lines = [f"{name}: {summary}" for name, summary in summaries.items()]
+    else:
+        what, lines = first, [*summaries.values()]
+    title = f"{what} (contrast) against {before} (baseline): ratio and 95 % interval"
+    return replace(listing, title="\n".join([title, *lines]))
+
+
+def _merged(listings: dict[str, Listing]) -> Listing:
+    """Return the lines of several releases in one listing: `software` is a key, too, just before `value`, which is the
+    last key of each."""
     widest = max(listings.values(), key=lambda listing: len(listing.keys))
+    keys = [*widest.keys[:-1], "software", widest.keys[-1]]
     frames = []
     for name, listing in listings.items():
         # A key that has one value in this release is a condition there; beside other releases it must be a column.
         constant = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
         frames.append(listing.frame.assign(**constant, software=name))
-    columns = list(dict.fromkeys(column for frame in frames for column in frame))
-    several = len(listings) > 1
-    keys = [*widest.keys[:-1], "software", widest.keys[-1]] if several else widest.keys
-    whole = pd.concat([frame.reindex(columns=columns) for frame in frames], ignore_index=True)
-    rest = [column for column in columns if column not in (*keys, "software")]
-    summaries = [
-        f"{name}: {comparison.summary}" if several else comparison.summary
-        for name, comparison in releases.items()
-        if comparison.summary
-    ]
+    rest = dict.fromkeys(column for frame in frames for column in frame if column not in keys)
     notes: dict[str, list[str]] = {}
     for name, listing in listings.items():
         for note in listing.notes:
             notes.setdefault(note, []).append(name)
-    what = "each release" if several else next(iter(releases))
     return replace(
         widest,
-        title="\n".join([f"{what} (contrast) against {before} (baseline): ratio and 95 % interval", *summaries]),
-        frame=whole[[*keys, *rest]],
+        frame=pd.concat([frame.reindex(columns=[*keys, *rest]) for frame in frames], ignore_index=True),
         keys=keys,
         units={name: unit for listing in listings.values() for name, unit in listing.units.items()},
         notes=[note if len(names) == len(listings) else f"{', '.join(names)}: {note}" for note, names in notes.items()],

@@ -65,24 +65,28 @@ def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
     """Return the message for an attention that disagrees with float64: in which other use it does agree, and what to
     write for that.
 
-    Tried in this order: tensors of (batch, context, heads, d_head); if the trial has no causal mask, the same and then
-    the usual tensors against a result with a mask, which the attention may apply by itself; if it has one, without.
+    It may take heads last; with causal: false it may mask later positions itself, with causal: true it may not mask.
     """
     name, attend, takes_mask = config.attention.rpartition(":")[2], load(config.attention), _takes_mask(config)
     mask = ", is_causal" if takes_mask else ""
-    for causal in dict.fromkeys((config.causal, True)):
-        masks_itself = causal and not config.causal
-        why = " with causal: true, as it masks later positions itself" if masks_itself else ""
-        write = f"write def attend(q, k, v{', is_causal' if causal else mask}): return"
-        then = ", name attend, and measure causal: true" if masks_itself else ", and name attend"
-        if _agrees(_with_heads_last(with_mask(config, attend)), config, causal):
-            call = f"{name}(*(x.transpose(1, 2) for x in (q, k, v)){mask}).transpose(1, 2)"
-            return f"it agrees for tensors of (batch, context, heads, d_head){why}, so {write} {call}{then}"
-        if masks_itself and _agrees(users_attention(config, device="cpu", dtype=torch.float32), config, causal):
-            return f"it agrees{why}, so " + ("measure causal: true" if takes_mask else f"{write} {name}(q, k, v){then}")
-    without_mask = compare_attention(replace(config, causal=False), torch.float32, gradients=gradients)
-    if config.causal and not any(one.disagrees for one in without_mask):
-        return "it agrees with causal: false, so it ignores is_causal: mask later positions, or measure causal: false"
+    takes_heads_last = "it agrees for tensors of (batch, context, heads, d_head)"
+    call_heads_last = f"{name}(*(x.transpose(1, 2) for x in (q, k, v)){mask}).transpose(1, 2)"
+    heads_last = _with_heads_last(with_mask(config, attend))
+    if _agrees(heads_last, config, config.causal):
+        return f"{takes_heads_last}, so write def attend(q, k, v{mask}): return {call_heads_last}, and name attend"
+    if config.causal:
+        without_mask = compare_attention(replace(config, causal=False), torch.float32, gradients=gradients)
+        if not any(one.disagrees for one in without_mask):
+            remedy = "mask later positions, or measure causal: false"
+            return f"it agrees with causal: false, so it ignores is_causal: {remedy}"
+    else:
+        masks_itself = "with causal: true, as it masks later positions itself, so"
+        write, then = "write def attend(q, k, v, is_causal): return", "name attend, and measure causal: true"
+        if _agrees(heads_last, config, causal=True):
+            return f"{takes_heads_last} {masks_itself} {write} {call_heads_last}, {then}"
+        if _agrees(users_attention(config, device="cpu", dtype=torch.float32), config, causal=True):
+            remedy = "measure causal: true" if takes_mask else f"{write} {name}(q, k, v), {then}"
+            return f"it agrees {masks_itself} {remedy}"
     return "tensors are (batch, heads, context, d_head), and is_causal masks later positions"
 
 
@@ -153,8 +157,8 @@ def check_loss(question: Question) -> Iterator[Finding]:
 
 def check_step(question: Question) -> Iterator[Finding]:
     """Run each phase of a training step once on the CPU. Raises what its code raises if a trial on the CPU would."""
-    config = question.config
-    if config.device_type != "cpu":  # at the size for a GPU, one iteration may take an hour
+    config, on_cpu = question.config, question.config.device_type == "cpu"
+    if not on_cpu:  # at the size for a GPU, one iteration may take an hour
         taken = inspect.signature(cast(Callable[..., object], load(str(config.step)))).parameters
         smaller: dict[str, Any] = {
             "batch_size": config.accumulate,
@@ -163,15 +167,14 @@ def check_step(question: Question) -> Iterator[Finding]:
         config = replace(config, device="cpu", **{name: size for name, size in smaller.items() if name in taken})
     try:
         # set_math_mode raises if a CPU lacks the precision, which is no error of a trial for a GPU.
-        is_for_cpu = config is question.config
-        math_mode = set_math_mode(config.precision, "cpu") if is_for_cpu else MATH_MODES[config.precision]
+        math_mode = set_math_mode(config.precision, "cpu") if on_cpu else MATH_MODES[config.precision]
         phases = UsersStep(config, math_mode).phases()
         for phase in phases:
             phase.run()
     except (RequestError, UnsupportedError):
         raise
     except Exception as error:
-        if question.config.device_type == "cpu":
+        if on_cpu:
             raise
         yield cannot("one iteration on this CPU", error)
         return

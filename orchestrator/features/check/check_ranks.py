@@ -54,8 +54,9 @@ def check_in_ranks(question: Question) -> Iterator[Finding]:
         yield Finding(what="ranks", found=str(error), kind="wrong")
         return
     records = records_of(rows)
-    if has_failed(rows):
-        yield _failure(records[0], question)
+    if has_failed(rows):  # then they are those of the rank that failed
+        (failure,) = records
+        yield _failure(failure, question)
         return
     yield Finding(what="ranks", found=f"{config.world_size}, with a tiny model")
     yield from (_error(row) for row in records)

@@ -30,7 +30,8 @@ class Answer(NamedTuple):
 
 
 def questions(trials: Sequence[Trial]) -> list[Question]:
-    """Return one question for each distinct reference of the trials: about the trial with the longest context.
+    """Return one question for each distinct reference of the trials: about the trial with the longest context, or for a
+    workload about the first.
 
     A reference is asked again for other values of the fields that its check depends on.
     """

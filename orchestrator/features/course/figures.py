@@ -4,6 +4,7 @@ Matplotlib is imported only when something is drawn.
 """
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
     stacked, without intervals.
     """
     series, unit = _series(table)
-    groups = _names(table.wide("median").index, usual=0)
+    groups = _names(table.wide("median").index.to_frame(index=False), otherwise=table.rows[0])
     bars_of_group = 1 if stacked else len(series)
     figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * bars_of_group))  # 0.28 inches a bar
     base, slot = np.zeros(len(groups)), _GROUP / bars_of_group
@@ -69,7 +70,7 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
     else:
         axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(_quantity(table, unit))
-    _legend(axes, len(series), beside=stacked)
+    _legend([axes], beside=stacked)
     return figure
 
 
@@ -79,13 +80,19 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
     panels: the row key whose values have axes of their own. A failed trial ends a line, with its status.
     """
     keys = table.wide("median").index.to_frame(index=False)
-    values = [None] if panels is None else list(keys[panels].unique())
+    panel_of = pd.Series("", keys.index) if panels is None else keys[panels]
+    values = panel_of.unique()
     figure, all_axes = _axes(len(values), width=4.2 * min(2, len(values)) if len(values) > 1 else 6.0)
     series, unit = _series(table)
     line_keys = [name for name in table.rows if name not in (over, panels)]
+    line_names = _names(keys[line_keys], otherwise=line_keys[-1]) if line_keys else [""] * len(keys)
+    line_of = pd.Series(line_names, keys.index)
     ticks = sorted({float(number) for number in keys[over]})
     for axes, value in zip(all_axes, values, strict=True):
-        _draw_lines(axes, keys if panels is None else keys[keys[panels] == value], over, keys[line_keys], series)
+        # A line has the same number, and so the same colour, in every panel.
+        for number, (name, one) in enumerate(product(line_of.unique(), series)):
+            rows = keys.index[(panel_of == value) & (line_of == name)]
+            _line(axes, keys.loc[rows, over].to_numpy(float), one, rows.to_numpy(), name, number)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(ticks, [_short(number) for number in ticks], fontsize=8)
@@ -93,23 +100,8 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
         axes.set_ylabel(_quantity(table, unit))
         axes.set_title("" if panels is None else f"{panels} {label(value)}", fontsize=9)
         axes.grid(True, alpha=0.3)
-    _legend(all_axes[0], len(all_axes[0].get_legend_handles_labels()[0]))
+    _legend(all_axes)
     return figure
-
-
-def _draw_lines(axes: "Axes", rows: pd.DataFrame, over: str, line_keys: pd.DataFrame, series: "list[_Series]") -> None:
-    """Draw a line of each series for each combination of the keys that distinguish lines.
-
-    rows: the row keys of this panel; their index numbers the values of a series. line_keys: of all panels.
-    """
-    names = [*line_keys]
-    groups = [*rows.groupby(names, sort=False, dropna=False)] if names else [((), rows)]
-    number = 0  # of a line in its panel, which gives it its colour
-    for group, of_group in groups:
-        words = _words([group if isinstance(group, tuple) else (group,)], line_keys)[0] if names else ""
-        for one in series:
-            _line(axes, of_group[over].to_numpy(dtype=float), one, of_group.index.to_numpy(), words, number)
-            number += 1
 
 
 def timeline(rows: pd.DataFrame) -> "Figure":
@@ -140,7 +132,7 @@ def timeline(rows: pd.DataFrame) -> "Figure":
     axes.set_xlim(wide.index.min(), wide.index.max())
     axes.set_xlabel("allocations and frees")
     axes.set_ylabel(f"memory ({unit.name})")
-    _legend(axes, len(wide.columns), beside=True)
+    _legend([axes], beside=True)
     return figure
 
 
@@ -174,11 +166,12 @@ def _axes(count: int, *, width: float) -> "tuple[Figure, list[Axes]]":
     return figure, list(grid.ravel()[:count])
 
 
-def _legend(axes: "Axes", count: int, *, beside: bool = False) -> None:
-    if beside:
-        axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    elif count > 1:
-        axes.legend(fontsize=8, frameon=False)
+def _legend(all_axes: "list[Axes]", *, beside: bool = False) -> None:
+    """Name what is drawn in any of the axes, in the first or beside it."""
+    handles = {name: one for axes in all_axes for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if beside or len(handles) > 1:
+        place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if beside else {}
+        all_axes[0].legend([*handles.values()], [*handles], fontsize=8, frameon=False, **place)
 
 
 def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: str, number: int) -> None:
@@ -207,7 +200,8 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
     unit = choose_unit(stored, shown.cells["median"].to_numpy(float))
     medians, lows, highs = (shown.wide(name) / unit.size for name in ("median", "low", "high"))
     series = []
-    for column, name in zip(medians, _names(medians.columns, usual=-1), strict=True):
+    names = _names(medians.columns.to_frame(index=False), otherwise="value")
+    for column, name in zip(medians, names, strict=True):
         median = medians[column].to_numpy(float)
         low, high = (ends[column].to_numpy(float) for ends in (lows, highs))
         status = ["" if word == Status.OK else word for word in shown.wide("status", "")[column]]
@@ -215,16 +209,8 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
     return series, unit
 
 
-def _names(axis: pd.Index, *, usual: int) -> list[str]:
-    """Name each entry of a table's axis as `_words` does."""
-    frame = axis.to_frame(index=False)
-    return _words(frame.itertuples(index=False), frame, usual=usual)
-
-
-def _words(keys: Any, among: pd.DataFrame, *, usual: int = -1) -> list[str]:
-    """Name each of `keys` (values of the columns of `among`) by the columns that vary in `among`.
-
-    usual: position of the column that names them if none varies.
-    """
-    differing = [place for place, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [usual]
-    return [", ".join(label(key[place]).removesuffix(".time") for place in differing) for key in keys]
+def _names(keys: pd.DataFrame, *, otherwise: str) -> list[str]:
+    """Name each row of `keys` by the columns that vary, or by the column `otherwise` if none varies."""
+    differing = [name for name in keys if keys[name].nunique(dropna=False) > 1] or [otherwise]
+    rows = keys[differing].itertuples(index=False)
+    return [", ".join(label(key).removesuffix(".time") for key in row) for row in rows]

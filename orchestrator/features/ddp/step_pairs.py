@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -41,21 +40,19 @@ def local_step(step: TimedRank) -> Iteration | DoesNotFit:
     must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
     # With whole weights the step takes no more memory than one with synchronization. With tp its layers communicate, so
     # ranks would wait for one that has given up: `try_local_step` has tried the step before.
-    if not isinstance(step.synchronizer, FullyShard) or step.config.tp > 1:
-        return step.step(synchronized=False)
-    if is_short_of_memory(step.synchronizer):
-        return DoesNotFit("the gathered weights do not fit in memory")
-    return _if_it_fits(lambda: step.step(synchronized=False))
+    sharded = step.synchronizer
+    if isinstance(sharded, FullyShard) and step.config.tp == 1:
+        return _if_it_fits(sharded, lambda: step.step(synchronized=False))
+    return step.step(synchronized=False)
 
 
 def try_local_step(step: TimedRank) -> DoesNotFit | None:
     """With sharded weights and tp, try whether `local_step` fits: run it with layers that do not communicate either. It
     allocates as much memory, and no rank waits for one that gives up. Its results are wrong and dropped. If one rank
     returns DoesNotFit, all have to be built again. All ranks must call it at the same time."""
-    if not isinstance(step.synchronizer, FullyShard) or step.config.tp == 1:
+    sharded = step.synchronizer
+    if not isinstance(sharded, FullyShard) or step.config.tp == 1:
         return None
-    if is_short_of_memory(step.synchronizer):
-        return DoesNotFit("the gathered weights do not fit in memory")
 
     def run() -> None:
         with step.local(), ExitStack() as stack:
@@ -66,7 +63,7 @@ def try_local_step(step: TimedRank) -> DoesNotFit | None:
             step.run()
             step.forget_gradients()
 
-    return _if_it_fits(run)
+    return _if_it_fits(sharded, run)
 
 
 _LOCAL: dict[str, Callable[..., torch.Tensor]] = {
@@ -77,7 +74,9 @@ _LOCAL: dict[str, Callable[..., torch.Tensor]] = {
 """Collective that tp's layers call -> a function that sends nothing and returns a tensor of the same size."""
 
 
-def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:
+def _if_it_fits(sharded: FullyShard, run: Callable[[], T]) -> T | DoesNotFit:
+    if is_short_of_memory(sharded):
+        return DoesNotFit("the gathered weights do not fit in memory")
     try:
         return run()
     except Exception as error:  # what runs out of memory within fully_shard's hooks may end as any exception
@@ -133,19 +132,21 @@ class StepPairs:
     def _local(self) -> list[Iteration]:
         if self.does_not_fit:
             return []
-        answers: Sequence[Iteration | DoesNotFit | None] = []
         if not self._was_tried:
             self._was_tried = True
-            answers = self._team.all(try_local_step)
-        if all(answer is None for answer in answers):  # it fits in each rank, or was tried before
-            answers = self._team.all(local_step)
-        taken = [answer for answer in answers if isinstance(answer, Iteration)]
-        if len(taken) == len(answers):
-            return taken
-        self.does_not_fit = next(answer for answer in answers if isinstance(answer, DoesNotFit))
+            if self._gave_up(self._team.all(try_local_step)):
+                return []
+        answers = self._team.all(local_step)
+        return [] if self._gave_up(answers) else [one for one in answers if isinstance(one, Iteration)]
+
+    def _gave_up(self, answers: Sequence[Iteration | DoesNotFit | None]) -> bool:
+        """Whether the step did not fit in a rank. Then all ranks are built again."""
+        self.does_not_fit = next((answer for answer in answers if isinstance(answer, DoesNotFit)), None)
+        if self.does_not_fit is None:
+            return False
         self._team.all(TimedRank.rebuild)
         self._team.all(TimedRank.step)  # creates the optimizer's state again
-        return []
+        return True
 
 
 def slowest(ranks: Sequence[Iteration]) -> Iteration:
@@ -182,9 +183,15 @@ def pair_rows(
             return replace(times, flags=doubtful)
         return replace(times, flags=doubtful + flags_of_times(config, work, times.samples, device))
 
+    def phase_time(place: int) -> Callable[[Pair], float]:
+        return lambda pair: pair.synchronized.phases[place]
+
+    def local_time(rank: int) -> Callable[[Pair], float]:
+        return lambda pair: pair.local_by_rank[rank]
+
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
-    for i, phase in enumerate(phases):
-        yield timed(phase, phase, partial(lambda i, pair: pair.synchronized.phases[i], i))
+    for place, phase in enumerate(phases):
+        yield timed(phase, phase, phase_time(place))
     yield timed("step", "step", lambda pair: pair.synchronized.step)
     if config.device_type == "cuda":
         yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
@@ -201,7 +208,7 @@ def pair_rows(
     yield replace(exposed, flags=doubtful + exposed_flags(exposed.samples or ()))
     yield row("local_step", "skew", lambda pair: max(pair.local_by_rank) - min(pair.local_by_rank))
     for rank in ranks:
-        yield row(f"rank{rank}", "local_step_time", partial(lambda rank, pair: pair.local_by_rank[rank], rank))
+        yield row(f"rank{rank}", "local_step_time", local_time(rank))
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:

@@ -19,6 +19,7 @@ from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.host_copies import part_of
+from lmsweep.trials.model.optimizer import OptimizerOfCopies
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -32,17 +33,18 @@ def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0
-    # OptimizerOfCopies has `parts`. Its own state includes theirs, unless they are on the host.
-    on_host = [] if getattr(mine, "state", {}) else getattr(mine, "parts", [])
-    wrapped = [one for one in (*vars(mine).values(), *on_host) if isinstance(one, torch.optim.Optimizer)]
-    sizes = [
-        part_of(value).nbytes
-        for one in (mine, *wrapped)
-        for state in getattr(one, "state", {}).values()
-        for value in state.values()
-        if torch.is_tensor(value)
-    ]
-    return sum(sizes) if sizes or type(mine).__module__.startswith("torch.optim") else None
+    if isinstance(mine, OptimizerOfCopies):  # its state includes that of its parts, unless they are on the host
+        holders = [mine] if mine.state else mine.parts
+    else:
+        holders = [mine, *(one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer))]
+    sizes = [part_of(tensor).nbytes for one in holders for tensor in _state_tensors(one)]
+    is_torchs = type(mine).__module__.startswith("torch.optim")
+    return sum(sizes) if sizes or is_torchs else None
+
+
+def _state_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    states = getattr(optimizer, "state", {}).values()  # a user's class may have none
+    return [value for state in states for value in state.values() if torch.is_tensor(value)]
 
 
 class WatchedRank(AlignedRank):

@@ -66,43 +66,62 @@ class Surroundings(NamedTuple):
 
 def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surroundings:
     """Find what encloses each event, in any order. any_range: ranges of the user's own code count, not only RANGES."""
-    count = len(hosts)
-    parents, self_times, in_backward = [-1] * count, [0] * count, [False] * count
-    ranges: list[str | None] = [None] * count
+    # In order of start times, an event comes after everything that encloses it and after its forward operator.
+    order = sorted(range(len(hosts)), key=lambda i: (hosts[i].start, -hosts[i].end, hosts[i].number))
+    parents = _parents(hosts, order)
+    return Surroundings(parents, _ranges(hosts, order, parents, any_range), _self_times(hosts, parents))
+
+
+def _parents(hosts: Sequence[HostEvent], order: Sequence[int]) -> list[int]:
+    parents = [-1] * len(hosts)
     open_on: dict[int, list[int]] = {}
     """Thread -> the events on it that have not ended, the innermost last."""
-    nodes: dict[tuple[int, int], int] = {}
-    """Thread and sequence number -> the operator of forward that created this node of autograd's graph."""
-    # In order of start times, an event comes after everything that encloses it and after its forward operator.
-    for i in sorted(range(count), key=lambda i: (hosts[i].start, -hosts[i].end, hosts[i].number)):
-        event = hosts[i]
-        stack = open_on.setdefault(event.thread, [])
-        while stack and hosts[stack[-1]].end <= event.start:
+    for i in order:
+        stack = open_on.setdefault(hosts[i].thread, [])
+        while stack and hosts[stack[-1]].end <= hosts[i].start:
             stack.pop()
-        parent = stack[-1] if stack else -1
+        if stack:
+            parents[i] = stack[-1]
         # Driver calls are timed by another clock, by which the next operator may seem to be inside: nothing ever is.
-        if not event.call:
+        if not hosts[i].call:
             stack.append(i)
-        parents[i] = parent
-        around = ranges[parent] if parent >= 0 else None
-        in_backward[i] = parent >= 0 and in_backward[parent]
-        if not event.is_annotation:
-            self_times[i] += event.end - event.start
-            operator = parent  # the innermost one around it
-            while operator >= 0 and hosts[operator].is_annotation:
-                operator = parents[operator]
-            if operator >= 0:
-                self_times[operator] -= event.end - event.start
-        if event.sequence >= 0 and event.forward_thread:  # an operator of backward
-            node = nodes.get((event.forward_thread, event.sequence))
-            forward = ranges[node] if node is not None else None
-            in_backward[i] = True
-            ranges[i] = f"backward of {forward.removeprefix('recomputed ')}" if forward else around
+    return parents
+
+
+def _self_times(hosts: Sequence[HostEvent], parents: Sequence[int]) -> list[int]:
+    self_times = [0] * len(hosts)
+    for i, event in enumerate(hosts):
+        if event.is_annotation:
             continue
-        if event.sequence >= 0:
-            nodes[event.thread, event.sequence] = i
-        ranges[i] = _range_of(event, around, in_backward[i], any_range)
-    return Surroundings(parents, ranges, self_times)
+        self_times[i] += event.end - event.start
+        operator = parents[i]  # the innermost one around it
+        while operator >= 0 and hosts[operator].is_annotation:
+            operator = parents[operator]
+        if operator >= 0:
+            self_times[operator] -= event.end - event.start
+    return self_times
+
+
+def _ranges(
+    hosts: Sequence[HostEvent], order: Sequence[int], parents: Sequence[int], any_range: bool
+) -> list[str | None]:
+    ranges: list[str | None] = [None] * len(hosts)
+    in_backward = [False] * len(hosts)
+    range_of_node: dict[tuple[int, int], str | None] = {}
+    """Thread and sequence number -> the range of the operator of forward that created this node of autograd's graph."""
+    for i in order:
+        event, parent = hosts[i], parents[i]
+        around = ranges[parent] if parent >= 0 else None
+        if event.sequence >= 0 and event.forward_thread:  # an operator of backward
+            in_backward[i] = True
+            forward = range_of_node.get((event.forward_thread, event.sequence))
+            ranges[i] = f"backward of {forward.removeprefix('recomputed ')}" if forward else around
+        else:
+            in_backward[i] = parent >= 0 and in_backward[parent]
+            ranges[i] = _range_of(event, around, in_backward[i], any_range)
+            if event.sequence >= 0:
+                range_of_node[event.thread, event.sequence] = ranges[i]
+    return ranges
 
 
 def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent]) -> list[Piece]:

@@ -1,14 +1,15 @@
 """What the differences of a comparison consist of, for `--explain` of `compare`, `best` and `bisect`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.api import choose_sides
-from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey, compare
+from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.data.load import frame_of
 from lmsweep.analysis.data.open_store import open_store
@@ -26,7 +27,7 @@ from lmsweep.orchestrator.features.explain.step_causes import (
     ProfiledStep,
     causes,
 )
-from lmsweep.trials.results.metrics import is_device_time
+from lmsweep.trials.results.metrics import Unit, is_device_time
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.variation import Variation
@@ -76,46 +77,28 @@ class Explanation:
         """Return three sentences about all cells together: the verdict with the whole difference, its largest cause,
         and the other causes. The differences in the last two add up to that of the wall time, or else of the step."""
         rows = self._together()
-        named = rows[rows["named"]].sort_values("sure", ascending=False)
-        waits = IDLE in named.index  # only then does a sentence have the wall time
+        is_idle_named = bool(rows["named"].get(IDLE, False))  # only then does a sentence have the wall time
         # IDLE comes on top of the step: with it the causes add up to WALL, without it to WHOLE.
-        sums = [WHOLE, WALL] if waits else [WHOLE, WALL, IDLE]
-        after_first = rows.drop(sums, errors="ignore").drop(named.index[:1])
-        later = after_first[after_first["named"]].sort_values("sure", ascending=False)
-        shown, more = later[:MOST_REST], later[MOST_REST:]
-        whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
-        unit = choose_unit("s", whole)
-        decimals = max(0, 4 - len(f"{max(whole) / unit.size:.0f}"))  # four digits of the step
+        parts = rows.drop([WHOLE, WALL] if is_idle_named else [WHOLE, WALL, IDLE], errors="ignore")
+        named, unnamed = parts[parts["named"]], parts[~parts["named"]]
+        whole = cast(pd.Series, rows.loc[WHOLE])
+        written = _Written.of_step(whole)
+        verdict = self._verdict(written.times(whole), whole)
+        if is_idle_named:
+            verdict += f", wall time {written.times(cast(pd.Series, rows.loc[WALL]))}"
+        return [verdict, f"first: {_first(named, written)}", f"rest: {_rest(named[1:], unnamed, written)}"]
 
-        def amount(seconds: float) -> str:
-            return f"{seconds / unit.size:+.{decimals}f} {unit.name}"
-
-        def steps_of(cause: str) -> str:
-            before, after = rows.loc[cause, [*SIDES]].to_numpy(float) / unit.size
-            return f"{before:.{decimals}f} -> {after:.{decimals}f} {unit.name}"
-
-        rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
-        if len(more):
-            rest.append(f"{len(more)} more {amount(more['difference'].sum())}")
-        # What is not a named part comes last, with "other parts" before "unexplained".
-        unnamed = after_first.loc[~after_first["named"], "difference"].sort_index(key=lambda names: names != REST)
-        rest += [f"{name} {amount(one)}" for name, one in unnamed.items()]
-        if named.empty:
-            first = "no part differs beyond its variation"
-        else:
-            first = str(named.index[0]) + (f": {named['change'].iloc[0]}" if named["change"].iloc[0] else "")
-            first += f", {amount(named['difference'].iloc[0])}"
-        steps = "step" if len(self.verdicts) == 1 else f"{len(self.verdicts)} steps together"
-        words = [f"{self.title}: {steps} {steps_of(WHOLE)} ({whole[1] / whole[0] - 1:+.1%})"]
+    def _verdict(self, times: str, whole: pd.Series) -> str:
+        count = len(self.verdicts)
+        steps = "step" if count == 1 else f"{count} steps together"
         counts = {word: self.verdicts.count(word) for word in VERDICTS if word in self.verdicts}
-        words += [word if len(self.verdicts) == 1 else f"{count} {word}" for word, count in counts.items()]
-        if waits:
-            words.append(f"wall time {steps_of(WALL)}")
-        return [", ".join(words), f"first: {first}", f"rest: {', '.join(rest)}"]
+        words = [word if count == 1 else f"{number} {word}" for word, number in counts.items()]
+        change = whole["contrast"] / whole["baseline"] - 1
+        return ", ".join([f"{self.title}: {steps} {times} ({change:+.1%})", *words])
 
     def _together(self) -> pd.DataFrame:
         """Return the sums over all cells of `baseline`, `contrast` and `difference`, indexed by cause, with `named`,
-        the `change` of the cell that has most of it, and `sure`, by which causes are ordered.
+        the `change` of the cell that has most of it, and `sure`, the surest first.
 
         `sure` is the sum of those ends of the intervals that are nearer to 0: the difference is at least as large where
         the interval does not contain 0. Waits vary more than kernels, so a large difference of theirs is less sure.
@@ -123,9 +106,48 @@ class Explanation:
         by_size = self.frame.sort_values("difference", key=abs, ascending=False)
         sure = self.frame[[f"difference{end}" for end in (LOW, HIGH)]].abs().min(axis=1)
         groups = self.frame.assign(sure=sure).groupby("cause", sort=False)
-        return groups[[*SIDES, "difference", "sure"]].sum().assign(
-            named=groups["named"].any(), change=by_size.groupby("cause")["change"].first()
-        )  # fmt: skip
+        sums = groups[[*SIDES, "difference", "sure"]].sum()
+        sums = sums.assign(named=groups["named"].any(), change=by_size.groupby("cause")["change"].first())
+        return sums.sort_values("sure", ascending=False, kind="stable")
+
+
+class _Written(NamedTuple):
+    """How sentences write seconds: all in one unit, with as many decimals."""
+
+    unit: Unit
+    decimals: int
+
+    @classmethod
+    def of_step(cls, whole: pd.Series) -> "_Written":
+        """Return that with four digits of the step."""
+        seconds = [float(whole[name]) for name in SIDES]
+        unit = choose_unit("s", seconds)
+        return cls(unit, max(0, 4 - len(f"{max(seconds) / unit.size:.0f}")))
+
+    def difference(self, seconds: float) -> str:
+        return f"{seconds / self.unit.size:+.{self.decimals}f} {self.unit.name}"
+
+    def times(self, row: pd.Series) -> str:
+        before, after = (f"{row[name] / self.unit.size:.{self.decimals}f}" for name in SIDES)
+        return f"{before} -> {after} {self.unit.name}"
+
+
+def _first(named: pd.DataFrame, written: _Written) -> str:
+    if named.empty:
+        return "no part differs beyond its variation"
+    one = named.iloc[0]
+    change = f": {one['change']}" if one["change"] else ""
+    return f"{one.name}{change}, {written.difference(one['difference'])}"
+
+
+def _rest(named: pd.DataFrame, unnamed: pd.DataFrame, written: _Written) -> str:
+    """Return the named parts after the first, then what is in no named part: "other parts" before "unexplained"."""
+    more = named["difference"][MOST_REST:]
+    last = unnamed["difference"].sort_index(key=lambda names: names != REST)
+    words = [f"{name} {written.difference(one)}" for name, one in named["difference"][:MOST_REST].items()]
+    words += [f"{len(more)} more {written.difference(more.sum())}"] if len(more) else []
+    words += [f"{name} {written.difference(one)}" for name, one in last.items()]
+    return ", ".join(words)
 
 
 @dataclass(frozen=True)
@@ -227,31 +249,30 @@ def explain_steps(
     for side in sides:
         side.check_profiled()
     baseline, contrast = sides
-    # Profiled kernels pair the sides; the time of each pair, and its verdict, are those that `compare` prints.
-    comparison, profiles = (
-        compare(
+
+    def compared(values: list[str] | None) -> Comparison:
+        return compare(
             baseline.rows, contrast.rows, between=between, stores=stores, across=across, values=values, variation=known,
             device_decides=True,
-        )
-        for values in (None, ["step.kernel_time"])
-    )  # fmt: skip
-    times = comparison.frame
-    has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
+        )  # fmt: skip
+
+    # Profiled kernels pair the sides; the time of each pair, and its verdict, are those that `compare` prints.
+    comparison, profiles = compared(None), compared(["step.kernel_time"])
     # The steps of both sides -> the line that compares their times.
-    stated: dict[tuple[tuple[str, ...], tuple[str, ...]], pd.Series[float]] = {}
-    for place, (first, second) in enumerate(zip(*comparison.results, strict=True)):
-        if first and second and has_both.iloc[place]:
-            stated[baseline.step_of(first), contrast.step_of(second)] = times.iloc[place]
+    stated = {
+        (baseline.step_of(first), contrast.step_of(second)): line
+        for line, first, second in _known_pairs(comparison)
+        if line["value"].startswith("step.")
+    }
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
     parts, verdicts = [], []
-    was_profiled = profiles.frame[[*SIDES]].notna().all(axis=1)
-    for place, (first, second) in enumerate(zip(*profiles.results, strict=True)):
-        cell = stated.get((baseline.step_of(first), contrast.step_of(second))) if first and second else None
-        if first and second and cell is not None and was_profiled.iloc[place]:
-            before = baseline.profiled(first, cell, SIDES[0], known)
-            after = contrast.profiled(second, cell, SIDES[1], known)
-            parts.append(causes(before, after).assign(**{name: profiles.frame[name].iloc[place] for name in keys}))
-            verdicts.append(str(cell["verdict"]))
+    for profile, first, second in _known_pairs(profiles):
+        times = stated.get((baseline.step_of(first), contrast.step_of(second)))
+        if times is not None:
+            before = baseline.profiled(first, times, SIDES[0], known)
+            after = contrast.profiled(second, times, SIDES[1], known)
+            parts.append(causes(before, after).assign(**{name: profile[name] for name in keys}))
+            verdicts.append(str(times["verdict"]))
     if not parts:
         raise RequestError("--explain: no step that was compared has a time and a profile on both sides")
     whole = pd.concat(parts, ignore_index=True)
@@ -263,6 +284,14 @@ def explain_steps(
         keys=keys,
         conditions=profiles.conditions,
     )
+
+
+def _known_pairs(comparison: Comparison) -> Iterator[tuple[pd.Series, ResultKey, ResultKey]]:
+    """Yield each line whose values of both sides are known, and the two results that it compares."""
+    is_known = comparison.frame[[*SIDES]].notna().all(axis=1)
+    for place, (first, second) in enumerate(zip(*comparison.results, strict=True)):
+        if first and second and is_known.iloc[place]:
+            yield comparison.frame.iloc[place], first, second
 
 
 def kernels_of(location: str) -> pd.DataFrame:

@@ -30,6 +30,6 @@ def test_a_release_is_one_however_it_is_written_and_the_ends_are_as_they_were_gi
 
 
 def test_two_spellings_of_one_release_are_refused(wheels: Path) -> None:
-    for words in (("--good", "1", "--bad", "1.0"), ("--releases", "1.0,2.0,2.0.0")):
-        done = answer_here("bisect", "quick", "--package", "speedy", *words)
-        assert done.returncode == 2 and "give at least two different releases" in done.stderr
+    for words in ("--good 1 --bad 1.0", "--releases 1.0,2.0,2.0.0"):
+        done = answer_here("bisect", "quick", "--package", "speedy", *words.split())
+        assert done.returncode == 2 and f"lmsweep: {words}: give at least two different releases" in done.stderr

@@ -3,17 +3,20 @@
 import re
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from lmsweep.analysis import load
+from lmsweep.analysis.tables.pivot import pivot
 from lmsweep.orchestrator.features.course.chosen import found_in, rows_of_trials
+from lmsweep.orchestrator.features.course.figures import lines
 from lmsweep.orchestrator.features.course.formats import Request, write
 from lmsweep.orchestrator.features.course.problems import PROBLEMS
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 from tests.support.command import ROOT, lmsweep_here, refused_here
 from tests.support.made_up_results import Attempts, samples
 
@@ -101,6 +104,21 @@ def test_a_model_of_the_users_stands_in_for_any_size(attempts: Attempts) -> None
     for measured in (mine, replace(mine, precision="fp16")):
         attempts.ok(measured, {"step.time": samples(0.01, 1e-4)})
     assert list(rows_of_trials(load(attempts.store), trials)["precision"]) == ["tf32"]
+
+
+def test_a_line_has_one_colour_in_all_panels_and_a_legend_though_it_is_not_in_the_first(attempts: Attempts) -> None:
+    pytest.importorskip("matplotlib")
+    for width, attention, context in product((16, 32), ("sdpa", "naive"), (64, 128)):
+        if (width, attention) != (16, "naive"):
+            config = TrialConfig(device="cpu", d_model=width, attention=attention, context_length=context)
+            attempts.ok(config, {"step.time": samples(0.01, 1e-4)}, workload="attention")
+    keys = ["d_model", "attention", "context_length"]
+    table = pivot(load(attempts.store), rows=keys, cols=[], values=["step.time"])
+    first, second = lines(table, over="context_length", panels="d_model").axes
+    drawn = [dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)) for axes in (first, second)]
+    color = [{name: one[0].get_color() for name, one in lines.items()} for lines in drawn]
+    assert color[0].items() < color[1].items() and len({*color[1].values()}) == len(color[1]) == 2
+    assert {text.get_text() for text in first.get_legend().get_texts()} == {*color[1]}
 
 
 @pytest.mark.slow

@@ -36,21 +36,18 @@ _FULL, _MIXED = ("fp32", "tf32"), ("bf16", "fp16")
 
 def counterpart(table: TableResults, row: pd.Series) -> Here:
     """Return our counterpart of a published number, or why there is none."""
+    if row["workload"] in ("timing", "profile") and is_null(row["model"]):
+        return Here(missing="not stated", why="the report does not state the model of this number")
     number = cast(int, row.name)
-    if _names_no_model(row):
-        return _missing(table, row)
     if number in table.pairs.index:
         return _of_pair(table.pairs.loc[[number]].iloc[0], row)
     # A number that repeats another of its report has that number's pair.
     if row["repeated"] and (pair := table.beside(row, metric=row["metric"])) is not None:
         return _of_pair(pair, row)
-    names = (row["phase"], row["metric"])  # the first: for the phase `backward_optimizer`
-    make = FROM_WORKLOADS.get(row["workload"]) or next((FROM_TIMES[name] for name in names if name in FROM_TIMES), None)
-    return (make and make(table, row)) or _missing(table, row)
-
-
-def _names_no_model(row: pd.Series) -> bool:
-    return row["workload"] in ("timing", "profile") and is_null(row["model"])
+    make = FROM_WORKLOADS.get(row["workload"]) or FROM_TIMES.get(row["phase"]) or FROM_TIMES.get(row["metric"])
+    if make and (made := make(table, row)):
+        return made
+    return _missing(table, row)
 
 
 def _with_same_conditions(table: TableResults, row: pd.Series) -> pd.DataFrame:
@@ -68,20 +65,25 @@ def _with_same_conditions(table: TableResults, row: pd.Series) -> pd.DataFrame:
 
 def _missing(table: TableResults, row: pd.Series) -> Here:
     """Return why a number has no counterpart; for a blank cell of the report our number, if the store has it."""
-    if _names_no_model(row):
-        return Here(missing="not stated", why="the report does not state the model of this number")
     if not is_null(row["device"]) and not table.frame["device"].eq(row["device"]).any():
         return Here(missing="not measured", why=f"the store has no result of this table on the device {row['device']}")
     alike = _with_same_conditions(table, row)
-    values = (alike["phase"] + "." + alike["metric"]).eq(_VALUES.get((row["phase"], row["metric"]), ""))
-    if is_null(row["value"]) and not (ok := alike[values & alike["median"].notna()]).empty:
-        one = ok.iloc[0]
-        return Here(one["median"], one["low"], one["high"], differs=f"precision {one['precision']}")
+    if is_null(row["value"]) and (ours := _of_blank_cell(alike, row)):
+        return ours
     if not (failed := alike[alike["status"] != Status.OK]).empty:
         return Here(missing=str(failed["status"].iloc[-1]), why=str(failed["error"].iloc[-1]))
     if row["workload"] == "profile" or row["derived"]:
         return Here(missing="no counterpart", why=_NO_COUNTERPART)
     return Here(missing="not measured", why="the store has no result with the conditions that the report states")
+
+
+def _of_blank_cell(alike: pd.DataFrame, row: pd.Series) -> Here | None:
+    value = _VALUES.get((row["phase"], row["metric"]))
+    found = alike[(alike["phase"] + "." + alike["metric"]).eq(value or "") & alike["median"].notna()]
+    if found.empty:
+        return None
+    one = found.iloc[0]
+    return Here(one["median"], one["low"], one["high"], differs=f"precision {one['precision']}")
 
 
 _NO_COUNTERPART = "no kernel or operator of this name ran here, or the report derived the number in its own way"

@@ -98,12 +98,21 @@ def _two_ranks(table: TableResults, row: pd.Series) -> Here | None:
     return None if np.isnan(number) else Here(number, differs="the report states no model: times cannot be compared")
 
 
-_CPU = {"self_cpu_time": "self_cpu", "cpu_total_time": "total_cpu", "cpu_avg_time": "total_cpu"}
-_DEVICE = {"kernel_time": "self_device", "cuda_total_time": "total_device", "cuda_avg_time": "total_device"}
-_OPERATORS = _CPU | _DEVICE | {"self_cpu_share": "self_cpu", "cpu_total_share": "total_cpu"}
-_OPERATORS |= {"kernel_share": "self_device", "kernel_calls": "calls"}
-"""Metric of PyTorch's profiler -> column of the table `operators`."""
+_COLUMNS = {
+    "self_cpu_time": ("self_cpu", "self_cpu"),
+    "self_cpu_share": ("self_cpu", "self_cpu"),
+    "cpu_total_time": ("total_cpu", "self_cpu"),
+    "cpu_total_share": ("total_cpu", "self_cpu"),
+    "cpu_avg_time": ("total_cpu", "self_cpu"),
+    "kernel_time": ("self_device", "self_device"),
+    "kernel_share": ("self_device", "self_device"),
+    "cuda_total_time": ("total_device", "self_device"),
+    "cuda_avg_time": ("total_device", "self_device"),
+    "kernel_calls": ("calls", "self_cpu"),
+}
+"""Metric of PyTorch's profiler -> its column of the table `operators`, and the column whose sum is the whole time."""
 _TOTALS = {"Self CPU time total": "self_cpu", "Self CUDA time total": "self_device"}
+"""Label -> the column that it sums up."""
 _MODES = {"forward": "train_forward", "forward_backward": "train_step"}
 """Phase of a profile -> the mode here. Our profile of forward and backward also includes the optimizer."""
 
@@ -128,21 +137,23 @@ def _operator(table: TableResults, row: pd.Series) -> Here | None:
     operators = operators[(operators["mode"] == _MODES[row["phase"]]) & (operators["precision"] == "fp32")]
     if not operators.empty:
         operators = operators[operators["attempt_id"] == operators["attempt_id"].iloc[-1]]
-    named = operators[operators["name"] == row["label"]]
-    column = _TOTALS.get(row["label"]) or _OPERATORS[row["metric"]]
-    total = float((operators["self_device" if column in _DEVICE.values() else "self_cpu"] / operators["steps"]).sum())
-    if not total:  # nothing ran, or nothing on a GPU
-        return None
     if row["label"] in _TOTALS:
-        return Here(total)
-    if named.empty:
+        total = _per_step(operators, _TOTALS[row["label"]])
+        return Here(total) if total else None
+    column, whole = _COLUMNS[row["metric"]]
+    named, total = operators[operators["name"] == row["label"]], _per_step(operators, whole)
+    if named.empty or not total:  # the operator did not run, or nothing ran on a GPU
         return None
-    number = float((named[column] / named["steps"]).sum())
+    number = _per_step(named, column)
     if row["metric"].endswith("_share"):
         number /= total
     if row["metric"].endswith("_avg_time"):
-        number /= float((named["calls"] / named["steps"]).sum())
+        number /= _per_step(named, "calls")
     return Here(number)
+
+
+def _per_step(operators: pd.DataFrame, column: str) -> float:
+    return float((operators[column] / operators["steps"]).sum())
 
 
 _PARTS = {

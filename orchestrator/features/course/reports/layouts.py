@@ -3,11 +3,10 @@
 The rows of all frames here are those of `published()`: a number each, with `metric`, `unit`, `note` and conditions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import is_null
@@ -50,37 +49,46 @@ def parts_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[Layout, pd.DataFra
 
     rows: those of the table, in the report's order.
     """
-    parameters = rows["metric"].isin(_OF_PARAMETERS).to_numpy()
-    if name == "seed4 model_table" or rows["workload"].eq("params").all():
-        parameters = np.zeros(len(rows), bool)  # a table of parameters alone is one part
-    iterations = rows["metric"].eq("iteration_time").to_numpy()
-    if iterations.all():
-        iterations = np.zeros(len(rows), bool)
-    rest = ~parameters & ~iterations
-    for part in (parameters, iterations, rest):
-        if part.any():
-            yield LAYOUTS[name] if part is rest and name in LAYOUTS else layout_of(rows[part]), rows[part]
+    # The model_table has the parameters of each model beside its times.
+    parameters = rows["metric"].isin(_OF_PARAMETERS) & (name != "seed4 model_table")
+    iterations = rows["metric"].eq("iteration_time")
+    for part in (rows[parameters], rows[iterations]):
+        if len(part):
+            yield layout_of(part), part
+    rest = rows[~parameters & ~iterations]
+    if len(rest):
+        yield LAYOUTS.get(name) or layout_of(rest), rest
 
 
 def layout_of(rows: pd.DataFrame) -> Layout:
     """Return the layout that follows from the order of a table's numbers: what varies slowest is rows."""
-    # A condition that only some of the numbers state is the same for all; a phase or a label that some lack is not.
-    keys = [name for name in _KEYS if rows[name].nunique(dropna=name not in ("phase", "label")) > 1]
-    if "d_model" in keys and rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:
-        keys.remove("d_model")  # the model determines it
-    if "label" in keys and not rows.duplicated([*(name for name in keys if name != "label"), "metric"]).any():
-        keys.remove("label")  # the other keys distinguish the numbers
+    keys = _varying(rows)
     if rows["metric"].eq("iteration_time").all():  # the label is the iteration
         return Layout(["label"], [name for name in keys if name != "label"])
-    slow = sorted(keys, key=lambda name: _changes([str(value) for value in rows[name]]))
-    last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)
-    layout = Layout(slow[: last + 1], slow[last + 1 :])
-    # No subject varies: only what varies fastest is columns. If nothing varies, the table is one row.
-    return layout if layout.rows else Layout(layout.cols[:-1] or ["model"], layout.cols[-1:])
+    slowest_first = sorted(keys, key=lambda name: _changes(rows[name]))
+    subjects = [place for place, name in enumerate(slowest_first) if name in SUBJECTS]
+    if subjects:
+        count = subjects[-1] + 1
+        return Layout(slowest_first[:count], slowest_first[count:])
+    # Only what varies fastest is columns. If nothing varies, the table is one row.
+    return Layout(slowest_first[:-1] or ["model"], slowest_first[-1:])
 
 
-def _changes(words: list[str]) -> int:
-    return sum(one != other for one, other in pairwise(words))
+def _varying(rows: pd.DataFrame) -> list[str]:
+    """Return the keys that distinguish the numbers."""
+    # A condition that only some of the numbers state is the same for all; a phase or a label that some lack is not.
+    varies = {name: rows[name].nunique() > 1 for name in _KEYS}
+    varies |= {name: rows[name].nunique(dropna=False) > 1 for name in ("phase", "label")}
+    if rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:
+        varies["d_model"] = False  # the model determines it
+    others = [name for name in _KEYS if varies[name] and name != "label"]
+    if not rows.duplicated([*others, "metric"]).any():
+        varies["label"] = False  # the other keys distinguish the numbers
+    return [name for name in _KEYS if varies[name]]
+
+
+def _changes(values: Iterable[object]) -> int:
+    return sum(one != other for one, other in pairwise(map(str, values)))
 
 
 def measure_of(row: pd.Series) -> Measure:

@@ -54,7 +54,8 @@ def reported() -> dict[str, Problem]:
         problems[name] = Problem(
             asks=f"Table {table} of the report {source}, for the problem {_PROBLEM_OF[table]}.",
             tables=made,
-            pictures=_pictures(parts, made),
+            # The numbers of a report's prose are of different things.
+            pictures=draw.together() if table.endswith("prose") else _pictures(parts, made),
             report=source,
             answers=_PROBLEM_OF[table],
         )
@@ -67,7 +68,7 @@ def _pictures(parts: list[tuple[Layout, pd.DataFrame]], made: Mapping[str, Make]
     pictures = []
     for (layout, rows), (title, make) in zip(parts, made.items(), strict=True):
         for metric, words in _DRAWN.items():
-            if (rows["metric"] == metric).sum() < _FEWEST or title.endswith("prose"):
+            if (rows["metric"] == metric).sum() < _FEWEST:
                 continue
             table_of, caption = partial(_drawn, value_of(metric), make), f"{words} of {title}, published and here"
             if layout.rows == ["d_model", "context_length"] and rows["context_length"].nunique() > 2:
@@ -85,8 +86,12 @@ def _drawn(value: str, make: Make, results: Results) -> Table:
     here = table.cells[(table.cells["of"] == HERE) & table.cells["median"].notna()]
     if here.empty:
         raise RequestError("the store has no counterpart of its numbers")
-    columns = pd.MultiIndex.from_frame(table.cells[table.cols].assign(of=""))
-    return replace(table, cells=table.cells[columns.isin(pd.MultiIndex.from_frame(here[table.cols].assign(of="")))])
+    columns, measured = (_without_side(cells[table.cols]) for cells in (table.cells, here))
+    return replace(table, cells=table.cells[columns.isin(measured)])
+
+
+def _without_side(columns: pd.DataFrame) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(columns.assign(of=""))
 
 
 _DRAWN = {"time": "Times", "peak_mem": "Peak memory", "iteration_time": "Times of iterations"}

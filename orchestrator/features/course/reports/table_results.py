@@ -60,8 +60,9 @@ def pairs_of(results: Results) -> pd.DataFrame:
         return nothing
     # The shipped store has, beside each published value, its row in `published()`.
     stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
-    number_of = stored.set_index(["sweep", "attempt_id", "phase", "metric"])["number"]
-    keys = pd.MultiIndex.from_frame(pairs[["source", "attempt_id_there", "stored_there", "metric_there"]])
+    stored_as = {"source": "sweep", "attempt_id_there": "attempt_id", "stored_there": "phase", "metric_there": "metric"}
+    number_of = stored.set_index([*stored_as.values()])["number"]
+    keys = pd.MultiIndex.from_frame(pairs[[*stored_as]])
     pairs = pairs.set_index(pd.Index(number_of.reindex(keys).to_numpy(), name="number"))
     return pairs[pairs.index.notna()]
 
@@ -85,10 +86,7 @@ class TableResults:
         pairs = pairs[pairs.index.isin(report.index)]
         if rows["device"].nunique() > 1:  # its columns, or its rows, are devices
             pairs = pairs[pairs["device"].eq(pairs["device_there"])]
-        # A number may have a pair on several devices: take the device that has most cells of the table.
-        cells = pairs[pairs.index.isin(rows.index)].groupby("device_name").size()
-        pairs = pairs.assign(cells=-pairs["device_name"].map(cells).fillna(0)).sort_values("cells", kind="stable")
-        self.pairs = pairs[~pairs.index.duplicated()]
+        self.pairs = _one_of_each(pairs, rows)
         self._numbers = report.loc[self.pairs.index]
         """The published numbers of the pairs."""
 
@@ -116,6 +114,13 @@ class TableResults:
         keys = self.frame[["measurement_id", "environment_id", "phase", "metric"]].itertuples(index=False, name=None)
         known = self.frame["median"].notna()
         return {key: place for place, (key, has) in enumerate(zip(keys, known, strict=True)) if has}
+
+
+def _one_of_each(pairs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one pair of each number, if it has some on several devices that of the device with most of the rows."""
+    count = pairs["device_name"][pairs.index.isin(rows.index)].value_counts()
+    most_first = pairs.sort_values("device_name", key=lambda names: -names.map(count).fillna(0), kind="stable")
+    return most_first[~most_first.index.duplicated()]
 
 
 Maker = Callable[[TableResults, pd.Series], Here | None]
