@@ -35,33 +35,52 @@ MOST_RESULTS = 3000
 """The page of a store with more attempts has no preset tables: nearly all would be too long."""
 
 
-_DRAWN: tuple[tuple[str, str, Callable[[Results], Iterator[Figure]], str], ...] = (
-    (
-        *("pareto", "Pareto front", pareto.fronts),
-        "Speed against the peak memory of a step and against its cost. Full circles are the front: no other "
+class Drawn(NamedTuple):
+    """A section of charts, which is left out if `draw` finds no data for it."""
+
+    id: str
+    title: str
+    draw: Callable[[Results], Iterator[Figure]]
+    words: str
+    """The words below the title."""
+
+
+_DRAWN = (
+    Drawn(
+        id="pareto",
+        title="Pareto front",
+        draw=pareto.fronts,
+        words="Speed against the peak memory of a step and against its cost. Full circles are the front: no other "
         "combination is as good in time, memory and money, and better in one. The line joins the best of the two.",
     ),
-    ("memory", "Memory", charts.timelines, "Memory allocated during one iteration, by category."),
-    (
-        *("pieces", "Largest pieces", pieces.largest_pieces),
-        "What holds the most memory at the peak, by the line of code that asked for it.",
+    Drawn("memory", "Memory", charts.timelines, "Memory allocated during one iteration, by category."),
+    Drawn(
+        id="pieces",
+        title="Largest pieces",
+        draw=pieces.largest_pieces,
+        words="What holds the most memory at the peak, by the line of code that asked for it.",
     ),
-    (
-        *("roofline", "Roofline", charts.rooflines),
-        "Steps under the limits of their device, as measured or else from its datasheet. Only eager steps with naive "
-        "attention are shown: theirs is the minimum memory traffic that is known.",
+    Drawn(
+        id="roofline",
+        title="Roofline",
+        draw=charts.rooflines,
+        words="Steps under the limits of their device, as measured or else from its datasheet. Only eager steps with "
+        "naive attention are shown: theirs is the minimum memory traffic that is known.",
     ),
-    (
-        *("kernels", "Kernels", charts.kernels),
-        "Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
+    Drawn(
+        id="kernels",
+        title="Kernels",
+        draw=charts.kernels,
+        words="Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
     ),
-    (
-        *("icicle", "Step by part", icicle.icicles),
-        "A profiled step from top to bottom: its phases, the parts of the model, their kernels. The wider, the longer. "
-        "Drag to zoom in.",
+    Drawn(
+        id="icicle",
+        title="Step by part",
+        draw=icicle.icicles,
+        words="A profiled step from top to bottom: its phases, the parts of the model, their kernels. The wider, the "
+        "longer. Drag to zoom in.",
     ),
 )
-"""Sections of charts: anchor, title, what draws them, and the words below the title."""
 
 
 class NamedTable(NamedTuple):
@@ -103,11 +122,8 @@ def sections_of(results: Results, published: Beside | None, found: Answer | None
         _causes(results, found),
         _beside(published),
         _what_fits(results),
-        *(Section(id_, title, words, _figures(draw, results)) for id_, title, draw, words in _DRAWN),
-        Section(
-            *("tables", "Preset tables", "As printed by lmsweep table --preset NAME."),
-            tables=list(_named_tables(results)),
-        ),
+        *(Section(one.id, one.title, one.words, _figures(one.draw, results)) for one in _DRAWN),
+        _preset_tables(results),
         _environments(found),
     ]
     return [section for section in made if section.figures or section.tables]
@@ -189,7 +205,12 @@ def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> l
     return []
 
 
-def _named_tables(results: Results) -> Iterator[NamedTable]:
+def _preset_tables(results: Results) -> Section:
+    tables = list(_short_tables(results))
+    return Section("tables", "Preset tables", "As printed by lmsweep table --preset NAME.", tables=tables)
+
+
+def _short_tables(results: Results) -> Iterator[NamedTable]:
     if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
         return
     for name, preset in presets().items():

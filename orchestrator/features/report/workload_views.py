@@ -89,24 +89,26 @@ def _of_workload(
 
 def _charts(cells: pd.DataFrame, values: list[str], keys: list[str]) -> dict[str, JsonObject]:
     """Return the chart of each value. The values of a profile are shares of one step: they are lines of one chart."""
-    in_one_chart = set(cells["workload"]) == {"profile"} and len(values) > 1
-    charts: dict[str, JsonObject] = {}
-    for value in values[:1] if in_one_chart else values:  # one chart of all values has the first one's unit
-        of_value = cells if in_one_chart else cells[cells["value"] == value]
-        unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
-        medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
-        has_limit = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna()
-        has_limit &= unit_of(of_value, value) == "B"  # a trial that ran out of memory is drawn at the device's memory
-        points = of_value.assign(
-            y=medians[:, 0], low=medians[:, 1], high=medians[:, 2],
-            limit=(of_value["device_memory"].astype(float) / unit.size).where(has_limit),
-            text=[value_text(median, low, high, unit) for median, low, high in medians * unit.size],
-        )  # fmt: skip
-        title = "share of kernel time" if in_one_chart else value
-        line_keys = [*keys, "value"] if in_one_chart else keys
-        if chart := chart_of(points, line_keys, title=title, unit=unit.name, colour="value"):
-            charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
-    return charts
+    if set(cells["workload"]) == {"profile"} and len(values) > 1:
+        chart = _chart(cells, values[0], [*keys, "value"], "share of kernel time")
+        return {values[0]: chart} if chart else {}
+    charts = {value: _chart(cells[cells["value"] == value], value, keys, value) for value in values}
+    return {value: chart for value, chart in charts.items() if chart}
+
+
+def _chart(cells: pd.DataFrame, value: str, keys: list[str], title: str) -> JsonObject | None:
+    """Return a chart in the unit of this value; None if it would have no line. keys: what distinguishes lines."""
+    unit = choose_unit(unit_of(cells, value) or "1", cells["median"].to_numpy(float))
+    stored = cells[["median", "low", "high"]].to_numpy(float)
+    has_limit = cells["status"].eq(Status.OOM) & cells["device_memory"].notna()
+    has_limit &= unit_of(cells, value) == "B"  # a trial that ran out of memory is drawn at the device's memory
+    points = cells.assign(
+        **dict(zip(("y", "low", "high"), (stored / unit.size).T, strict=True)),
+        limit=(cells["device_memory"].astype(float) / unit.size).where(has_limit),
+        text=[value_text(median, low, high, unit) for median, low, high in stored],
+    )
+    chart = chart_of(points, keys, title=title, unit=unit.name, colour="value")
+    return chart and {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
 
 
 def _numbered(cell: float) -> str:

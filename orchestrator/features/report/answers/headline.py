@@ -111,8 +111,11 @@ def _of_many(answer: Answer, names: Sequence[str]) -> Lead:
         return Lead(said, claim, [_sentence(count_words(claim))])
     place = f"is the {most} of {count}" if is_first_surely and not claim.is_hidden else f"leads {count}"
     measured = int(answer.of(winner)["gain"].notna().sum())
-    details = [f"It is first in {wins[winner]} of {measured} conditions."] if wins[winner] < measured else []
-    details = details if is_first_surely else [f"{second} may be as good."]
+    details = []
+    if not is_first_surely:
+        details = [f"{second} may be as good."]
+    elif wins[winner] < measured:
+        details = [f"It is first in {wins[winner]} of {measured} conditions."]
     return Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
 
 
@@ -140,9 +143,11 @@ def _wins(answer: Answer) -> Counter[str]:
     """Option -> the number of conditions in which it is the best."""
     wins: Counter[str] = Counter()
     known = answer.cells[answer.cells["gain"].notna()]
-    for _, rows in known.groupby([labels(known[name]) for name in answer.keys] or (lambda _: 0)):  # no keys: one group
+    one_group = [np.zeros(len(known))]  # where no field distinguishes conditions
+    for _, rows in known.groupby([labels(known[name]) for name in answer.keys] or one_group):
         lead = _leads(answer, rows)
-        wins[str(rows[OPTION].iloc[int(lead.argmax())]) if lead.max() > 0 else answer.baseline] += 1
+        best = str(rows[OPTION].iloc[int(lead.argmax())])
+        wins[best if lead.max() > 0 else answer.baseline] += 1
     return wins
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pandas as pd
+from pydantic import TypeAdapter, ValidationError
 
 from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
-from lmsweep.analysis.data.columns import NO_VALUE, in_order, label, labels, mapping_in
+from lmsweep.analysis.data.columns import NO_VALUE, in_order, label, labels
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.analysis.data.selection import select
 from lmsweep.trials.results.roles import AXES, FIELDS, Role, fields_with
@@ -107,20 +108,13 @@ class Asked:
 def asked_in(frame: pd.DataFrame) -> Asked | None:
     """Return the question that the newest row with one stores; None if no row has a question, or it is malformed."""
     known = frame[frame["question"].notna()]
-    return None if known.empty else _asked_of(known.sort_values("started_at")["question"].iloc[-1])
-
-
-def _asked_of(text: str) -> Asked | None:
-    stored = mapping_in(text)
-    compare, given = stored.get("compare", []), [stored.get(name, {}) for name in ("baseline", "where")]
-    texts = [stored.get("ask"), *(compare if isinstance(compare, list) else [None])]
-    if not all(isinstance(one, dict) for one in given):
+    if known.empty:
         return None
-    texts += [word for one in given for pair in one.items() for word in pair]
-    fields = {DEVICE, "workload", *WAYS, *CONFIG_FIELDS}
-    if not all(isinstance(word, str) for word in texts) or not set(compare) <= fields:
-        return None  # a foreign row may hold anything
-    return Asked(ask=stored["ask"], compare=tuple(compare), baseline=given[0], where=given[1])
+    try:  # a foreign row may hold anything
+        asked = TypeAdapter(Asked).validate_json(known.sort_values("started_at")["question"].iloc[-1], strict=True)
+    except ValidationError:
+        return None
+    return asked if {*asked.compare} <= {DEVICE, "workload", *WAYS, *CONFIG_FIELDS} else None
 
 
 def questions(

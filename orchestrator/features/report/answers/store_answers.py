@@ -64,12 +64,17 @@ def findings(attempts: pd.DataFrame, stored: pd.DataFrame, first: str = "") -> l
     for one in answers_of(present, known=known_variation(stored)):
         if one.cells["verdict"].ne("no result").any():
             answered.setdefault(_gain_of(one), one)  # two questions may be about the same gain in other words
-    (own, *places), *others = [*map(lines_of, answered.values())] or [[range_headline(pool(attempts))]]
-    asked = [one.question.text for one in answered.values()][:1]
-    if not first and answered and lead_of(next(iter(answered.values()))).claim.verdict == "unknown":
+    if not answered:
+        return [f"found: {line}" for line in dict.fromkeys((first, range_headline(pool(attempts)))) if line]
+    best, *others = answered.values()
+    if not first and lead_of(best).claim.verdict == "unknown":
         first = differ_words(pool(attempts))
-    found = [f"found: {line}" for line in (first, own) if line]
-    return [*dict.fromkeys([*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)])]
+    headline, *places = lines_of(best)
+    lines = [best.question.text] if best.question.text else []
+    lines += [f"found: {line}" for line in (first, headline) if line]
+    lines += places
+    lines += [f"found: {lines_of(other)[0]}" for other in others]
+    return list(dict.fromkeys(lines))
 
 
 def differ_words(results: pd.DataFrame) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.claim import CLAIM_COLUMNS, Claim, claim_of
@@ -63,21 +62,12 @@ class Answer:
 def answer(question: Question) -> Answer | None:
     """Return the answer; None if no option has a cell in common with the baseline, unless two devices are asked for."""
     baseline, *others = question.options
-    parts, unit, refused = [], "s", None
     try:
-        found = _compared_at_once(question) if len(others) > 1 else _compared(question, baseline, others[0])
-        parts, unit = [_cells(found, others)], found.unit
+        compared = _comparisons(question)
     except RequestError as error:
-        refused = error
-    if refused and len(others) > 1:  # some options have no counterpart
-        for option in others:
-            with suppress(RequestError):
-                found = _compared(question, baseline, option)
-                parts, unit = [*parts, _cells(found, [option])], found.unit
-    if not parts:
-        asked = question.fields == (DEVICE,) and len(others) == 1
-        return _refused(question, baseline, others[0], refused) if asked and refused else None
-    cells = pd.concat(parts, ignore_index=True)
+        is_of_two_devices = question.fields == (DEVICE,) and len(others) == 1
+        return _refused(question, baseline, others[0], error) if is_of_two_devices else None
+    cells = pd.concat([_cells(found, options) for found, options in compared], ignore_index=True)
     determined = {*question.fields, *question.across, *determines(*question.fields, *question.across)}
     if DEVICE not in question.fields:  # then it distinguishes cells, even if a field determines it
         determined.discard(DEVICE)
@@ -85,7 +75,24 @@ def answer(question: Question) -> Answer | None:
     # The phase, not the value: of one phase the value is device time in some cells, and wall time in others.
     cells = cells.assign(part=cells["value"].str.rpartition(".")[0])
     shown = [*names, "part"] if cells["part"].nunique() > 1 else names
-    return Answer(question=question, cells=cells, keys=shown, unit=unit)
+    return Answer(question=question, cells=cells, keys=shown, unit=compared[0][0].unit)
+
+
+def _comparisons(question: Question) -> list[tuple[Comparison, Sequence[Option]]]:
+    """Compare the options with the baseline: at once, or else each alone. Raises RequestError if none has a common cell
+    with it."""
+    baseline, *others = question.options
+    if len(others) == 1:
+        return [(_compared(question, baseline, others[0]), others)]
+    with suppress(RequestError):
+        return [(_compared_at_once(question), others)]
+    alone: list[tuple[Comparison, Sequence[Option]]] = []
+    for option in others:
+        with suppress(RequestError):
+            alone.append((_compared(question, baseline, option), [option]))
+    if not alone:
+        raise RequestError("no option has a cell in common with the baseline")
+    return alone
 
 
 def _compared(question: Question, one: Option, other: Option) -> Comparison:
@@ -112,17 +119,10 @@ def _compared_at_once(question: Question) -> Comparison:
     baseline, *others = question.options
     if not question.fields:
         raise RequestError("the options have the same values: each is compared alone")
-    copies = []
-    for place, option in enumerate(others):
-        size = len(baseline.rows)
-        values = {name: option.rows[name].iloc[:1] for name in question.fields}
-        same = {name: pd.array(one.array.take([0] * size), dtype=one.dtype) for name, one in values.items()}
-        named = {name: baseline.rows[name] + f"{COPY_MARK}{place}" for name in ("attempt_id", "measurement_id")}
-        copies.append(baseline.rows.assign(**same, **named))
+    copies = [_copied(baseline.rows, option, question.fields, place) for place, option in enumerate(others)]
     across = (*question.across, *(determines(*question.fields) - {*question.fields}))
-    whole = pd.concat(copies, ignore_index=True)
     return compare(
-        whole,
+        pd.concat(copies, ignore_index=True),
         pd.concat([one.rows for one in others]),
         between={},
         across=across,
@@ -132,24 +132,36 @@ def _compared_at_once(question: Question) -> Comparison:
     )
 
 
+def _copied(rows: pd.DataFrame, option: Option, fields: Sequence[str], place: int) -> pd.DataFrame:
+    """Return the baseline's rows with the values of an option, each repeated with its type."""
+    firsts = {name: option.rows[name].iloc[:1] for name in fields}
+    values = {name: pd.array(one.array.take([0] * len(rows)), dtype=one.dtype) for name, one in firsts.items()}
+    marked = {name: rows[name] + f"{COPY_MARK}{place}" for name in ("attempt_id", "measurement_id")}
+    return rows.assign(**values, **marked)
+
+
 def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     """The cells of these options, with all columns of the option's result."""
-    frame, timed = found.cells, found.unit == "s"
-    names = list(ResultKey._fields)
+    timed, names = found.unit == "s", list(ResultKey._fields)
     rows = pd.concat([option.rows.assign(**{OPTION: option.name}) for option in options])
     rows = rows.drop_duplicates(names).set_index(names)
-    known = np.array([key is not None for key in found.results[1]], dtype=bool)
-    keys = [key for key in found.results[1] if key is not None]
-    held = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
+    baselines, contrasts = found.results
+    known = [place for place, key in enumerate(contrasts) if key is not None]  # else the option has no result there
+    frame = found.cells.iloc[known]
+    held = rows.reindex(pd.MultiIndex.from_tuples([contrasts[i] for i in known], names=names)).reset_index()
     # A ratio is option / baseline. The gain of a time is its inverse, so the ends change places.
     ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
     gains = [1 / frame[end] if timed else frame[end] for end in ends]
     columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
     columns |= {name: frame[name] for name in KEPT if name in frame}
-    one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY_MARK)[0]) for key in found.results[0]]
-    columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(found.results[1], dtype=object)}
-    added = {name: column.to_numpy()[known] for name, column in columns.items()}
-    return held.drop(columns=["flags"]).assign(**added)
+    one = [_uncopied(baselines[i]) for i in known]
+    columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series([contrasts[i] for i in known], dtype=object)}
+    return held.drop(columns=["flags"]).assign(**{name: column.to_numpy() for name, column in columns.items()})
+
+
+def _uncopied(key: ResultKey | None) -> ResultKey | None:
+    """Return the key of the row from which `_copied` made this one."""
+    return key and key._replace(measurement_id=key.measurement_id.partition(COPY_MARK)[0])
 
 
 def _refused(question: Question, one: Option, other: Option, error: RequestError) -> Answer:
