@@ -1,6 +1,6 @@
 """Writes a plan, or the largest sizes that fit, as text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -69,20 +69,15 @@ class PlanText:
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
         trials = self.plan.trials if all else self._first()
-        frame = self._frame(trials)
-        notes = self._notes(trials, None if all else MOST_FLEETS)
+        frame, keys = self._frame(trials)
         return Listing(
             title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
-            keys=[
-                str(name)
-                for name in frame
-                if name not in ("peak memory", *LENGTHS, "step", self._by_others, "time", "action")
-            ],
+            keys=keys,
             units={},
             tones=TONES,
             conditions=self._conditions(trials),
-            notes=[line for note in notes for line in note.split("\n") if line],
+            notes=list(filter(None, self._notes(trials, None if all else MOST_FLEETS))),
         )
 
     def _conditions(self, trials: Sequence[PlannedTrial]) -> dict[str, str]:
@@ -105,29 +100,38 @@ class PlanText:
         return sorted(chosen, key=lambda one: one.index)
 
     def _notes(self, trials: Sequence[PlannedTrial], most_fleets: int | None) -> list[str]:
-        """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
+        """Return how many trials the table leaves out, why values are unknown, what a run installs; some are empty."""
         left = len(self.plan.trials) - len(trials)
-        memory = [peak_of(planned, self.predictions) for planned in trials]
-        peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in memory if isinstance(one, Refusal))
-        on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
-        known = on_gpu and any(isinstance(one, Prediction) for one in memory)
-        of_others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []  # in percent
-        times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
+        times = [f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason]
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
-        sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
-        advice = dict.fromkeys(one.advice or "" for one in steps if isinstance(one, StepEstimate))
-        reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
-        cores = self.estimate.assumed_cores
-        compiling = f"{format_seconds(self.estimate.compiling)} on {cores} cores for each GPU"
+        known = [one for one in steps if isinstance(one, StepEstimate)]
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
-            "\n".join([*of_others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
-            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS), *self._fleets(most_fleets)]),
-            "\n".join(islice(filter(None, advice), MOST_REASONS)),
+            *self._memory_notes(trials),
+            *_first_reasons(times),
+            *_first_reasons(f"step: {one.source}" for one in known),
+            *_first_reasons(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal)),
+            *self._fleets(most_fleets),
+            *_first_reasons(one.advice for one in known if one.advice),
             self._software(),
             _library(trials),
-            f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
+            self._compiling(),
         ]
+
+    def _memory_notes(self, trials: Sequence[PlannedTrial]) -> list[str]:
+        memory = [peak_of(planned, self.predictions) for planned in trials]
+        notes = _first_reasons(f"peak memory ?: {one.reason}" for one in memory if isinstance(one, Refusal))
+        on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
+        if on_gpu and any(isinstance(one, Prediction) for one in memory):
+            notes.insert(0, OTHERS_NEED.format(*peak_of_others(100)))  # in percent
+        return notes
+
+    def _compiling(self) -> str:
+        """Return how long graphs compile on a host that is not here; empty for one that is, or without graphs."""
+        cores, seconds = self.estimate.assumed_cores, self.estimate.compiling
+        if not cores or not seconds:
+            return ""
+        return f"compiling: about {format_seconds(seconds)} on {cores} cores for each GPU, as that host is not known"
 
     def _fleets(self, most: int | None) -> list[str]:
         """Return a line for each of the `most` cheapest trials of several ranks: communication, throughput, price. The
@@ -151,8 +155,9 @@ class PlanText:
         words = f"a run installs {', '.join(missing)} first" if missing else "their environments are ready"
         return f"software: {words}; peak memory is predicted with the installed torch"
 
-    def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
-        """Return a row of words for each trial. Columns that say the same of all trials are left out."""
+    def _frame(self, trials: Sequence[PlannedTrial]) -> tuple[pd.DataFrame, list[str]]:
+        """Return a row of words for each trial, and the columns that identify it. Columns that say the same of all
+        trials are left out."""
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
@@ -169,8 +174,9 @@ class PlanText:
             row += self._lengths_text(one) if lengths else ()
             row += [self._step_text(one, name) for name in stepping]
             rows.append([*row, self._seconds_text(one), one.action])
-        columns = [*names, *repeated, "trial", "peak memory", *lengths, *stepping, "time", "action"]
-        return pd.DataFrame(rows, columns=columns, dtype=object)
+        keys = [*names, *repeated, "trial"]
+        columns = [*keys, "peak memory", *lengths, *stepping, "time", "action"]
+        return pd.DataFrame(rows, columns=columns, dtype=object), keys
 
     def _peak_text(self, planned: PlannedTrial) -> str:
         peak = peak_of(planned, self.predictions)
@@ -198,6 +204,10 @@ class PlanText:
         if estimate is None:
             return "-"
         return "?" if estimate.reason else format_seconds(estimate.seconds)
+
+
+def _first_reasons(reasons: Iterable[str]) -> list[str]:
+    return [*islice(dict.fromkeys(reasons), MOST_REASONS)]
 
 
 def _library(trials: Sequence[PlannedTrial]) -> str:

@@ -19,6 +19,7 @@ from lmsweep.orchestrator.features.report.answers.verdicts import OPTION, Answer
 from lmsweep.orchestrator.features.report.drilled import JsonObject
 from lmsweep.orchestrator.features.report.lines import FEW_PANELS, MOST_LINES, chart_of
 from lmsweep.trials.results.metrics import is_device_time
+from lmsweep.trials.statistics.median_interval import Floats
 
 SIGNS = {
     "faster": ("▲", "better"),
@@ -118,8 +119,8 @@ def views_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> Iterator[Vi
     """Yield the view of an answer's cells or, if a chart cannot show these, one for each grid that they fill: the
     largest with the option of the headline first."""
     whole, identity = view_of_answer(found, numbers), list(ResultKey._fields)
-    fits = whole.fits or found.question.over
-    grids = {} if fits else named_grids(found.cells, f"{whole.name}, by", found.question.fields)
+    is_in_order = bool(found.question.over)  # one chart shows all steps of an order
+    grids = {} if whole.fits or is_in_order else named_grids(found.cells, f"{whole.name}, by", found.question.fields)
     if len(grids) < 2:
         yield whole
         return
@@ -133,9 +134,8 @@ def views_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> Iterator[Vi
 def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     """Return the view of an answer's cells, each with its gain."""
     cells = _in_order(found)
-    gains = cells[["gain", "gain_low", "gain_high"]].to_numpy(float)
-    position = _strip_scale(gains)
-    lines = _table(found, cells, gains, position)
+    position = _strip_scale(_gains(cells))
+    lines = _table(found, cells, position)
     options = [found.baseline, *found.cells[OPTION].unique()]
     if len(options) > 2:
         options = ["option", found.baseline, "time" if found.timed else found.question.measure.name]
@@ -146,10 +146,16 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     clocks = f"; {DEVICE_MARK}: device time, else wall time" * any(_marked(cells))
     return View(
         name=found.question.text or found.question.title, cells=results,
-        charts=_chart(found, cells, gains, [f"{one.amount} {one.interval}" for one in lines]), compared=True,
+        charts=_chart(found, cells, [f"{one.amount} {one.interval}" for one in lines]), compared=True,
         columns=[*found.keys, *options, "faster" if found.timed else "less", "verdict"], lines=lines,
         zero=position(1.0), caption=f"With 95 % intervals{clocks}",
     )  # fmt: skip
+
+
+def _gains(cells: pd.DataFrame) -> Floats:
+    """Return the gain of each cell and the ends of its interval, shape (cells, 3)."""
+    gains: Floats = cells[["gain", "gain_low", "gain_high"]].to_numpy(float)
+    return gains
 
 
 def _in_order(found: Answer) -> pd.DataFrame:
@@ -168,10 +174,10 @@ def _marked(cells: pd.DataFrame) -> list[bool]:
     return by_device if not all(by_device) else [False] * len(by_device)
 
 
-def _table(found: Answer, cells: pd.DataFrame, gains: Any, position: Callable[[float], float]) -> list[Line]:
+def _table(found: Answer, cells: pd.DataFrame, position: Callable[[float], float]) -> list[Line]:
     """Return the line of each cell."""
     lines = []
-    marked = _marked(cells)
+    gains, marked = _gains(cells), _marked(cells)
     names = dict.fromkeys([*found.keys, OPTION, "baseline", "contrast", "verdict"])  # a key may be one of these
     for number, row in enumerate(cells[[*names]].to_dict("records")):
         gain = Gain(*gains[number])
@@ -191,31 +197,35 @@ def _table(found: Answer, cells: pd.DataFrame, gains: Any, position: Callable[[f
     return lines
 
 
-def _chart(found: Answer, cells: pd.DataFrame, gains: Any, texts: list[str]) -> dict[str, JsonObject]:
-    """Return the name of what the chart of these gains shows -> the chart; nothing if it would be empty."""
-    shows, drawn = "% faster" if found.timed else "% less", 100 * (gains - 1) * (1 if found.timed else -1)
-    title = f"{shows} than {found.baseline}"
-    if found.timed and (gains[:, 0] > MOST_TIMES_IN_PERCENT).any():
-        shows, drawn = "times as fast", gains
-        title = f"{shows} as {found.baseline}"
+def _chart(found: Answer, cells: pd.DataFrame, texts: list[str]) -> dict[str, JsonObject]:
+    """Return the name of what the chart of the cells' gains shows -> the chart; nothing if it would be empty."""
+    shows, title, drawn = _drawn(found, _gains(cells))
     low, high = np.sort(drawn[:, 1:], axis=1).T
     points = cells.assign(y=drawn[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)), text=texts)
     several = found.cells[OPTION].nunique() > 1
-    over = found.question.over if several else ""
-    if over:  # options form the x axis, and changes between them get marks
+    x_name = found.question.over if several else ""
+    if x_name:  # options form the x axis, and changes between them get marks
         marks = {name: f"{'▲' if claim.gain > 1 else '▼'} {name}" for name, claim in found.changes.items()}
         order = [marks.get(one.name, one.name) for one in found.question.options]
         points[OPTION] = [marks.get(name, name) for name in points[OPTION]]
     else:
         order = sorted(found.cells[OPTION].unique(), key=lambda name: -found.claim(name).ahead)
     keys = [*found.keys, OPTION] if several else found.keys
-    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=order, over=OPTION if over else "")
+    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=order, over=OPTION if x_name else "")
     if not chart:
         return {}
-    return {shows: {**chart, "x": over} if over else chart}
+    return {shows: {**chart, "x": x_name} if x_name else chart}
 
 
-def _strip_scale(gains: Any) -> Callable[[float], float]:
+def _drawn(found: Answer, gains: Floats) -> tuple[str, str, Floats]:
+    """Return what a chart of these gains shows, its title, and the numbers: percent, or times where these are large."""
+    if found.timed and (gains[:, 0] > MOST_TIMES_IN_PERCENT).any():
+        return "times as fast", f"times as fast as {found.baseline}", gains
+    shows, sign = ("% faster", 1) if found.timed else ("% less", -1)
+    return shows, f"{shows} than {found.baseline}", 100 * sign * (gains - 1)
+
+
+def _strip_scale(gains: Floats) -> Callable[[float], float]:
     """Return the function from a gain to its position on a strip: a logarithmic scale of at least 5 % to each side."""
     known = gains[np.isfinite(gains) & (gains > 0)]
     low, high = min(0.95, 1.0, *known), max(1.05, 1.0, *known)
