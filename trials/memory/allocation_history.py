@@ -26,6 +26,8 @@ from lmsweep.trials.memory.source_lines import Frame, Sources, phase_of, python_
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 
 _BETWEEN = "allocated by autograd, between two operators of the model"
+_NO_PYTHON = "autograd's thread, which runs no Python"
+_GENERATED = "code that torch.compile generated, called by autograd"
 
 
 class TrackedHistory:
@@ -62,27 +64,22 @@ class TrackedHistory:
         return self.log
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
-        frame = self._sources.nearest(python_stack())
-        node = backward_node()
-        if node is None and frame:
-            # Autograd numbers its nodes: the latest is this operator's. One without a node must not take its line.
-            self._lines.setdefault(latest_number(), frame)
-        elif node is not None and (frame is None or frame.is_step):  # no code of a layer runs: this is backward
-            frame = self._lines.get(number_of(node))
-        self.log.allocate(
-            storage_key_of(storage),
-            Piece(
-                bytes=size,
-                phase=self.phase,
-                **self._sources.location(frame),
-                operator=operator,
-                reason=None if frame else _BETWEEN,
-            ),
-        )
+        frame = self._line()
+        where, reason = self._sources.location(frame), None if frame else _BETWEEN
+        piece = Piece(bytes=size, phase=self.phase, **where, operator=operator, reason=reason)
+        self.log.allocate(storage_key_of(storage), piece)
 
-
-_NO_PYTHON = "autograd's thread, which runs no Python"
-_GENERATED = "code that torch.compile generated, called by autograd"
+    def _line(self) -> Frame | None:
+        """Return the line that runs now; in backward, that of the forward operator that it differentiates."""
+        frame, node = self._sources.nearest(python_stack()), backward_node()
+        if node is None:
+            if frame:
+                # Autograd numbers its nodes: the latest is this operator's. An operator that has none finds the number
+                # of an earlier one, which keeps its line.
+                self._lines.setdefault(latest_number(), frame)
+            return frame
+        runs_layer = frame is not None and not frame.is_step  # such as a recomputation
+        return frame if runs_layer else self._lines.get(number_of(node))
 
 
 class Part(NamedTuple):
@@ -105,7 +102,7 @@ class TracedHistory:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        record_memory_history("state", context="state", stacks="python")
+        record_memory_history("state", context="state", stacks="python")  # of the blocks in use, without a trace
         self._parts: list[Part] = []
         self._before = 0
         self._live: list[dict[str, Any]] = []
@@ -122,7 +119,7 @@ class TracedHistory:
         torch.cuda.synchronize()
         blocks = [block for segment in memory_snapshot()["segments"] for block in segment["blocks"]]
         self._live = [block for block in blocks if block["state"] == "active_allocated"]
-        record_memory_history("all", context="alloc", stacks="python", clear_history=True)
+        record_memory_history("all", context="alloc", stacks="python", clear_history=True)  # also a trace
         self._before = _counted()
         self._parts = [Part("init", 0, labels)]
         yield

@@ -90,8 +90,10 @@ def breakdown_rows(
     bytes before backward come from `labels`."""
     why = _why_unlabelled(config)
     if usage:
-        yield from _parts("before_backward", "", readings, usage.before_backward())
-        yield from _parts("step", "peak_", readings, usage.at_peak())
+        read = {metric: size for (phase, metric), size in readings.items() if phase == "before_backward"}
+        yield from _parts("before_backward", read, usage.before_backward())
+        at_peak = {metric.removeprefix("peak_"): size for (phase, metric), size in readings.items() if phase == "step"}
+        yield from _parts("peak", at_peak, usage.at_peak())
     else:
         named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
         for category in CATEGORIES:
@@ -111,18 +113,17 @@ def _why_unlabelled(config: TrialConfig) -> str:
     return _NO_HISTORY.format(config.device_type) if counts_memory(config.device_type) else _COMPILED
 
 
-def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int]) -> Iterator[Measurement]:
-    """Divide a reading into categories: the bytes at `read_at`, or with the prefix `peak_` its peak (phase `peak`)."""
-    phase = "peak" if prefix else read_at
-    on_cuda = (read_at, f"{prefix}requested") in readings
-    whole = readings[read_at, prefix + ("requested" if on_cuda else "tensors")]
+def _parts(phase: str, read: Mapping[str, int], held: Mapping[str, int]) -> Iterator[Measurement]:
+    """Divide what was read, by metric, into what each category held."""
+    on_cuda = "requested" in read
+    whole = read["requested" if on_cuda else "tensors"]
     total = sum(held.values())
     is_whole = total == whole
     why = f"the recorded allocations add up to {total} bytes, not the {whole} that were read"
     for category in CATEGORIES:
         yield _row(phase, category, held[category] if is_whole else None, why)
     if on_cuda:
-        yield _row(phase, "rounding", readings[read_at, f"{prefix}allocated"] - whole if is_whole else None, why)
+        yield _row(phase, "rounding", read["allocated"] - whole if is_whole else None, why)
 
 
 def _why_no_blocks(config: TrialConfig) -> str | None:

@@ -75,12 +75,10 @@ def print_answer(index: int, answer: Answer) -> None:
 
 def _answers(questions: list[Question], code: Code | None, most: int | None) -> Iterator[tuple[int, Answer]]:
     """Yield the answers. The first kind of question is answered for all configurations before the second kind."""
-    kinds = {
-        wants: together([one for one in questions if one.wants == wants], _shared)
-        for wants in dict.fromkeys(one.wants for one in questions)
-    }
-    for number, (wants, batches) in enumerate(kinds.items(), 1):
-        asked = [one for one in questions if one.wants == wants]
+    kinds = dict.fromkeys(one.wants for one in questions)
+    of_kind = [[one for one in questions if one.wants == wants] for wants in kinds]
+    in_batches = [together(asked, _shared) for asked in of_kind]
+    for number, (wants, asked, batches) in enumerate(zip(kinds, of_kind, in_batches, strict=True), 1):
         answer, limit = _one_by_one, LIMIT_SECONDS
         if "bounds" in wants:
             # Of each family at least two: one that fits and one that does not bound the others.
@@ -88,9 +86,11 @@ def _answers(questions: list[Question], code: Code | None, most: int | None) -> 
         elif "largest" in wants:
             prepare([one.config for one in asked if not one.is_trial], code)
             limit = LARGEST_SECONDS
-        of_later_kinds = [*kinds.values()][number:]
-        forks_later = any(len(later) > 1 or later[0][0].config.references for later in of_later_kinds)
-        yield from _answered(answer, batches, code, limit, forks_later=forks_later)
+        yield from _answered(answer, batches, code, limit, forks_later=any(map(_may_fork, in_batches[number:])))
+
+
+def _may_fork(batches: list[Batch]) -> bool:
+    return len(batches) > 1 or bool(batches[0][0].config.references)
 
 
 def _shared(asked: Question) -> Hashable:
@@ -101,7 +101,9 @@ def _shared(asked: Question) -> Hashable:
         return fixed(asked.config), asked.subject, asked.limits
     if asked.wants == ("operators",):
         return structure_of(asked.config)
-    return (family(asked.config), asked.subject, asked.limits) if "bounds" in asked.wants else one_run_for(asked.config)
+    if "bounds" in asked.wants:
+        return family(asked.config), asked.subject, asked.limits
+    return one_run_for(asked.config)
 
 
 def _answered(
@@ -141,8 +143,8 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
         found |= _known(lambda: _largest(asked), "reason")
     elif "operators" in asked.wants and asked.config.device_type == "cuda":
         rows = _known(lambda: _operators(asked))
-        is_known = {"operators", "shapes"} & rows.keys()
-        found |= rows if is_known else {"untimed": next(iter(rows.values()))}  # else the only value is the reason
+        why = rows.get("refused", rows.get("failure"))  # the time is unknown, whatever the reason
+        found |= rows if why is None else {"untimed": why}
     return Answer(**found)
 
 
@@ -193,14 +195,7 @@ def _memory(asked: Question, run: Mode | None) -> Found:
 def _largest(asked: Question) -> Found:
     """The largest size that fits within each limit, and the operators of a step of that size."""
     if asked.config.varies:
-        largest = [largest_lasting(asked.config, limit) for limit in asked.limits]
-        pairs = zip(asked.limits, largest, strict=True)
-        lasting = {"largest": tuple(largest), "beyond": tuple(beyond(asked.config, *pair) for pair in pairs)}
-        if "operators" not in asked.wants:
-            return lasting
-        sizes = sorted({one.sure for one in largest if one.sure})
-        ends = {*sizes[:1], *sizes[-1:]}  # the smallest and the largest, from whose operators the times of all follow
-        return lasting | _of_some_shapes([with_size(asked.config, size) for size in ends])
+        return _largest_varied(asked)
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, limit) for limit in asked.limits)}
     step = step_family(asked.config)
@@ -209,6 +204,17 @@ def _largest(asked: Question) -> Found:
         return {"largest": tuple(found), "untimed": why}
     rows = {one.sure: list(map(row_of, step.operators(one.sure))) for one in found if one.sure}
     return {"largest": tuple(one._replace(operators=rows.get(one.sure, ())) for one in found)}
+
+
+def _largest_varied(asked: Question) -> Found:
+    largest = [largest_lasting(asked.config, limit) for limit in asked.limits]
+    further = [beyond(asked.config, *pair) for pair in zip(asked.limits, largest, strict=True)]
+    found: Found = {"largest": tuple(largest), "beyond": tuple(further)}
+    if "operators" in asked.wants:
+        sizes = sorted({one.sure for one in largest if one.sure})
+        ends = {*sizes[:1], *sizes[-1:]}  # the smallest and the largest, from whose operators the times of all follow
+        found |= _of_some_shapes([with_size(asked.config, size) for size in ends])
+    return found
 
 
 def _bounds(batch: Batch, *, most: int) -> list[Answer]:

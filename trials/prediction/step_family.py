@@ -54,6 +54,7 @@ class StepFamily:
 
     def operators(self, batch: int) -> Operators:
         """Return its operators. Raises UnpredictableError if they depend on the batch by more than their sizes."""
+        # A batch of 1 counts as the others, even if it was run: `step_operators` does the same.
         found = operators_grown(self._small.operators, self._larger.operators, batch - self.first)
         if found is None:
             raise UnpredictableError("the operators of its step change with the batch")
@@ -100,14 +101,14 @@ def step_family(config: TrialConfig) -> StepFamily:
     found = None
     for first in FIRST_BATCHES:
         small, larger = run(first), run(first + 1)
-        if are_alike(small.trace, larger.trace):
-            step = StepFamily(config=config, first=first, known=known)
-            # They do not correspond if a width equals the number of tokens.
-            if operators_grown(small.operators, larger.operators, 0) is not None:
-                return step
-            found = found or step  # its memory follows from two batches; the operators of a later pair may, too
-        else:
-            run(1)  # the smallest batches do not follow from a larger pair: besides this pair, batch 1 is run
+        if not are_alike(small.trace, larger.trace):
+            run(1)  # for `known`: the smallest batches, this pair and 1, do not follow from a larger pair
+            continue
+        step = StepFamily(config=config, first=first, known=known)
+        # They do not correspond if a width equals the number of tokens.
+        if operators_grown(small.operators, larger.operators, 0) is not None:
+            return step
+        found = found or step  # its memory follows from two batches; the operators of a later pair may, too
     if found is None:
         raise UnpredictableError("what its step allocates does not simply grow with the batch")
     return found
@@ -160,32 +161,37 @@ def largest_sure(
 
     # Because of fragmentation, a few per cent less fit than the peak suggests.
     too_many, step = most + 1, 1
-    while (sure := too_many - step) > 0 and not is_sure(sure):
-        too_many, step = sure, 2 * step
-    sure = max(sure, 0)
-    while too_many - sure > 1:
-        middle = (sure + too_many) // 2
-        sure, too_many = (middle, too_many) if is_sure(middle) else (sure, middle)
-    return sure, most
+    while too_many > step and not is_sure(too_many - step):
+        too_many, step = too_many - step, 2 * step
+    return bisected(max(too_many - step, 0), too_many, is_sure), most
+
+
+def bisected(fits: int, too_many: int, does_fit: Callable[[int], bool]) -> int:
+    """Return the largest size that fits, from one that does and one that does not."""
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if does_fit(middle) else (fits, middle)
+    return fits
 
 
 def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
     """The largest number whose peak is at most `budget` bytes; 0 if there is none."""
-    fitting, low = 1, peak(1)
-    if low > budget:
+    fitting, fitting_peak = 1, peak(1)
+    if fitting_peak > budget:
         return 0
     too_many = 8  # and its powers: the chord finds its way in a wide interval
-    while (high := peak(too_many)) <= budget:
-        fitting, low = too_many, high
+    while (too_many_peak := peak(too_many)) <= budget:
+        fitting, fitting_peak = too_many, too_many_peak
         too_many *= 8
     # Memory is convex in both dimensions, so what the chord between two points allows does fit. Where it bends, bisect.
     while too_many - fitting > 1:
-        chord = fitting + (budget - low) * (too_many - fitting) // (high - low)
+        chord = fitting + (budget - fitting_peak) * (too_many - fitting) // (too_many_peak - fitting_peak)
         for guess in (chord, chord + 1, (fitting + too_many) // 2):  # an exact chord ends the search in two guesses
-            if fitting < guess < too_many:
-                found = peak(guess)
-                if found <= budget:
-                    fitting, low = guess, found
-                else:
-                    too_many, high = guess, found
+            if not fitting < guess < too_many:  # the guess before may have excluded it
+                continue
+            found = peak(guess)
+            if found <= budget:
+                fitting, fitting_peak = guess, found
+            else:
+                too_many, too_many_peak = guess, found
     return fitting

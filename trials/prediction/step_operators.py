@@ -23,7 +23,7 @@ from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
 from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Mode
 from lmsweep.trials.spec.workloads import Subject
 
 
@@ -73,30 +73,33 @@ def _of_any_batch(config: TrialConfig) -> Operators:
     """The operators of lmsweep's own model in one process: those of forward and backward from a run that serves every
     batch and optimizer, those of the optimizer from a run that serves every batch and attention. A micro-batch of one
     sequence counts as the others, though PyTorch then needs a copy less in attention that is written out."""
-    has_backward = "backward" in PHASES[config.mode]
-    changes = {"batch_size": ANY_BATCH * config.accumulate, "optimizer": "adamw_fused", "zero_grad": "after_step"}
-    step = replace(config, model=None, mode="forward_backward" if has_backward else config.mode, **changes)  # type: ignore[arg-type]
     try:
         with no_log_of_fake_operators():
-            found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
+            found = scaled(_at_full_depth(_step_of_any_batch(config)), ANY_BATCH, config.micro_batch_size)
     except (RuntimeError, UnsupportedError):
         # That batch exceeds 64 bits in the bytes of a long context's logits, and cuDNN's limit of 65 535.
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
-    # The update depends on the weights alone: of a small batch, and of one way to compute the rest.
-    plain = {"attention": "naive", "checkpointing": "none", "window": None, "compile": "none", "loss": "eager"}
-    plain |= {"lengths": None, "batching": "padded"}
-    update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, **plain)  # type: ignore[arg-type]
-    return *found, *(one for one in _at_full_depth(as_eager(update)) if one.phase == "optimizer")
+    return *found, *(one for one in _at_full_depth(_update_of(config)) if one.phase == "optimizer")
+
+
+def _step_of_any_batch(config: TrialConfig) -> TrialConfig:
+    mode: Mode = "forward_backward" if "backward" in PHASES[config.mode] else config.mode
+    one = replace(config, model=None, mode=mode, batch_size=ANY_BATCH * config.accumulate)
+    return replace(one, optimizer="adamw_fused", zero_grad="after_step")
+
+
+def _update_of(config: TrialConfig) -> TrialConfig:
+    """Return the step of a small batch, and of one way to compute the rest: the update depends on the weights alone."""
+    one = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, lengths=None, batching="padded")
+    return as_eager(replace(one, attention="naive", window=None, checkpointing="none", loss="eager"))
 
 
 @lru_cache(maxsize=64)
 def _at_full_depth(config: TrialConfig) -> Operators:
-    eager = as_eager(config)
-
     def of(shallow: TrialConfig) -> Operators:
-        log = step_run(as_run(replace(eager, num_layers=shallow.num_layers, model_args=shallow.model_args))).log
+        log = step_run(as_run(as_eager(shallow))).log
         seen = log.seen
         if config.precision in FLOAT8_PRECISIONS:
             seen = in_float8(seen, config, is_compiled=config.compile != "none")

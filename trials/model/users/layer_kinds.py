@@ -5,7 +5,7 @@ one: those of one kind have equal modules, weights and settings.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from itertools import count
@@ -59,35 +59,41 @@ def weights_of(model: nn.Module) -> tuple[int, int]:
 def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], None]]:
     """A context in which a model of these layers builds those at the places `kept` and leaves the others empty. What it
     yields removes the empty ones from the model. It relies on layers being built in their order."""
-    places, running = count(), list[nn.Module]()  # running: the layers that are being built, at most one
-    wanted = frozenset(kept)
+    places, wanted = count(), frozenset(kept)
+    building: nn.Module | None = None  # the layer that is being built
 
     def counted(make: Callable[..., None]) -> Callable[..., None]:
         @wraps(make)
         def init(layer: nn.Module, *args: Any, **kwargs: Any) -> None:
-            if any(layer is one for one in running):  # a class calls the one that it extends
+            nonlocal building
+            if layer is building:  # a class calls the one that it extends
                 make(layer, *args, **kwargs)
             elif next(places) in wanted:
-                running.append(layer)
+                building = layer
                 make(layer, *args, **kwargs)
-                running.pop()
+                building = None
             else:
                 nn.Module.__init__(layer)
 
         return init
 
-    own = {one: vars(one).get(INIT) for one in layers.classes}  # None where a class inherits it
-    makes = {one: one.__init__ for one in layers.classes}
-    for one, make in makes.items():
-        setattr(one, INIT, counted(make))
-    try:
+    with ExitStack() as changed:
+        for one in layers.classes:
+            changed.enter_context(_init_replaced(one, counted(one.__init__)))
         yield lambda model: _remove_empty(model, layers, kept)
+
+
+@contextmanager
+def _init_replaced(owner: type, init: Callable[..., None]) -> Iterator[None]:
+    own = vars(owner).get(INIT)
+    setattr(owner, INIT, init)
+    try:
+        yield
     finally:
-        for one, init in own.items():
-            if init is None:
-                delattr(one, INIT)
-            else:
-                setattr(one, INIT, init)
+        if own:
+            setattr(owner, INIT, own)
+        else:  # it inherits one
+            delattr(owner, INIT)
 
 
 def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None:

@@ -9,12 +9,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
+from typing import NamedTuple
 
 from lmsweep.trials.prediction.depth.operator_growth import grown
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace
 
-Name = tuple[int, int]
-"""Names a piece: the part of the trace that allocates it, and its index among that part's allocations."""
+
+class Name(NamedTuple):
+    """Names a piece, in models of any depth."""
+
+    part: int
+    """Index of the part of the trace that allocates it."""
+    place: int
+    """Its index among that part's allocations."""
+
 
 NO_PIECE = -1
 """Stands for a piece whose parts differ in the two models, and which `_frees_what_is_there` refuses to free."""
@@ -90,16 +98,17 @@ class _DeepModel:
 
     def _alike(self, event: Event, larger_event: Event) -> bool:
         """Whether both allocate or free the same size, and the same piece or that of the next layer."""
-        (part, place), (larger_part, larger_place) = self._names[event[0]], self._larger_names[larger_event[0]]
-        further = larger_place - place
-        return event[1] == larger_event[1] and part == larger_part and further in (0, self._of_layer[part])
+        name, larger_name = self._names[event[0]], self._larger_names[larger_event[0]]
+        offset = larger_name.place - name.place
+        is_piece = name.part == larger_name.part and offset in (0, self._of_layer[name.part])
+        return is_piece and event[1] == larger_event[1]
 
     def _outside(self, events: Iterable[Event], larger_events: Iterable[Event]) -> Iterator[Event]:
         """Events that all depths have, with the numbers and sizes of the deep model."""
         for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
-            (part, place), (larger_part, larger_place) = self._names[piece], self._larger_names[other]
-            is_same = part == larger_part
-            number = self._first[part] + grown(place, larger_place, self._layers) if is_same else NO_PIECE
+            name, larger_name = self._names[piece], self._larger_names[other]
+            place = grown(name.place, larger_name.place, self._layers)
+            number = self._first[name.part] + place if name.part == larger_name.part else NO_PIECE
             yield number, grown(change, larger_change, self._layers)
 
     def _inside(self, part: Part, layer: list[Event], copy: int) -> Iterator[Event]:
@@ -107,8 +116,8 @@ class _DeepModel:
         forward allocated (or the reverse), the copy that allocated it is counted from the other end."""
         for piece, change in layer:
             made_in, place = self._larger_names[piece]
-            further = copy if self._parts[made_in].backwards == part.backwards else self._layers - 1 - copy
-            yield self._first[made_in] + place + further * self._of_layer[made_in], change
+            made_by = copy if self._parts[made_in].backwards == part.backwards else self._layers - 1 - copy
+            yield self._first[made_in] + place + made_by * self._of_layer[made_in], change
 
 
 def _parts(small: Trace, larger: Trace) -> Iterator[Part]:
@@ -124,7 +133,7 @@ def _by_origin(events: list[Event], names: dict[int, Name]) -> dict[int, list[Ev
     """Part -> the events that free its pieces, in the order in which it allocated them."""
     groups = defaultdict(list)
     for event in sorted(events, key=lambda event: names[event[0]]):
-        groups[names[event[0]][0]].append(event)
+        groups[names[event[0]].part].append(event)
     return groups
 
 
@@ -149,7 +158,7 @@ def _names(parts: list[list[Event]]) -> dict[int, Name]:
     names = {}
     for number, events in enumerate(parts):
         made = (piece for piece, change in events if change > 0)
-        names.update({piece: (number, place) for place, piece in enumerate(made)})
+        names.update({piece: Name(number, place) for place, piece in enumerate(made)})
     return names
 
 

@@ -1,5 +1,7 @@
 """The operators of larger models, from those of smaller ones: more layers, another batch."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -9,26 +11,37 @@ from lmsweep.trials.analytic.rates.operators import Operator, Operators
 def deepened(small: Operators, larger: Operators, layers: int) -> Operators | None:
     """Return the operators of a model with `layers` more layers than the small one; `larger` has one more. None if the
     additional layer changes more than how often operators run and how much those over all layers move."""
-    counts, larger_counts = ({replace(one, count=1): one.count for one in side} for side in (small, larger))
-    # Operators over all layers, such as updates of weights, change their sizes: each is paired with what it became.
-    changed = [one for one in small if replace(one, count=1) not in larger_counts]
-    kinds = sorted(map(_kind, changed))
-    became = [one for one in larger if replace(one, count=1) not in counts and _kind(one) in kinds]
-    if sorted(map(_kind, became)) != kinds:
+    counts, larger_counts = ({_once(one): one.count for one in side} for side in (small, larger))
+    was = _paired(
+        [one for one in small if _once(one) not in larger_counts],
+        [one for one in larger if _once(one) not in counts],
+    )
+    if was is None:
         return None
-    was = dict(zip(sorted(became, key=_kind), sorted(changed, key=_kind), strict=True))
     deep = []
     for one in larger:
-        single = replace(one, count=1)
-        if single in counts:  # of the same size: each layer adds as many runs as the additional one did
-            count = counts[single] + layers * (one.count - counts[single])
-            if count > 0:
-                deep.append(replace(one, count=count))
+        if (count := counts.get(_once(one))) is not None:  # of the same size: each layer adds as many runs
+            if (runs := grown(count, one.count, layers)) > 0:
+                deep.append(replace(one, count=runs))
         elif one in was:  # it runs over all layers
             deep.append(_grown(was[one], one, layers))
         else:  # only further layers have it, such as gradients of inputs behind the first trained weights
             deep.append(replace(one, count=layers * one.count))
     return tuple(deep)
+
+
+def _once(one: Operator) -> Operator:
+    return replace(one, count=1)
+
+
+def _paired(only_in_small: Sequence[Operator], only_in_larger: Sequence[Operator]) -> dict[Operator, Operator] | None:
+    """Return what each operator over all layers, such as an update of weights, was in the small model, with other
+    sizes there; None if one of the small model has no counterpart."""
+    kinds = sorted(map(_kind, only_in_small))
+    became = [one for one in only_in_larger if _kind(one) in kinds]
+    if sorted(map(_kind, became)) != kinds:
+        return None
+    return dict(zip(sorted(became, key=_kind), sorted(only_in_small, key=_kind), strict=True))
 
 
 def _kind(one: Operator) -> tuple[str, str, int]:
@@ -39,11 +52,10 @@ def _kind(one: Operator) -> tuple[str, str, int]:
 def regrouped(operators: Operators, small: Operators, merged: Operators, times: int) -> Operators | None:
     """Return the operators of a model in which `times` more blocks share a checkpoint with the block before them: those
     given plus `times` what `merged`, with one such block, has more than `small`. None if a count becomes negative."""
-    counts = {replace(one, count=1): one.count for one in operators}
+    counts = Counter({_once(one): one.count for one in operators})
     for side, sign in ((small, -1), (merged, 1)):
         for one in side:
-            single = replace(one, count=1)
-            counts[single] = counts.get(single, 0) + sign * times * one.count
+            counts[_once(one)] += sign * times * one.count
     if any(count < 0 for count in counts.values()):
         return None
     return tuple(replace(one, count=count) for one, count in counts.items() if count)

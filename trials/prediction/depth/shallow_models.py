@@ -23,6 +23,9 @@ from lmsweep.trials.spec.reference import Code
 Found = TypeVar("Found")
 MOST_PERIODS = 2
 """Maximum number of periods in the smaller model of a pair; one more if a period is a single layer."""
+WORTH_NESTING = 6
+"""Repetitions from which two shallow models are tried even if they have as many layers as the whole: the layers before
+or after may repeat as well, so that each is extrapolated in turn."""
 
 
 class ShallowPair(NamedTuple):
@@ -46,6 +49,11 @@ class Periods(NamedTuple):
         """Return the indices of the layers that remain if the period is repeated only this many times."""
         whole = self.before + self.period * self.times + self.after
         return [*range(self.before + self.period * times), *range(whole - self.after, whole)]
+
+    @property
+    def shallow_layers(self) -> int:
+        """Return the layers of the models with one period and with two, together."""
+        return 2 * (self.before + self.after) + 3 * self.period
 
 
 def at_full_depth(
@@ -91,7 +99,7 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
         config = replace(config, checkpointing=str(size))
     for first in (fewest, fewest + 1):
         few = first + (layers - first) % size  # the other layers are whole groups
-        if few + size >= layers or first + 2 >= layers:  # the whole model costs no more
+        if few + max(size, 2) >= layers:  # the whole model costs no more than the two
             return
         small, larger = (replace(config, num_layers=number) for number in (few, few + size))
         yield ShallowPair(small, larger, (layers - few) // size)
@@ -111,9 +119,8 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
         kept, more = found.kept(few), found.kept(few + 1)
         if len(kept) < 2:
             continue  # checkpointing and sharding need a list of layers
-        # Two shallow models that have as many layers as the whole save nothing. With 6 repetitions or more they are
-        # tried all the same: the layers before or after may repeat as well, so that each is extrapolated in turn.
-        if len(kept) + len(more) >= len(layers.kinds) and found.times < 6:
+        saves_layers = len(kept) + len(more) < len(layers.kinds)
+        if not saves_layers and found.times < WORTH_NESTING:
             return
         pair = ShallowPair(with_layers(config, kept), with_layers(config, more), found.times - few)
         try:
@@ -128,8 +135,7 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
     """Return the division into periods whose shallow models have the fewest layers; None without three repetitions."""
     found: list[Periods] = []
     for period in range(1, len(kinds) // 3 + 1):
-        begin = 0
-        while begin + 3 * period <= len(kinds):
+        for begin in range(len(kinds) - 3 * period + 1):
             end = begin + period
             while end < len(kinds) and kinds[end] == kinds[end - period]:
                 end += 1
@@ -137,9 +143,7 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
             if times >= 3:
                 after = len(kinds) - begin - times * period
                 found.append(Periods(before=begin, period=period, times=times, after=after))
-            begin = max(begin + 1, end - period + 1)  # begun between, it is this one, shortened
-    # Compared first: the layers of the models with one period and with two, together; then the shorter period.
-    return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
+    return min(found, key=lambda one: (one.shallow_layers, one.period), default=None)
 
 
 def _weights(config: TrialConfig) -> tuple[int, int]:

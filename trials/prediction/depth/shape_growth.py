@@ -7,7 +7,7 @@ the workspace of a CUDA reduction (`partial_sums`). The formula must give the si
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations, product, starmap
+from itertools import chain, combinations, product, starmap
 from math import isqrt
 from typing import NamedTuple, cast
 
@@ -114,15 +114,16 @@ def _reduction(shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> For
     """Return `partial_sums` with the number of outputs that gives all sizes. It divides the number of float32 in each
     size, so it is looked for among the divisors of the last, which is the smallest."""
     float32_count = sizes[-1] // 4
-    for divisor in range(1, isqrt(float32_count) + 1):
-        for outputs in () if float32_count % divisor else (divisor, float32_count // divisor):
-
-            def formula(shape: Shape, outputs: int = outputs) -> int:
-                return cast(int, _every_partial_sums(shape.tokens, outputs))
-
-            if _agrees(formula, shapes, sizes, block):
-                return formula
+    divisors = (one for one in range(1, isqrt(float32_count) + 1) if float32_count % one == 0)
+    for outputs in chain.from_iterable((one, float32_count // one) for one in divisors):
+        formula = _partial_sums_of(outputs)
+        if _agrees(formula, shapes, sizes, block):
+            return formula
     return None
+
+
+def _partial_sums_of(outputs: int) -> Formula:
+    return lambda shape: cast(int, _every_partial_sums(shape.tokens, outputs))
 
 
 def _agrees(formula: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> bool:

@@ -17,6 +17,7 @@ from lmsweep.trials.prediction.depth.shape_growth import ALONE, FITTED, Shape, S
 from lmsweep.trials.prediction.many_steps.simulated_run import SimulatedRun, simulate
 from lmsweep.trials.prediction.many_steps.step_program import StepProgram
 from lmsweep.trials.prediction.peak_memory import UNSURE_BYTES, allocations, summary
+from lmsweep.trials.prediction.step_family import bisected
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError, block_of
 from lmsweep.trials.spec.config import TrialConfig
@@ -59,13 +60,14 @@ class VariedMemory:
 
     def growth_of(self, shape: Shape) -> ShapeGrowth:
         """Return the formulas of steps with so many rows."""
-        return _growth_of_one_row(self._recorded_as) if shape.rows == 1 else _growth(self._recorded_as)
+        recorded = fixed(self.config, keeps_lengths=self._masks_vary)
+        return _growth_of_one_row(recorded) if shape.rows == 1 else _growth(recorded)
 
     @property
-    def _recorded_as(self) -> TrialConfig:
-        """Return the configuration whose steps are recorded. It keeps its lengths if masks of documents need them."""
+    def _masks_vary(self) -> bool:
+        """Whether each batch has masks of its documents. Then the configuration that is recorded keeps its lengths."""
         masked = self.config.model_code is None and ATTENTIONS[self.config.attention].masked_by != "cu_seqlens"
-        return fixed(self.config, keeps_lengths=masked and self.config.batching == "packed")
+        return masked and self.config.batching == "packed"
 
     def run(
         self, config: TrialConfig, limit: int | None, workspace: int, steps: int, *, counts: bool = False
@@ -73,14 +75,14 @@ class VariedMemory:
         """Return what the first steps of a configuration, which differs from `self.config` only in the batch, need.
         counts: count all steps in which memory runs out; else stop at the first one."""
         shapes = shapes_of(config, steps)
-        ends = min(shapes), max(shapes)  # by rows: if any batch has one row, the first has; if any has more, the last
-        programs = {one.rows == 1: self._program(workspace, self.growth_of(one)) for one in ends}
+        some = {shape.rows == 1: shape for shape in shapes}  # one of each kind that there is
+        programs = {is_one_row: self._program(workspace, self.growth_of(one)) for is_one_row, one in some.items()}
         return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], counts=counts)
 
     @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
     def _program(self, workspace: int, growth: ShapeGrowth) -> StepProgram:
-        longest, holds_batch = self.config.context_length, self._recorded_as.varies
-        return StepProgram(growth=growth, longest=longest, workspace=workspace, holds_batch=holds_batch)
+        longest = self.config.context_length
+        return StepProgram(growth=growth, longest=longest, workspace=workspace, holds_batch=self._masks_vary)
 
 
 @lru_cache(maxsize=8)
@@ -119,9 +121,10 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
     their shapes, and what the user's code raises."""
     if config.accumulate > 1 or config.ddp != "none":
         raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
-    if config.compile != "none" and (config.lengths is None or config.varies):
+    masks_vary = config.varies  # only then does the configuration keep its lengths
+    if config.compile != "none" and (config.batching == "padded" or masks_vary):
         raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
-    if config.varies and ATTENTIONS[config.attention].masked_by == "block_mask":
+    if masks_vary and ATTENTIONS[config.attention].masked_by == "block_mask":
         raise UnpredictableError("the masks of FlexAttention that differ with the batch are not predicted")
     return _recorded(config, [Shape(rows, config.context_length if config.lengths else one) for rows, one in FITTED])
 
@@ -186,7 +189,8 @@ def beyond(config: TrialConfig, limit: MemoryLimit, largest: Largest) -> NextSiz
     found = many_steps(family.sized(units), limit)
     other = config.allocator != "expandable_segments"
     expandable = largest_lasting(replace(config, allocator="expandable_segments"), limit).sure if other else None
-    return NextSizeUp(units * family.unit, STEPS, RUNS, found.failed / found.runs, found.failed_steps, expandable)
+    share = found.failed / found.runs  # of as few as SOME_RUNS; in all RUNS the largest size lasts
+    return NextSizeUp(units * family.unit, STEPS, RUNS, share, found.failed_steps, expandable)
 
 
 def many_steps(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
@@ -248,7 +252,4 @@ def largest_by(least: int, lasts: Callable[[int], bool]) -> int:
     fits, too_many = least - 1, least
     while lasts(too_many):
         fits, too_many = too_many, 2 * too_many
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if lasts(middle) else (fits, middle)
-    return fits
+    return bisected(fits, too_many, lasts)

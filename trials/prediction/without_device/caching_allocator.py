@@ -58,6 +58,7 @@ class CachingAllocator:
         self._expands = name == "expandable_segments" and value == "True"
         self._unsplit = int(value) * MIB // GRAIN if name == "max_split_size_mb" else _EVER
         """Units from which a block is not split."""
+        self._splits_all = self._unsplit == _EVER
         self.retries = 0
         """Times that all free segments were released."""
         self._allocated = self._reserved = self._most_allocated = self._most_reserved = self._most_needed = 0
@@ -133,8 +134,8 @@ class CachingAllocator:
         `_put_in`, and the counts are kept at its end, also when memory runs out.
         """
         frees, starts, ends, held = self._free, self._starts, self._ends, self._held
-        takes_best_fit = not self._expands and self._unsplit == _EVER
-        unsplit = self._unsplit
+        splits_all, unsplit = self._splits_all, self._unsplit
+        takes_best_fit = splits_all and not self._expands
         least_rest = 1 if self._expands else SMALL + 1  # of a block of the large pool
         allocated = peak = self._allocated
         try:
@@ -184,7 +185,7 @@ class CachingAllocator:
                     insort(free, size << _ADDRESS | start)
                     starts[start] = size
                     ends[end] = start
-                    if unsplit < _EVER and self._segments.get(start) == size:
+                    if not splits_all and self._segments.get(start) == size:
                         self._spare += size
         finally:
             self._allocated, self._most_allocated = allocated, max(peak, self._most_allocated)
@@ -248,7 +249,7 @@ class CachingAllocator:
     def _released_unsplit(self, wanted: int, small: bool) -> bool:
         """With `max_split_size_mb`, release free segments that are never split: the smallest that has room for the
         request, else the largest ones until their sum has. Return whether there is room now."""
-        if self._unsplit == _EVER:
+        if self._splits_all:
             return False
         free, needed = self._free[small], max(wanted, self._unsplit)
         place = bisect_left(free, needed << _ADDRESS)
@@ -275,7 +276,7 @@ class CachingAllocator:
         size = self._segments.pop(key & _MASK)
         self._take_out(free, key & _MASK, size)
         self._reserved -= size
-        if self._unsplit < _EVER:
+        if not self._splits_all:
             self._spare -= size
 
     def _take_out(self, free: list[int], start: int, size: int) -> None:
@@ -309,19 +310,16 @@ class CachingAllocator:
         start = next(one for one in begins if self._has_addresses(one, wanted))
         while (size := self._starts.get(start, 0)) < wanted:
             hole = start + size
-            unmapped = self._unmapped[hole]
-            more = min(round_up(wanted - size, page), unmapped)
+            more = min(round_up(wanted - size, page), self._unmapped[hole])
             if not self._reserve(more):
                 return None
-            del self._unmapped[hole]
-            if more < unmapped:
-                self._unmapped[hole + more] = unmapped - more
+            if rest := self._unmapped.pop(hole) - more:
+                self._unmapped[hole + more] = rest
             if size:
                 self._take_out(free, start, size)
-            size += more
-            if after := self._starts.get(start + size, 0):
-                self._take_out(free, start + size, after)
-            self._put_in(free, start, size + after)
+            if after := self._starts.get(hole + more, 0):
+                self._take_out(free, hole + more, after)
+            self._put_in(free, start, size + more + after)
         self._take_out(free, start, size)
         return start, size
 
