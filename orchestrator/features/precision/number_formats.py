@@ -94,9 +94,8 @@ def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | 
         mine, references = ([tensors[name] for name in names] for tensors in (gradients, exact.gradients))
         yield number(f"{part}_gradients", "relative_error", relative_error(mine, references))
     assert step.loss is not None
-    if step.logits is None:
-        return  # the loss computes the logits itself, a part at a time: they never exist as a whole
-    yield number("logits", "relative_error", relative_error([step.logits], [exact.logits]))
+    if step.logits is not None:  # else the loss computes the logits itself, a part at a time
+        yield number("logits", "relative_error", relative_error([step.logits], [exact.logits]))
     yield number("loss", "relative_error", relative_error([step.loss], [exact.loss]))
     yield from dtypes_of(
         step.model,

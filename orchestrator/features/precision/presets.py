@@ -68,15 +68,16 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
     """Return the dtypes of a step's tensors, one row per tensor in the order in which the step creates them.
 
     dtypes: the details `dtypes` of `lmsweep.trials.results.measurement`, with the columns subject, kind, name, dtype,
-    precision, device (its type) and rules (the device type whose autocast rules applied). subject: transformer or toy;
-    raises RequestError for another.
+    precision, device (its type) and rules (the device type whose autocast rules applied). subject: transformer, own
+    (the user's model) or toy; raises RequestError for one that the store lacks.
 
     Columns of the result: kind, name, and one for each precision and rules: `bf16, cuda`, or `bf16, cuda (emulated)` if
     the rules were not those of the device. They are in the order of `Precision`.
     """
     chosen = dtypes[dtypes["subject"] == subject]
     if chosen.empty:
-        raise RequestError(f"the store has no tensor dtypes of {subject!r}; the subjects are transformer and toy")
+        present = ", ".join(sorted(dtypes["subject"].unique())) or "none"
+        raise RequestError(f"the store has no tensor dtypes of {subject!r}; it has those of: {present}")
     emulated = chosen["rules"] != chosen["device"]
     names = chosen["precision"] + ", " + chosen["rules"] + emulated.map({True: " (emulated)", False: ""})
     place = chosen["precision"].map(get_args(Precision).index)

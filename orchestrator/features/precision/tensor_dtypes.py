@@ -53,14 +53,21 @@ def watch_outputs(model: nn.Module) -> Iterator[dict[str, torch.dtype]]:
 
 
 def dtypes_of(
-    model: nn.Module, outputs: Mapping[str, torch.dtype], logits: Tensor, loss: Tensor, *, subject: str, rules: str
+    model: nn.Module,
+    outputs: Mapping[str, torch.dtype],
+    logits: Tensor | None,
+    loss: Tensor,
+    *,
+    subject: str,
+    rules: str,
 ) -> list[TensorDtype]:
     """The types of all tensors after backward, in the order of a step; blocks with equal types share one row."""
     weights = dict(model.named_parameters())
     gradients = {name: weight.grad.dtype for name, weight in weights.items() if weight.grad is not None}
     tensors = [("weight", name, weight.dtype) for name, weight in weights.items()]
     tensors += [("output", name, dtype) for name, dtype in outputs.items()]
-    tensors += [("logits", "logits", logits.dtype), ("loss", "loss", loss.dtype)]
+    tensors += [("logits", "logits", logits.dtype)] if logits is not None else []
+    tensors += [("loss", "loss", loss.dtype)]
     tensors += [("gradient", name, dtype) for name, dtype in gradients.items()]
     count = Counter((kind, _BLOCK_NUMBER.sub(".*", name), dtype) for kind, name, dtype in tensors)
     return [

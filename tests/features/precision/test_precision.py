@@ -208,6 +208,15 @@ def test_the_loss_scale_is_turned_down_until_no_gradient_overflows():
     assert distance([*gradients.values()], exact) < 1e-2
 
 
+def test_a_loss_that_computes_logits_by_parts_has_its_error_and_the_types_of_all_other_tensors():
+    rows = run_here(precision_of(replace(SMALL, precision="bf16", loss="chunked")))
+    errors = {row.phase for row in records_of(rows) if row.metric == "relative_error"}
+    assert "loss" in errors and "logits" not in errors
+    found = [row.detail for row in rows if isinstance(row, DetailRow)]
+    kinds = {one.kind for one in found if (one.subject, one.rules) == ("transformer", "cpu")}
+    assert kinds == {"weight", "output", "loss", "gradient"}
+
+
 def test_what_overflows_is_unknown_with_the_reason():
     row = number("gradients", "relative_error", math.inf)
     assert row.samples is None and row.reason == "not finite: the arithmetic overflowed"
