@@ -9,7 +9,7 @@ from lmsweep.orchestrator.planning.memory_budget import devices_meant
 from lmsweep.trials.analytic.datasheets import DEVICES, GIB, device_named, find_device, peak_flops
 from lmsweep.trials.machine.host_memory import VARIABLE, memory_asked_for
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.spec.quantities import bytes_of
+from lmsweep.trials.spec.quantities import bytes_of, gib, ms
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
 
 # What drivers report: full name, bytes of memory (to a per cent), and the row that is meant.
@@ -152,3 +152,8 @@ def test_what_is_no_size_of_memory_is_a_wrong_request(text: str, monkeypatch: py
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(RequestError, match=f"{VARIABLE}={text}: give a size"):
         memory_asked_for()
+
+
+def test_amounts_are_printed_with_three_digits_and_no_exponent() -> None:
+    assert [gib(one * 2**20) for one in (48.3, 999.4, 999.7)] == ["48.3 MiB", "999 MiB", "1000 MiB"]
+    assert [ms(one) for one in (0.0612, 0.9994, 0.9997, 1.33)] == ["61.2", "999", "1,000", "1,330"]

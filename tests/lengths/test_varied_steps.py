@@ -177,6 +177,13 @@ def test_a_gpu_recompiles_as_often_as_was_measured(fields: dict[str, Any], count
     assert recompiles(config) == count
 
 
+def test_the_ninth_shape_runs_uncompiled_and_the_eighth_does_not() -> None:
+    config = replace(TINY, compile="block", dynamic_shapes=False, lengths="uniform(16, 4096)", context_length=4096)
+    eight, nine = (replace(config, batches=count) for count in (8, 9))
+    assert [recompiles(one) for one in (eight, nine)] == [7, 7]
+    assert not runs_uncompiled(eight) and runs_uncompiled(nine)
+
+
 def test_memory_that_runs_out_says_in_which_step_and_with_which_batch() -> None:
     taken = BatchesTaken(TrainingStep(TINY, MATH_MODES["fp32"]))
     with taken.stepping():

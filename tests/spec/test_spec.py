@@ -74,6 +74,8 @@ def test_every_field_of_the_combination_changes_the_identifier(name):
         ({"window": 4, "causal": False}, "window 4 counts positions before each position; it needs causal: true"),
         ({"adapter": "lora", "adapter_args": '{"rank": 256}'}, "rank is 256, above the width of the model, 128"),
         ({"adapter": "lora", "adapter_args": '{"rank": 0}'}, "it must be a whole number from 1"),
+        ({"adapter": "lora", "adapter_args": '{"rank": Infinity}'}, "it must be a whole number from 1"),
+        ({"adapter": "lora", "adapter_args": '{"alpha": NaN}'}, "adapter_args.alpha is nan; it must be more than 0"),
         ({"adapter": "lora", "adapter_args": '{"ranks": 4}'}, "adapter_args has no ranks; it has rank, alpha"),
     ],
 )

@@ -8,7 +8,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS, CU_SEQLENS_MULTIPLE
 
 MOST_GRAPHS = 8
-"""Graphs of one piece of code, after which PyTorch runs it uncompiled: `recompile_limit` of `torch._dynamo.config`."""
+"""Graphs of one piece of code. PyTorch runs what needs another uncompiled (`recompile_limit` of `torch._dynamo`)."""
 FUSED_ELEMENTS = 5 * 2**20
 """Elements of a hidden state from which Inductor fuses reductions over both of its dimensions on a GPU: one graph with
 dynamic shapes serves the batches on one side (`can_fuse`, `torch/_inductor/scheduler.py`, PyTorch 2.11)."""
@@ -17,19 +17,22 @@ ALIGNED = 8
 shapes serves those that are, or those that are not (`is_aligned_realized_tensor`, `torch/_inductor/ir.py`)."""
 
 
-@cache
 def recompiles(config: TrialConfig) -> int | None:
     """Return how many graphs are compiled after the first, in `batches` steps; None without a compiler or a width."""
     if config.compile == "none" or (config.dynamic_shapes and not config.d_model):
         return None
-    taken = islice(batches(config), config.batches)
-    graphs = {_of_dynamic_graph(config, one) if config.dynamic_shapes else _of_graph(config, one) for one in taken}
-    return min(len(graphs), MOST_GRAPHS) - 1
+    return min(_needed_graphs(config), MOST_GRAPHS) - 1
 
 
 def runs_uncompiled(config: TrialConfig) -> bool:
-    """Return whether steps run uncompiled, as there are at least as many shapes as PyTorch compiles."""
-    return not config.dynamic_shapes and recompiles(config) == MOST_GRAPHS - 1
+    """Return whether some steps run uncompiled, as there are more shapes than PyTorch compiles."""
+    return config.compile != "none" and not config.dynamic_shapes and _needed_graphs(config) > MOST_GRAPHS
+
+
+@cache
+def _needed_graphs(config: TrialConfig) -> int:
+    taken = islice(batches(config), config.batches)
+    return len({_of_dynamic_graph(config, one) if config.dynamic_shapes else _of_graph(config, one) for one in taken})
 
 
 def _of_graph(config: TrialConfig, batch: Batch) -> tuple[int, ...]:

@@ -21,12 +21,12 @@ def gib(count: float) -> str:
     """Return bytes as text with three digits, such as `79.2 GiB` or `48.3 MiB`, the units of PyTorch's messages."""
     unit, size = ("MiB", 2**20) if count < 2**30 else ("GiB", 2**30)
     amount = count / size
-    return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
+    return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:.0f} {unit}"
 
 
 def ms(seconds: float) -> str:
     """Return milliseconds with three digits, such as `0.64`, `61.2` or `1,330`."""
-    return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:,.0f}"
+    return f"{1e3 * seconds:.3g}" if seconds < 0.9995 else f"{1e3 * seconds:,.0f}"
 
 
 def count_of(count: int, noun: str) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -28,11 +29,7 @@ class RemoteFolder:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise RequestError if this is a file or unreachable. `names` is ignored: a remote store has no links."""
-        try:
-            there = self._files.get_file_info(self._root)
-        except OSError as error:
-            raise RequestError(f"cannot reach the store {self.location}: {error}") from error
-        if there.type == pafs.FileType.File:
+        if self._found(self._root).type == pafs.FileType.File:
             raise RequestError(f"the store {self.location} is a file; give a folder")
 
     def check_writable(self) -> None:
@@ -43,16 +40,19 @@ class RemoteFolder:
         self.delete(probe)
 
     def has_folder(self, path: str) -> bool:
-        return bool(self._files.get_file_info(f"{self._root}/{path}").type == pafs.FileType.Directory)
+        return bool(self._found(f"{self._root}/{path}").type == pafs.FileType.Directory)
 
     def names(self, path: str, suffix: str) -> list[str]:
         """Return the sorted names of the files at `path` that end in `suffix`; none if there is no such folder."""
-        selector = pafs.FileSelector(f"{self._root}/{path}", allow_not_found=True)
+        infos = self._found(pafs.FileSelector(f"{self._root}/{path}", allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.is_file and info.base_name.endswith(suffix))
+
+    def _found(self, where: str | pafs.FileSelector) -> Any:
+        """Return what is known of a path, or of each file that a selector names. Raises RequestError."""
         try:
-            infos = self._files.get_file_info(selector)
+            return self._files.get_file_info(where)
         except OSError as error:
             raise RequestError(f"cannot reach the store {self.location}: {error}") from error
-        return sorted(info.base_name for info in infos if info.is_file and info.base_name.endswith(suffix))
 
     def open(self, path: str) -> pa.NativeFile:
         """Open the file, read completely. Raises FileNotFoundError, and RequestError if it cannot be reached."""

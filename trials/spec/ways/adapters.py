@@ -2,6 +2,7 @@
 ADAPTERS; `lmsweep.trials.model.adapted_layers` puts them into a model."""
 
 import json
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -66,4 +67,4 @@ def adapter_arguments(text: str | None) -> AdapterArguments:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
