@@ -111,7 +111,7 @@ class PlanText:
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in memory if isinstance(one, Refusal))
         on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
         known = on_gpu and any(isinstance(one, Prediction) for one in memory)
-        of_others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []  # in percent
+        of_others = [OTHERS_NEED.format(peak_of_others(100))] if known else []  # in percent
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))

@@ -106,7 +106,7 @@ class Watchdog:
             else:
                 faulthandler.dump_traceback(file=STDERR)
                 self._end(Status.TIMEOUT, "ended when its time was up")
-        except BaseException:  # noqa: BLE001 # such as a full disk; the trial would go on and take ever more memory
+        except BaseException:  # noqa: BLE001 # such as a full disk; without it, the trial would stay
             traceback.print_exc()
         os._exit(code)
 
