@@ -128,6 +128,10 @@ class Answer:
     def why_not(self) -> str | None:
         return self.reason or self.refused or self.failure
 
+    @property
+    def why_no_step(self) -> str | None:
+        return self.untimed or self.refused or self.failure
+
 
 def as_text(record: object) -> str:
     """Return questions, answers and what they consist of as JSON on one line."""
