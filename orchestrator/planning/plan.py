@@ -216,7 +216,6 @@ class Question:
 
 class Decision(NamedTuple):
     workloads: tuple[str, ...]
-    """The workloads that are decided."""
     planned: tuple[PlannedTrial, ...] = ()
     promise: Promise | None = None
     """What later trials can rely on, for these workloads."""
@@ -315,7 +314,6 @@ DECIDERS: tuple[Decider, ...] = (shared, stored, nowhere, unsupported, too_large
 
 
 def decide(asked: Question) -> list[Decision]:
-    """Return the decisions about all workloads of a trial."""
     found = []
     for decider in DECIDERS:
         if decision := decider(asked):

@@ -29,8 +29,6 @@ STEPS = frozenset(("timing", "memory", "profile", "attention", "ddp"))
 
 @dataclass(frozen=True, kw_only=True)
 class StepEstimate:
-    """The predicted step of one process or one rank."""
-
     time: StepTime
     """Times of its operators, each by itself."""
     factor: float
@@ -109,7 +107,6 @@ class StepEstimates:
         return self._known[key]
 
     def seconds_of(self, planned: PlannedTrial) -> float | None:
-        """Return the seconds of a trial's step, None if they are not known."""
         if self._predictions is None or not self._predictions.has_operators:
             return None  # nothing waits for a prediction that has not been asked for
         found = self.of(planned)

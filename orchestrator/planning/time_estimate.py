@@ -153,7 +153,6 @@ class Estimates:
             self._learn(store)
 
     def of(self, planned: PlannedTrial) -> Estimate:
-        """Return the sum over its workloads."""
         step, timeout = self._step_of(planned), planned.trial.config.timeout_seconds
         parts = [self._of_workload(planned, name, step) for name in planned.trial.workloads]
         growing, constant = sum(one.growing for one in parts), sum(one.constant for one in parts)

@@ -65,8 +65,6 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A plan that is ready to run."""
-
     planned: Planned
     to_run: list[PlannedTrial]
     """The trials to run, in their order."""

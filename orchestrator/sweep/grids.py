@@ -22,7 +22,6 @@ class Block:
     line: int
     workloads: list[str]
     name: str | None = None
-    """The name of its grid."""
     values: dict[str, list[object]]
     """Field -> its values; a fixed field has one."""
     together: list[dict[str, Any]] = field(default_factory=list)

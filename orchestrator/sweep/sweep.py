@@ -61,7 +61,6 @@ class WrittenSweep:
     file: SweepFile | None
     """None if the file has problems."""
     blocks: list[Block]
-    """The blocks of the selected grids."""
     forced: dict[str, list[object]]
     """The values of overrides, which take the place of the file's."""
     problems: Sequence[Problem]

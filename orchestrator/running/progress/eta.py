@@ -123,7 +123,6 @@ class Eta:
             device.taken = device.taken + took
 
     def expected(self, planned: PlannedTrial) -> float:
-        """Return the corrected estimate of a trial, in seconds."""
         with self._lock:
             return self.devices[planned.environment.device_name].corrected(self._parts[planned.index])
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from lmsweep.trials.analytic.model_operators.float8_linear import float8_linear
 from lmsweep.trials.analytic.model_operators.forms import Form, Row, repeated
@@ -16,6 +17,17 @@ NORM: dict[str, tuple[Row, ...]] = {
     ),
 }
 """Phase -> the operators of an RMSNorm that is written out, in float32."""
+
+
+class _Linear(NamedTuple):
+    rows: int
+    inputs: int
+    outputs: int
+    is_first: bool = True
+    """Whether no layer before it reads the same input."""
+    is_last: bool = False
+    """Whether it ends attention or the feed-forward; all others follow a norm."""
+    copies: int = 1
 
 
 def block_operators(
@@ -42,51 +54,50 @@ def block_operators(
     if form.is_compiled:
         yield from _fused_rows(form, hidden, inner, rotated, tokens * query_width, gates)
     elif form.is_forward:
-        # Both norms, and those of queries and keys; `tokens`: their epsilon and reciprocal root.
         yield from form.rows(hidden, *repeated(NORM["forward"], 2), Row("_to_copy", 4 * pure, 6))
         yield from form.rows(rotated / 2, *(repeated(NORM["forward"], 2) if norm_width else ()))  # of queries, of keys
-        yield from form.rows(tokens, Row("add", 4, 8))
+        yield from form.rows(tokens, Row("add", 4, 8))  # the norms' epsilon and reciprocal root
         half = rotated / 4  # the rotary embedding of queries or keys, whose elements it takes in pairs
         layout = "strided_cast" if narrow == 2 else "strided"
         yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
         yield from form.rows(half, Row("add", 4, 12))
         yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
-        # The gate, the sum of each residual, and the heads beside each other.
-        yield from form.rows(
-            inner, Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
-        )
-        yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))
-        yield from form.rows(tokens * query_width, Row("clone", 1, 2 * narrow), dtype=form.dtype)
-    else:
-        # Gradients of the residuals, of norms, of the rotary embedding, of the gate and of the heads.
-        yield from form.rows(
-            hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), Row("add_", 2 + gates - 1, 3 * wide)
-        )
+        gate = Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow)
+        residuals, heads = Row("add", 2, 2 * wide + narrow, "cast" * form.casts), Row("clone", 1, 2 * narrow)
+        yield from form.rows(inner, *gate, dtype=form.dtype)
+        yield from form.rows(hidden, residuals)
+        yield from form.rows(tokens * query_width, heads, dtype=form.dtype)  # beside each other
+    else:  # gradients
+        residuals = Row("add_", 2 + gates - 1, 3 * wide)
+        yield from form.rows(hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), residuals)
         yield from form.rows(hidden, *repeated(NORM["backward"], 2))
         yield from form.rows(rotated / 2, *(repeated(NORM["backward"], 2) if norm_width else ()))
-        yield from form.rows(tokens, Row("add", 6, 8))
-        half = rotated / 4
+        yield from form.rows(tokens, Row("add", 6, 8))  # the norms' epsilon and reciprocal root
+        half = rotated / 4  # as in forward
         yield from form.rows(
             2 * half, Row("_to_copy", 2 * (narrow == 2), 6), Row("add_", 2, 3 * narrow), dtype=form.dtype
         )
         yield from form.rows(half, Row("mul", 8, 8, "strided"), Row("neg", 2, 8, "strided"))
         yield from form.rows(half, Row("_to_copy", 8 * (narrow == 2), 6))
         yield from form.rows(half, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
-        gating: tuple[Row, ...] = (Row("mul", 6, 3 * narrow),) if gates == 2 else (Row("gelu", 1, 3 * narrow),)
-        yield from form.rows(inner, *gating, dtype=form.dtype)
-        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)
-    widths = [query_width, key_width, key_width]
-    linears = [(tokens, d_model, width, 1) for width in widths] + [(tokens, query_width, d_model, 1)]
-    linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
+        gating = Row("mul", 6, 3 * narrow) if gates == 2 else Row("gelu", 1, 3 * narrow)
+        yield from form.rows(inner, gating, dtype=form.dtype)
+        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)  # of keys and values
+    linears = [
+        _Linear(tokens, d_model, query_width),
+        *[_Linear(tokens, d_model, key_width, is_first=False)] * 2,
+        _Linear(tokens, query_width, d_model, is_last=True),
+        _Linear(each, d_model, d_ff, copies=experts),
+        *[_Linear(each, d_model, d_ff, is_first=False, copies=experts)] * (gates - 1),
+        _Linear(each, d_ff, d_model, is_last=True, copies=experts),
+    ]
     recipe = PRECISIONS[form.precision].float8_recipe
-    for place, (rows, inputs, outputs, copies) in enumerate(linears):
-        after_norm = place not in (3, len(linears) - 1)  # all but the last ones of attention and of the feed-forward
+    for rows, inputs, outputs, is_first, is_last, copies in linears:
         if recipe is None or copies > 1:
-            yield from linear_operators(form, rows, inputs, outputs, after_norm, copies)
+            yield from linear_operators(form, rows, inputs, outputs, not is_last, copies)
             continue
-        yield from form.rows(rows * inputs, Row("_to_copy", after_norm and not form.is_compiled, 6))
-        is_first = place in (0, 3, 4, len(linears) - 1)  # the others read the same input as the one before
-        yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
+        yield from form.rows(rows * inputs, Row("_to_copy", not (is_last or form.is_compiled), 6))
+        yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=is_last)
     if router:
         yield from linear_operators(form, tokens, d_model, experts, True)
         yield from _routing(form, hidden * active, gates)
@@ -110,7 +121,7 @@ def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
     # operator: bytes as `moved_bytes` counts them.
     name, each = ("index_add", (1 + 2 / 8) * wide) if form.is_forward else ("index_put_", 3 * wide)
     for one in form.rows(routed, Row(name, 1, each), dtype=dtype):
-        yield replace(one, name=name)
+        yield replace(one, name=name)  # compiled code calls these kernels, too
 
 
 def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, gates: int) -> Iterator[Operator]:
