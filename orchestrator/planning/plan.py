@@ -325,9 +325,8 @@ def decide(asked: Question) -> list[Decision]:
     return found
 
 
-class _Place(NamedTuple):
-    environment_id: str
-    environment: Fingerprint
+_Place = tuple[str, Fingerprint]
+"""An environment on a node, after its environment_id."""
 
 
 class _Decisions:
@@ -382,7 +381,7 @@ class _Decisions:
         there = [
             replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty) for _, one in places
         ]
-        return [_Place(environment_id(one, trial.config.software), one) for one in there]
+        return [(environment_id(one, trial.config.software), one) for one in there]
 
     def _where(self, config: TrialConfig) -> tuple[list[Node] | Refusal, list[_Place]]:
         """Return the nodes that can hold a trial, or why none can, and its environment on each."""
@@ -394,7 +393,7 @@ class _Decisions:
             else:
                 there = [node.environments[config.device_type] for node in able]
             software = config.software
-            places = [_Place(environment_id(one, software), expected_with(one, software)) for one in there]
+            places = [(environment_id(one, software), expected_with(one, software)) for one in there]
             self._places[key] = able, places
         return self._places[key]
 

@@ -206,7 +206,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             raise liveness.failure from None
         raise
     finally:
-        # In this order, each even if one fails: stop_ray, standby.close, finish (rows may wait for the disk), tracker.
+        # Last in, first out, each even if one fails: stop_ray, standby.close, finish (it may wait for a disk), tracker.
         with postpone_termination(), at_end:
             at_end.callback(finish)
             if standby:

@@ -64,7 +64,7 @@ class LiveView:
     def _parts(self) -> list[RenderableType]:
         parts: list[RenderableType] = []
         now = time.monotonic()
-        for device in self._eta.devices.values():
+        for device in self._eta.snapshot():
             parts += [self._device(device, now), *self._running(device, now)]
         if self.flags:
             words = ", ".join(f"{-n} {flag}" for n, flag in sorted((-n, flag) for flag, n in self.flags.items()))
