@@ -202,7 +202,6 @@ class Question:
     def planned(
         self, action: Action, reason: str | None, environment: str | None = None, placement: Placement | None = None
     ) -> PlannedTrial:
-        """Return the trial with this action, in this environment or else the first."""
         there = self.environments[environment] if environment else next(iter(self.environments.values()))
         return PlannedTrial(
             trial=self.trial,

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -88,7 +88,6 @@ def estimate_planned(
 
 
 def latest_end(budget: float) -> float:
-    """Return the seconds after which a command with this budget ends."""
     return budget + min(LATE_SHARE * budget, LATE_SECONDS) + ENDING_SECONDS
 
 
@@ -103,43 +102,18 @@ def estimate_plan(
     seconds_of = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
     compiling = _compiling_seconds(to_run, trials, nodes)
     start = START_SECONDS + compiling if to_run else 0.0
+    # While the run starts and compiles, all devices that trials will use at once are paid for, though none works.
+    taken: dict[tuple[str, str | None], int] = defaultdict(int)
+    for one in to_run:
+        taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
+    priced_seconds = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
+    for one in to_run:
+        priced_seconds += hourly.get(_device(one), 0.0) * seconds_of[one.index] * one.trial.config.world_size
     unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()
     none_known = bool(trials) and len(unknown) == len(trials)
     in_turns = is_one_machine(nodes)
     seconds = None if none_known else start + _side_by_side(to_run, seconds_of, in_turns=in_turns)
     factors = MODELLED_RANGE if any(estimate.rests_on_model for estimate in trials.values()) else MEASURED_RANGE
-    return PlanEstimate(
-        trials=trials,
-        seconds=seconds,
-        between=None if seconds is None else Range(seconds * factors.low, seconds * factors.high),
-        compiling=compiling,
-        assumed_cores=next((node.assumed_cores for node in nodes), None),
-        dollars=_dollars(to_run, seconds_of, start, hourly) if prices and not none_known else None,
-        unpriced=tuple(unpriced),
-        reason=next((estimate.reason for estimate in trials.values() if estimate.reason), None),
-        without=len(unknown),
-        devices=_devices(to_run, seconds_of, unknown, in_turns=in_turns),
-    )
-
-
-def _dollars(
-    to_run: Sequence[PlannedTrial],
-    seconds_of: Mapping[int, float],
-    start: float,
-    hourly: Mapping[tuple[str, str | None], float],
-) -> float:
-    # While the run starts and compiles, all devices that trials will use at once are paid for, though none works.
-    taken: dict[tuple[str, str | None], int] = defaultdict(int)
-    for one in to_run:
-        taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
-    starting = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
-    running = sum(hourly.get(_device(one), 0.0) * seconds_of[one.index] * one.trial.config.world_size for one in to_run)
-    return (starting + running) / 3600
-
-
-def _devices(
-    to_run: Sequence[PlannedTrial], seconds_of: Mapping[int, float], unknown: Set[int], *, in_turns: bool
-) -> tuple[DeviceEstimate, ...]:
     by_device: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in to_run:
         by_device[planned.environment.device_name, planned.trial.config.device_type].append(planned)
@@ -148,7 +122,18 @@ def _devices(
         all_unknown = unknown >= {one.index for one in there}
         running = None if all_unknown else _side_by_side(there, seconds_of, in_turns=in_turns)
         devices.append(DeviceEstimate(name=name, kind=kind, trials=len(there), seconds=running))
-    return tuple(sorted(devices, key=lambda one: -(one.seconds or 0.0)))
+    return PlanEstimate(
+        trials=trials,
+        seconds=seconds,
+        between=None if seconds is None else Range(seconds * factors.low, seconds * factors.high),
+        compiling=compiling,
+        assumed_cores=next((node.assumed_cores for node in nodes), None),
+        dollars=priced_seconds / 3600 if prices and not none_known else None,
+        unpriced=tuple(unpriced),
+        reason=next((estimate.reason for estimate in trials.values() if estimate.reason), None),
+        without=len(unknown),
+        devices=tuple(sorted(devices, key=lambda one: -(one.seconds or 0.0))),
+    )
 
 
 def _compiling_seconds(to_run: Sequence[PlannedTrial], trials: Mapping[int, Estimate], nodes: Sequence[Node]) -> float:

@@ -113,7 +113,6 @@ class StepEstimates:
         return found.seconds if isinstance(found, StepEstimate) else None
 
     def advice(self, planned: PlannedTrial) -> str | None:
-        """Return `StepEstimate.advice` of a trial; None if its step is not known."""
         found = self.of(planned) if self.seconds_of(planned) else None
         return found.advice if isinstance(found, StepEstimate) else None
 

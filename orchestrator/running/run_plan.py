@@ -67,7 +67,6 @@ class Account:
 class Run:
     planned: Planned
     to_run: list[PlannedTrial]
-    """The trials to run, in their order."""
     estimate: PlanEstimate
     eta: Eta
     progress: RunProgress

@@ -109,8 +109,7 @@ def _word_or_number(name: str, value: object) -> str:
 
 def _lengths(value: object) -> str:
     text = str(value)
-    is_one_length = type(value) in (int, str) and text.isdecimal() and int(text) > 0
-    if not is_one_length:
+    if not (type(value) in (int, str) and text.isdecimal() and int(text) > 0):
         read_lengths(text)  # raises RequestError if it is none
     return text
 
@@ -240,7 +239,6 @@ class QuestionFile(BaseModel):
     model_config = _STRICT
     ask: Annotated[str, AfterValidator(_one_line)]
     compare: list[Key] = []
-    """The fields whose values are compared."""
     baseline: dict[Key, _Scalar] = {}
     """The values of the fields that the others are compared with; without it, their defaults or their first values."""
     where: dict[Key, _Scalar] = {}

@@ -56,7 +56,6 @@ class WrittenSweep:
     """A sweep file that is read and checked, but not expanded, which takes seconds if it is large."""
 
     source: str
-    """The name of the file for messages."""
     document: Document
     file: SweepFile | None
     """None if the file has problems."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from lmsweep.trials.analytic.model_operators.float8_linear import float8_linear
 from lmsweep.trials.analytic.model_operators.forms import Form, Row, repeated
@@ -17,17 +16,6 @@ NORM: dict[str, tuple[Row, ...]] = {
     ),
 }
 """Phase -> the operators of an RMSNorm that is written out, in float32."""
-
-
-class _Linear(NamedTuple):
-    rows: int
-    inputs: int
-    outputs: int
-    is_first: bool = True
-    """Whether no layer before it reads the same input."""
-    is_last: bool = False
-    """Whether it ends attention or the feed-forward; all others follow a norm."""
-    copies: int = 1
 
 
 def block_operators(
@@ -62,42 +50,40 @@ def block_operators(
         yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
         yield from form.rows(half, Row("add", 4, 12))
         yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
-        gate = Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow)
-        residuals, heads = Row("add", 2, 2 * wide + narrow, "cast" * form.casts), Row("clone", 1, 2 * narrow)
-        yield from form.rows(inner, *gate, dtype=form.dtype)
-        yield from form.rows(hidden, residuals)
-        yield from form.rows(tokens * query_width, heads, dtype=form.dtype)  # beside each other
-    else:  # gradients
-        residuals = Row("add_", 2 + gates - 1, 3 * wide)
-        yield from form.rows(hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), residuals)
+        yield from form.rows(
+            inner, Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
+        )
+        yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))  # each residual's sum
+        yield from form.rows(tokens * query_width, Row("clone", 1, 2 * narrow), dtype=form.dtype)  # heads side by side
+    else:  # the gradients of the same
+        yield from form.rows(
+            hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), Row("add_", 2 + gates - 1, 3 * wide)
+        )
         yield from form.rows(hidden, *repeated(NORM["backward"], 2))
         yield from form.rows(rotated / 2, *(repeated(NORM["backward"], 2) if norm_width else ()))
         yield from form.rows(tokens, Row("add", 6, 8))  # the norms' epsilon and reciprocal root
-        half = rotated / 4  # as in forward
+        half = rotated / 4  # the rotary embedding, as in forward
         yield from form.rows(
             2 * half, Row("_to_copy", 2 * (narrow == 2), 6), Row("add_", 2, 3 * narrow), dtype=form.dtype
         )
         yield from form.rows(half, Row("mul", 8, 8, "strided"), Row("neg", 2, 8, "strided"))
         yield from form.rows(half, Row("_to_copy", 8 * (narrow == 2), 6))
         yield from form.rows(half, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
-        gating = Row("mul", 6, 3 * narrow) if gates == 2 else Row("gelu", 1, 3 * narrow)
-        yield from form.rows(inner, gating, dtype=form.dtype)
-        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)  # of keys and values
-    linears = [
-        _Linear(tokens, d_model, query_width),
-        *[_Linear(tokens, d_model, key_width, is_first=False)] * 2,
-        _Linear(tokens, query_width, d_model, is_last=True),
-        _Linear(each, d_model, d_ff, copies=experts),
-        *[_Linear(each, d_model, d_ff, is_first=False, copies=experts)] * (gates - 1),
-        _Linear(each, d_ff, d_model, is_last=True, copies=experts),
-    ]
+        gating: tuple[Row, ...] = (Row("mul", 6, 3 * narrow),) if gates == 2 else (Row("gelu", 1, 3 * narrow),)
+        yield from form.rows(inner, *gating, dtype=form.dtype)
+        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)  # of keys, of values
+    widths = [query_width, key_width, key_width]
+    linears = [(tokens, d_model, width, 1) for width in widths] + [(tokens, query_width, d_model, 1)]
+    linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
     recipe = PRECISIONS[form.precision].float8_recipe
-    for rows, inputs, outputs, is_first, is_last, copies in linears:
+    for place, (rows, inputs, outputs, copies) in enumerate(linears):
+        after_norm = place not in (3, len(linears) - 1)  # all but the last ones of attention and of the feed-forward
         if recipe is None or copies > 1:
-            yield from linear_operators(form, rows, inputs, outputs, not is_last, copies)
+            yield from linear_operators(form, rows, inputs, outputs, after_norm, copies)
             continue
-        yield from form.rows(rows * inputs, Row("_to_copy", not (is_last or form.is_compiled), 6))
-        yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=is_last)
+        yield from form.rows(rows * inputs, Row("_to_copy", after_norm and not form.is_compiled, 6))
+        is_first = place in (0, 3, 4, len(linears) - 1)  # the others read the same input as the one before
+        yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
     if router:
         yield from linear_operators(form, tokens, d_model, experts, True)
         yield from _routing(form, hidden * active, gates)
