@@ -15,8 +15,6 @@ from lmsweep.trials.spec.reference import Code
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """The largest value of one dimension with which a configuration fits."""
-
     config: TrialConfig
     """The configuration with the largest value that fits, or with 1."""
     dimension: Dimension
@@ -29,7 +27,6 @@ class Frontier:
     device_name: str
     budget_bytes: int
     budget_words: Annotated[str, Field(exclude=True)]
-    """The budget in words for a user."""
     beyond: Annotated[NextSizeUp | None, Field(description="Only where batches differ by `lengths`.")] = None
 
     @property

@@ -20,7 +20,7 @@ CUDA_RESERVE = 767 * 2**20
 HOST_RESERVE = 1_000_000_000
 """Bytes of host memory that Python, PyTorch and the system take."""
 
-OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"  # {0}, the mean, is left out
+OTHERS_NEED = "peak memory: other trainers need {0.low} to {0.high} % of it, by public stacks"
 ASSUMED_CORES = 12
 """Cores for each GPU of a host that is not here: Google Cloud rents an A100 with 12 (a2-highgpu), others with more."""
 

@@ -29,7 +29,6 @@ from lmsweep.trials.analytic.prediction_question import (
     ManySteps,
     MemoryLimit,
     Question,
-    Rows,
     Want,
     answer_of,
     as_text,
@@ -93,39 +92,29 @@ class Predictions:
         self._time_limit: float | None = BOUND_SECONDS if count > MOST else None
         """Seconds after which no more answers are awaited; None: all are."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
-        self._steps = [key for key in on_gpu if self._step(key) is None] if operators and not self._time_limit else []
-        """Keys whose operators are asked for in a question apart from that about their memory."""
-        is_large = count > (MOST if each else FEW)
-        # In a small plan one question asks for both, also where only the operators are missing.
-        self._asked = [key for key in self._wanted if key not in self._known or (key in self._steps and not is_large)]
+        self._asked = [key for key in self._wanted if key not in self._known]
         """Keys whose memory is asked for, in the order of the answers."""
+        self._steps = [key for key in on_gpu if not self._of_step(key)] if operators and not self._time_limit else []
+        """Keys whose operators are asked for in a question apart from that about their memory."""
         self._answers: Answers | None = None
+        is_large = count > (MOST if each else FEW)
         # A large plan asks in `bound`, which knows the memory of the devices.
-        self._is_waiting = bool(self._asked or self._steps) and is_large
-        if self._asked and not self._is_waiting:
-            self._steps = []  # each question asks for the operators, too
+        self._is_waiting = is_large and bool(self._asked or self._steps)
+        if not is_large:  # one question asks for both, also where only the operators are missing
+            lacking = {*self._asked, *self._steps}
+            self._asked, self._steps = [key for key in self._wanted if key in lacking], []
             wants: tuple[Want, ...] = ("memory", "operators") if operators else ("memory",)
-            self._start([self._question(key, *wants) for key in self._asked])
+            if self._asked:
+                self._start([self._question(key, *wants) for key in self._asked])
 
     def bound(self, limits: Mapping[str, Sequence[MemoryLimit]]) -> None:
         """In a large plan, start to find out which configurations fit. limits: cpu, cuda, ... -> of devices there."""
         if not self._is_waiting:
             return
         self._is_waiting = False
-        undecided, self._asked = self._asked, []
-        for key in undecided:
-            config = self._wanted[key].config
-            there = limits.get(config.device_type, ())
-            if not there:
-                known = config.device_type in limits
-                why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
-                self._known[key] = Answer(reason=f"{why}; in a plan this large, --for H100 predicts")
-            elif (most := upper_bound(config, self._wanted[key].subject)) is None and self._time_limit:
-                self._known[key] = Answer(reason="in a plan this large, your own code is not predicted")
-            elif most is not None and most <= min(limit.bytes for limit in there):
-                self._known[key] = Answer(bounds=Bounds(high=most))
-            else:
-                self._asked.append(key)
+        decided = {key: self._without_prediction(key, limits) for key in self._asked}
+        self._known |= {key: answer for key, answer in decided.items() if answer}
+        self._asked = [key for key, answer in decided.items() if not answer]
         if self._asked:
             self._asked = [*self._kept, *self._asked]  # what is known decides about others, too
         questions = [
@@ -138,6 +127,19 @@ class Predictions:
         ]
         if questions or self._steps:
             self._start([*questions, *(self._question(key, "operators") for key in self._steps)])
+
+    def _without_prediction(self, key: str, limits: Mapping[str, Sequence[MemoryLimit]]) -> Answer | None:
+        """Return the answer of a large plan about a configuration that need not be predicted, or cannot be."""
+        config = self._wanted[key].config
+        there = limits.get(config.device_type, ())
+        if not there:
+            known = config.device_type in limits
+            why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
+            return Answer(reason=f"{why}; in a plan this large, --for H100 predicts")
+        most = upper_bound(config, self._wanted[key].subject)
+        if most is None:
+            return Answer(reason="in a plan this large, your own code is not predicted") if self._time_limit else None
+        return Answer(bounds=Bounds(high=most)) if most <= min(limit.bytes for limit in there) else None
 
     def _question(self, key: str, *wants: Want) -> Question:
         wanted = self._wanted[key]
@@ -159,6 +161,7 @@ class Predictions:
 
     @property
     def asked(self) -> int:
+        """Return how many configurations an answer is awaited about."""
         return len(self._asked) if self._answers or self._is_waiting else 0
 
     def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | Refusal:
@@ -185,11 +188,10 @@ class Predictions:
         """Return rows, width and operators of some steps of a trial whose batches differ, or why they are unknown."""
         self._collect()
         key = self._key(trial, subject_of(trial) or "model")
-        for answer in (self._known.get(name, Answer()) for name in (key + OPERATORS, key)):
-            if answer.shapes:
-                return {(rows, width): from_values(its) for rows, width, its in answer.shapes}
-        found = self._step(key)
-        return found if isinstance(found, Refusal) else Refusal("in a plan this large, not every step is predicted")
+        answer = self._of_step(key) or Answer()
+        if answer.shapes:
+            return {(rows, width): from_values(its) for rows, width, its in answer.shapes}
+        return Refusal(answer.why_no_step or "in a plan this large, not every step is predicted")
 
     def operators(self, trial: Trial) -> Operators | Refusal:
         """Return what one iteration of the trial computes and moves, or why that is unknown. Raises RequestError."""
@@ -198,20 +200,15 @@ class Predictions:
             return Refusal(f"the step of the workload {' and '.join(trial.workloads)} is not predicted")
         self._collect()
         key = self._key(trial, subject)
-        found = self._step(key)
-        if found is None:
-            known = self._known.get(key, Answer())
-            return Refusal(known.reason or "in a plan this large, not every step is predicted")
-        return found if isinstance(found, Refusal) else from_values(found)
+        answer = self._of_step(key) or self._known.get(key, Answer())
+        if answer.operators or answer.shapes:
+            return from_values(answer.operators)
+        return Refusal(answer.why_no_step or answer.reason or "in a plan this large, not every step is predicted")
 
-    def _step(self, key: str) -> Rows | Refusal | None:
-        """Return the operators of a step, or why there are none; None if no answer says."""
-        for answer in (self._known.get(name, Answer()) for name in (key + OPERATORS, key)):
-            if answer.operators or answer.shapes:
-                return answer.operators
-            if reason := answer.untimed or answer.refused or answer.failure:
-                return Refusal(reason)
-        return None
+    def _of_step(self, key: str) -> Answer | None:
+        """Return the answer that has the operators of a step, or says why there are none."""
+        answers = (self._known.get(name, Answer()) for name in (key + OPERATORS, key))
+        return next((one for one in answers if one.operators or one.shapes or one.why_no_step), None)
 
     def settle(self, asked: Iterable[tuple[Trial, Fingerprint]]) -> None:
         """Simulate the allocator where only this decides whether a trial fits there. Raises RequestError."""

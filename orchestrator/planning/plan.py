@@ -141,7 +141,7 @@ class Promise:
     within: frozenset[str] | None = None
     """The promise holds only for trials whose environments are all among these; None: no such limit."""
 
-    def answers(self, environments: Collection[str]) -> bool:
+    def covers(self, environments: Collection[str]) -> bool:
         return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
 
 
@@ -183,8 +183,8 @@ class Question:
     @cached_property
     def obstacles(self) -> dict[str, str | None]:
         """Why the trial does not run, by environment."""
-        # `unsupported` comes first, so what a single environment excludes is already decided.
-        workloads = self.trial.workloads if len(self.environments) > 1 else ()
+        several = len(self.environments) > 1  # what a single one excludes, `unsupported` has decided before
+        workloads = self.trial.workloads if several else ()
         found = {}
         for key, environment in self.environments.items():
             excluded = (self.excluded(name, key) for name in workloads)
@@ -202,7 +202,6 @@ class Question:
     def planned(
         self, action: Action, reason: str | None, environment: str | None = None, placement: Placement | None = None
     ) -> PlannedTrial:
-        """Return the trial with this action, in this environment or else the first."""
         there = self.environments[environment] if environment else next(iter(self.environments.values()))
         return PlannedTrial(
             trial=self.trial,
@@ -216,7 +215,6 @@ class Question:
 
 class Decision(NamedTuple):
     workloads: tuple[str, ...]
-    """The workloads that are decided."""
     planned: tuple[PlannedTrial, ...] = ()
     promise: Promise | None = None
     """What later trials can rely on, for these workloads."""
@@ -230,7 +228,7 @@ def shared(asked: Question) -> Decision | None:
     promised = tuple(
         name
         for name in asked.trial.workloads
-        if any(one.answers(asked.environments) for one in asked.promises.get(asked.measurement(name), ()))
+        if any(one.covers(asked.environments) for one in asked.promises.get(asked.measurement(name), ()))
     )
     return Decision(promised) if promised else None
 
@@ -273,9 +271,8 @@ def unsupported(asked: Question) -> Decision | None:
         replace(asked.planned("unsupported", reason), trial=replace(asked.trial, workloads=tuple(names)))
         for reason, names in reasons.items()
     )
-    first = frozenset({next(iter(asked.environments))})
     decided = tuple(name for names in reasons.values() for name in names)
-    return Decision(decided, planned, Promise(by=first, within=frozenset(asked.environments)))
+    return Decision(decided, planned, _only_within(asked))
 
 
 def too_large(asked: Question) -> Decision | None:
@@ -283,9 +280,13 @@ def too_large(asked: Question) -> Decision | None:
     reasons = asked.obstacles
     if not all(reasons.values()):
         return None
-    first = frozenset({next(iter(asked.environments))})
     planned = asked.planned("predicted_oom", next(iter(reasons.values())))
-    return Decision(asked.trial.workloads, (planned,), Promise(by=first, within=frozenset(asked.environments)))
+    return Decision(asked.trial.workloads, (planned,), _only_within(asked))
+
+
+def _only_within(asked: Question) -> Promise:
+    """Return the promise of a failure in the first environment; in others than these, the trial may still run."""
+    return Promise(by=frozenset({next(iter(asked.environments))}), within=frozenset(asked.environments))
 
 
 def run(asked: Question) -> Decision | None:
@@ -312,7 +313,6 @@ DECIDERS: tuple[Decider, ...] = (shared, stored, nowhere, unsupported, too_large
 
 
 def decide(asked: Question) -> list[Decision]:
-    """Return the decisions about all workloads of a trial."""
     found = []
     for decider in DECIDERS:
         if decision := decider(asked):
@@ -324,6 +324,10 @@ def decide(asked: Question) -> list[Decision]:
     return found
 
 
+_Place = tuple[str, Fingerprint]
+"""An environment on a node, after its environment_id."""
+
+
 class _Decisions:
     def __init__(
         self, *, nodes: list[Node], done: dict[tuple[str, str], Outcome], predictions: Predictions | None
@@ -331,7 +335,7 @@ class _Decisions:
         self._nodes = nodes
         self._done = done
         self._predictions = predictions
-        self._places: dict[tuple[str, int, int, str | None], tuple[list[Node] | Refusal, dict[str, Fingerprint]]] = {}
+        self._places: dict[tuple[str, int, int, str | None], tuple[list[Node] | Refusal, list[_Place]]] = {}
         """Device, world_size, nodes and software -> what `_where` returns."""
         self._digest = cache(code_digest)
         self._promises: dict[str, list[Promise]] = {}  # by measurement_id
@@ -339,25 +343,23 @@ class _Decisions:
     def settle(self, trials: Sequence[Trial]) -> None:
         if self._predictions:
             self._predictions.settle(
-                (trial, environment) for trial in trials for environment in self._where(trial.config)[1].values()
+                (trial, environment) for trial in trials for environment in dict(self._where(trial.config)[1]).values()
             )
 
     def about(self, trial: Trial) -> list[PlannedTrial]:
         """Return the trial as it is planned: once for each process, or in parts, each with its own reason."""
         config = trial.config
-        able, plain = self._where(config)
-        environments = self._with_code(plain, trial, trial.code) if trial.code else plain
-        final_ids = dict(zip(plain, environments, strict=True))  # environment_id without the code -> with it
+        able, places = self._where(config)
+        places = self._with_code(places, trial, trial.code) if trial.code else places
         nodes = [] if isinstance(able, Refusal) else able
-        there = (node.environments[config.device_type] for node in nodes)
-        of_nodes = tuple(final_ids[environment_id(one, config.software)] for one in there)
+        of_nodes = tuple(key for key, _ in places) if nodes else ()
         missing: dict[str, frozenset[str]] = {}
         if not config.software:  # with `software`, the trial runs in another virtual environment than the node's
             for node, key in zip(nodes, of_nodes, strict=True):
                 missing[key] = missing.get(key, node.missing) & node.missing
         found = decide(
             Question(
-                trial=trial, able=able, environments=environments, of_nodes=of_nodes,
+                trial=trial, able=able, environments=dict(places), of_nodes=of_nodes,
                 cluster=self._nodes, done=self._done, missing=missing, promises=self._promises,
                 why_too_large=self._predictions.why_too_large if self._predictions else lambda trial, there: None,
             )
@@ -371,20 +373,17 @@ class _Decisions:
 
     def _with_flops(self, planned: PlannedTrial) -> PlannedTrial:
         flops = self._predictions.flops(planned.trial) if self._predictions else None
-        if flops is None and planned.trial.flops is None:
-            return planned
         return replace(planned, trial=replace(planned.trial, flops=flops))
 
-    def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
+    def _with_code(self, places: list[_Place], trial: Trial, code: Code) -> list[_Place]:
         digest = self._digest(trial.references, code)
-        with_code = [
-            replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
-            for one in environments.values()
+        there = [
+            replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty) for _, one in places
         ]
-        return {environment_id(one, trial.config.software): one for one in with_code}
+        return [(environment_id(one, trial.config.software), one) for one in there]
 
-    def _where(self, config: TrialConfig) -> tuple[list[Node] | Refusal, dict[str, Fingerprint]]:
-        """Return the nodes that can hold a trial, or why none can, and its environments there by environment_id."""
+    def _where(self, config: TrialConfig) -> tuple[list[Node] | Refusal, list[_Place]]:
+        """Return the nodes that can hold a trial, or why none can, and its environment on each."""
         key = (config.device, config.world_size, config.nodes, config.software)
         if key not in self._places:
             able = able_nodes(config, self._nodes)
@@ -392,8 +391,9 @@ class _Decisions:
                 there = [missing_environment(config, self._nodes)]
             else:
                 there = [node.environments[config.device_type] for node in able]
-            environments = {environment_id(one, config.software): expected_with(one, config.software) for one in there}
-            self._places[key] = able, environments
+            software = config.software
+            places = [(environment_id(one, software), expected_with(one, software)) for one in there]
+            self._places[key] = able, places
         return self._places[key]
 
 

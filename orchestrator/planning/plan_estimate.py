@@ -81,13 +81,13 @@ def estimate_planned(
     steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, trainer=trainer)
     estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
     estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
-    if (until := planned.until(now := time.monotonic())) is not None:
+    now = time.monotonic()
+    if (until := planned.until(now)) is not None:
         estimate = replace(estimate, at_most=latest_end(until - now))
     return estimate, steps
 
 
 def latest_end(budget: float) -> float:
-    """Return the seconds after which a command with this budget ends."""
     return budget + min(LATE_SHARE * budget, LATE_SECONDS) + ENDING_SECONDS
 
 
@@ -106,9 +106,9 @@ def estimate_plan(
     taken: dict[tuple[str, str | None], int] = defaultdict(int)
     for one in to_run:
         taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
-    dollars = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
+    priced_seconds = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
     for one in to_run:
-        dollars += hourly.get(_device(one), 0.0) * seconds_of[one.index] * one.trial.config.world_size
+        priced_seconds += hourly.get(_device(one), 0.0) * seconds_of[one.index] * one.trial.config.world_size
     unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()
     none_known = bool(trials) and len(unknown) == len(trials)
     in_turns = is_one_machine(nodes)
@@ -128,7 +128,7 @@ def estimate_plan(
         between=None if seconds is None else Range(seconds * factors.low, seconds * factors.high),
         compiling=compiling,
         assumed_cores=next((node.assumed_cores for node in nodes), None),
-        dollars=dollars / 3600 if prices and not none_known else None,
+        dollars=priced_seconds / 3600 if prices and not none_known else None,
         unpriced=tuple(unpriced),
         reason=next((estimate.reason for estimate in trials.values() if estimate.reason), None),
         without=len(unknown),

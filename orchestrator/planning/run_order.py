@@ -22,8 +22,6 @@ def in_order(
 def _in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool
 ) -> list[PlannedTrial]:
-    """Return the trials of one process in the order that the module describes."""
-
     def seconds(planned: PlannedTrial) -> float:
         return estimates[planned.index].seconds
 

@@ -29,8 +29,6 @@ STEPS = frozenset(("timing", "memory", "profile", "attention", "ddp"))
 
 @dataclass(frozen=True, kw_only=True)
 class StepEstimate:
-    """The predicted step of one process or one rank."""
-
     time: StepTime
     """Times of its operators, each by itself."""
     factor: float
@@ -94,34 +92,32 @@ class StepEstimates:
         self._predictions = predictions
         self._network = network
         self._trainer = trainer
-        self._known: dict[tuple[TrialConfig, str], Estimated | None] = {}
+        self._known: dict[tuple[TrialConfig, tuple[str, ...], str], Estimated | None] = {}
 
     def of(self, planned: PlannedTrial) -> Estimated | None:
         """Return a trial's step, or why it is not known; None if no step is measured, nothing runs it, or no device is
         there."""
         if planned.action == "unsupported":
             return None
-        key = planned.trial.config, planned.environment.device_name
+        config, workloads, device = planned.trial.config, planned.trial.workloads, planned.environment.device_name
+        key = config, workloads, device
         if key not in self._known:
-            config = planned.trial.config
-            on_gpu = config.device_type == "cuda" and not is_absent(planned.environment.device_name)
-            self._known[key] = self.estimate(planned) if on_gpu and STEPS & {*planned.trial.workloads} else None
+            on_gpu = config.device_type == "cuda" and not is_absent(device)
+            self._known[key] = self.estimate(planned) if on_gpu and STEPS & {*workloads} else None
         return self._known[key]
 
     def seconds_of(self, planned: PlannedTrial) -> float | None:
-        """Return the seconds of a trial's step, None if they are not known."""
         if self._predictions is None or not self._predictions.has_operators:
             return None  # nothing waits for a prediction that has not been asked for
         found = self.of(planned)
         return found.seconds if isinstance(found, StepEstimate) else None
 
     def advice(self, planned: PlannedTrial) -> str | None:
-        """Return `StepEstimate.advice` of a trial; None if its step is not known."""
         found = self.of(planned) if self.seconds_of(planned) else None
         return found.advice if isinstance(found, StepEstimate) else None
 
     def estimate(self, planned: PlannedTrial) -> Estimated:
-        """Return a step from its operators, or why that is not known."""
+        """Return a step from its operators, or why that is not known, also of a trial that would not run."""
         config, device = planned.trial.config, datasheet_of(planned.environment)
         if device is None:
             return Refusal(f"no datasheet of {planned.environment.device_name}")
@@ -135,11 +131,12 @@ class StepEstimates:
         found = self._predictions.operators(stand_in(planned.trial) if own else planned.trial)
         if isinstance(found, Refusal):
             return found
-        shipped = self._rates.of(device, self._network if config.nodes > 1 else None)
-        if config.world_size > 1 and not shipped.connects(config.world_size):
+        device_rates = self._rates.of(device, self._network if config.nodes > 1 else None)
+        if config.world_size > 1 and not device_rates.connects(config.world_size):
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
-        rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
-        step = predicted_step(found, config, shipped, rates, subject_of(planned.trial) or "model", self._trainer)
+        rates = WithOwnAttention(rates=device_rates, attention=config.attention, seconds=own) if own else device_rates
+        subject = subject_of(planned.trial) or "model"
+        step = predicted_step(found, config, device_rates, rates, subject=subject, trainer=self._trainer)
         source = source_of(step.time, is_host_bound=step.ranks.is_host_bound if step.ranks else None)
         if is_reference(config.attention) and not own:
             source += f"; {config.attention} by PyTorch's operators in it, not measured"

@@ -57,6 +57,19 @@ class Took(NamedTuple):
     iterating: float
 
 
+class _WorkloadTime(NamedTuple):
+    """Seconds of one workload of a trial; the rest as in `Estimate`."""
+
+    overhead: float
+    growing: float
+    """Seconds of iterations that grow with the step."""
+    constant: float = 0.0
+    """Those that do not."""
+    reason: str | None = None
+    is_measured: bool = False
+    rests_on_model: bool = False
+
+
 AUTO_WARMUP_STEPS = 10
 AUTO_MEASURE_STEPS = 60
 """Typical number of iterations with `auto`."""
@@ -140,56 +153,44 @@ class Estimates:
             self._learn(store)
 
     def of(self, planned: PlannedTrial) -> Estimate:
-        """Return the sum over its workloads. The time of each is the first of these that is known: its earlier time;
-        that of a model (a predicted step or a closed form), corrected by results of other trials on this device; that
-        of the model with usual overheads."""
-        config, environment = planned.trial.config, planned.environment
-        rates = self._rates.known(environment.device_name, environment.device_memory)
-        # `setup` is overhead, `base` the constant part of the iterations, `iterating` what grows with the step.
-        setup, iterating, base, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
-        step = self._step_of(planned)
-        for name in planned.trial.workloads:
-            # Identifiers take time, so none is made for a store without results.
-            key = (environment.device_name, measurement_id(config, name)) if self._measured else None
-            measured = self._measured.get(key) if key else None
-            speed = self._speeds.get((environment.device_name, name, config.compiles))
-            if measured is not None:
-                is_new = False
-                setup += measured.overhead
-                iterating += measured.iterating
-                continue
-            workload = workload_named(name)
-            once = step if workload.holds else None
-            if once is None:
-                if not is_modelled(config, workload):
-                    where = environment.device_name
-                    reason = reason or f"how long your own code takes on {where} is unknown until it has been measured"
-                once = once_seconds(config, workload, rates or self._rates.usual(config.device_type))
-            modelled = iterations_seconds(config, workload, once)
-            if speed:
-                overhead, slowness = speed
-                setup += overhead
-                iterating += modelled * slowness
-            else:
-                rests_on_model = True
-                if rates is None:
-                    reason = reason or (
-                        f"the speed of {environment.device_name} is unknown until something has been measured on it"
-                    )
-                duration = duration_of(config, name, self._durations)
-                setup += duration.setup
-                base += duration.base
-                iterating += duration.slope * modelled
-        seconds = min(setup + base + iterating, config.timeout_seconds)
+        step, timeout = self._step_of(planned), planned.trial.config.timeout_seconds
+        parts = [self._of_workload(planned, name, step) for name in planned.trial.workloads]
+        growing, constant = sum(one.growing for one in parts), sum(one.constant for one in parts)
+        setup, is_new = sum(one.overhead for one in parts) + constant, not any(one.is_measured for one in parts)
+        seconds = min(setup + growing, timeout)
         return Estimate(
             seconds=seconds,
-            iterating=min(base + iterating, seconds),
-            steps=iterating / step if step and is_new and seconds < config.timeout_seconds else None,
-            setup=setup + base,
-            reason=reason,
+            iterating=min(constant + growing, seconds),
+            steps=growing / step if step and is_new and seconds < timeout else None,
+            setup=setup,
+            reason=next((one.reason for one in parts if one.reason), None),
             is_new=is_new,
-            rests_on_model=rests_on_model,
+            rests_on_model=any(one.rests_on_model for one in parts),
         )
+
+    def _of_workload(self, planned: PlannedTrial, name: str, step: float | None) -> _WorkloadTime:
+        """Return the first of these that is known: its earlier time; that of a model (a predicted step or a closed
+        form), corrected by results of other trials on this device; that of the model with usual overheads."""
+        config, where, reason = planned.trial.config, planned.environment.device_name, None
+        # Identifiers take time, so none is made for a store without results.
+        if self._measured and (took := self._measured.get((where, measurement_id(config, name)))):
+            return _WorkloadTime(overhead=took.overhead, growing=took.iterating, is_measured=True)
+        rates = self._rates.known(where, planned.environment.device_memory)
+        workload = workload_named(name)
+        once = step if workload.holds else None
+        if once is None:
+            if not is_modelled(config, workload):
+                reason = f"how long your own code takes on {where} is unknown until it has been measured"
+            once = once_seconds(config, workload, rates or self._rates.usual(config.device_type))
+        modelled = iterations_seconds(config, workload, once)
+        if speed := self._speeds.get((where, name, config.compiles)):
+            overhead, slowness = speed
+            return _WorkloadTime(overhead=overhead, growing=modelled * slowness, reason=reason)
+        if rates is None:
+            reason = reason or f"the speed of {where} is unknown until something has been measured on it"
+        usual = duration_of(config, name, self._durations)
+        growing = usual.slope * modelled
+        return _WorkloadTime(usual.setup, growing, constant=usual.base, reason=reason, rests_on_model=True)
 
     def _learn(self, store: Store) -> None:
         """Sum up what each attempt took, and compare the newest with the model."""

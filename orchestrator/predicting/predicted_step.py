@@ -41,21 +41,21 @@ class PredictedStep:
 def predicted_step(
     operators: Operators,
     config: TrialConfig,
-    shipped: Rates,
+    device_rates: Rates,
     rates: OperatorRates | None = None,
     subject: Subject = "model",
     trainer: str | None = None,
 ) -> PredictedStep:
     """Return the step of recorded operators, or a part of it.
 
-    rates: those of `shipped`, with the measured time of the user's attention. subject: what the operators are of, as
+    rates: `device_rates`, with the measured time of the user's attention. subject: what the operators are of, as
     attention alone and a whole model take different factors. trainer: the one whose steps `others` are.
     """
-    operators, rates = in_precision(operators, config), rates or shipped
+    operators, rates = in_precision(operators, config), rates or device_rates
     time = step_time(operators, rates)
     experts = config.num_experts is not None or any("experts" in one.module for one in operators)
-    device = shipped.hardware.device.name
-    spread = spread_for(device, shipped.level(time.product_type), config.world_size, subject)
+    device = device_rates.hardware.device.name
+    spread = spread_for(device, device_rates.level(time.product_type), config.world_size, subject)
     return PredictedStep(
         time=time,
         ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,

@@ -65,11 +65,8 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A plan that is ready to run."""
-
     planned: Planned
     to_run: list[PlannedTrial]
-    """The trials to run, in their order."""
     estimate: PlanEstimate
     eta: Eta
     progress: RunProgress
@@ -208,7 +205,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             raise liveness.failure from None
         raise
     finally:
-        # In this order, each even if one fails: stop_ray, standby.close, finish (rows may wait for the disk), tracker.
+        # Last in, first out, each even if one fails: stop_ray, standby.close, finish (it may wait for a disk), tracker.
         with postpone_termination(), at_end:
             at_end.callback(finish)
             if standby:

@@ -201,6 +201,5 @@ def _merged(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row
 
 
 def failure_of(rows: list[Row]) -> Record | None:
-    """Return the first failed row of a workload with ranks."""
     records = [row for row in rows if isinstance(row, Record) and workload_named(row.workload).has_ranks]
     return next((row for row in records if row.status != Status.OK), None)

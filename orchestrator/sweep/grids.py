@@ -22,7 +22,6 @@ class Block:
     line: int
     workloads: list[str]
     name: str | None = None
-    """The name of its grid."""
     values: dict[str, list[object]]
     """Field -> its values; a fixed field has one."""
     together: list[dict[str, Any]] = field(default_factory=list)
@@ -47,7 +46,7 @@ class Block:
         """Return the block with these values in place of those of the file."""
         gone = {*values, *(DIMENSIONS if "model" in values else ())}
         together = [{name: value for name, value in row.items() if name not in gone} for row in self.together]
-        return replace(self, values=_on_top(self.values, values), together=together)
+        return replace(self, values=_on_top(self.values, values), together=together if any(together) else [])
 
 
 def spread(row: dict[str, Any]) -> dict[str, Any]:

@@ -91,13 +91,13 @@ def _workload(value: object) -> object:
     return value
 
 
-def _size(value: object, number: ValidatorFunctionWrapHandler) -> object:
+def _size(value: object, validated: ValidatorFunctionWrapHandler) -> object:
     if not isinstance(value, str):
-        return number(value)
+        return validated(value)
     size = bytes_of(value)
     if size is None:
         raise ValueError(f"{shown(value)} is not a size; write one such as 40GB or 24GiB, or a whole number of bytes")
-    return number(size)
+    return validated(size)
 
 
 def _word_or_number(name: str, value: object) -> str:
@@ -108,10 +108,10 @@ def _word_or_number(name: str, value: object) -> str:
 
 
 def _lengths(value: object) -> str:
-    if (type(value) is int and value > 0) or (isinstance(value, str) and value.isdecimal() and int(value)):
-        return str(value)
-    read_lengths(str(value))  # raises RequestError if it is none
-    return str(value)
+    text = str(value)
+    if not (type(value) in (int, str) and text.isdecimal() and int(text) > 0):
+        read_lengths(text)  # raises RequestError if it is none
+    return text
 
 
 def _one_line(value: str) -> str:
@@ -131,20 +131,24 @@ def _within_limits(name: str) -> AfterValidator:
     def check(value: Any) -> Any:
         if isinstance(value, int) and value >= 2**63:  # the store's columns are int64
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
-        width = 2 * max(1, value or 1) if name == "num_heads" else 2  # heads divide the width, into even parts
-        divided = {DIVIDES[name]: max(1, value)} if name in DIVIDES else {}
-        experts = value if name == "active_experts" else None
-        TrialConfig(**{"d_model": width, "num_layers": 1, "num_experts": experts, **divided, name: value})
+        others: dict[str, Any] = {"d_model": 2, "num_layers": 1}
+        if name == "num_heads":
+            others["d_model"] = 2 * max(1, value or 1)  # heads divide the width, into even parts
+        elif name == "active_experts":
+            others["num_experts"] = value  # no more are active than there are
+        elif name in DIVIDES:
+            others[DIVIDES[name]] = max(1, value)
+        TrialConfig(**(others | {name: value}))
         return value
 
     return AfterValidator(check)
 
 
-def _size_or_code(value: Any, size: ValidatorFunctionWrapHandler) -> object:
+def _size_or_code(value: Any, validated: ValidatorFunctionWrapHandler) -> object:
     if isinstance(value, str) and (named := size_fields(value)):
         dimensions = named
     elif isinstance(value, dict) and not {"call", "hf"} & set(value):
-        dimensions = size(value).model_dump()
+        dimensions = validated(value).model_dump()
         TrialConfig(**dimensions)
     else:
         return read_code("model", value)
@@ -170,7 +174,7 @@ def _type_of(name: str) -> Any:
     if name == "device":
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:
-        auto_or_number = WrapValidator(lambda value, number: value if value == "auto" else number(value))
+        auto_or_number = WrapValidator(lambda value, validated: value if value == "auto" else validated(value))
         return Annotated[int, _within_limits(name), auto_or_number]
     if name in SIZE_FIELDS:
         return Annotated[HINTS[name], _within_limits(name), WrapValidator(_size)]
@@ -235,7 +239,6 @@ class QuestionFile(BaseModel):
     model_config = _STRICT
     ask: Annotated[str, AfterValidator(_one_line)]
     compare: list[Key] = []
-    """The fields whose values are compared."""
     baseline: dict[Key, _Scalar] = {}
     """The values of the fields that the others are compared with; without it, their defaults or their first values."""
     where: dict[Key, _Scalar] = {}

@@ -124,12 +124,12 @@ def _of_file(name: str, folder: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise RequestError(f"software: {path} is too large for a file of requirements")
         text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RequestError(f"software: cannot read {path}: {reason} (--code names the folder)") from None
-    if len(content) > MOST_BYTES:
-        raise RequestError(f"software: {path} is too large for a file of requirements")
     found: list[str] = []
     try:
         for number, line in enumerate(text.splitlines(), start=1):

@@ -56,12 +56,10 @@ class WrittenSweep:
     """A sweep file that is read and checked, but not expanded, which takes seconds if it is large."""
 
     source: str
-    """The name of the file for messages."""
     document: Document
     file: SweepFile | None
     """None if the file has problems."""
     blocks: list[Block]
-    """The blocks of the selected grids."""
     forced: dict[str, list[object]]
     """The values of overrides, which take the place of the file's."""
     problems: Sequence[Problem]

@@ -50,9 +50,10 @@ class Fields:
 
 def size_fields(name: str) -> dict[str, Any]:
     """Return the dimensions of a named size and, if it has one, its vocabulary; none of a name that nobody knows."""
-    if name not in SIZES:  # a package or a feature may know it
-        return {} if name in registered("model") else dict(getattr(lmsweep, "named_model", lambda _: {})(name))
-    return asdict(SIZES[name]) | ({"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {})
+    if name in SIZES:
+        return asdict(SIZES[name]) | ({"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {})
+    of_feature = getattr(lmsweep, "named_model", None)  # a function of a feature's record, if one has it
+    return dict(of_feature(name)) if of_feature and name not in registered("model") else {}
 
 
 def argument_of(name: str) -> str | None:

@@ -13,7 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lmsweep.orchestrator.api import make_planned
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.plan_request import How, What, Where
+from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
+from lmsweep.orchestrator.planning.step_estimate import StepEstimate
 from lmsweep.orchestrator.predicting.device_rates import measured_rates
 from lmsweep.orchestrator.running.run_plan import prepare
 from lmsweep.orchestrator.sweep.sweep import single_trial
@@ -276,3 +279,12 @@ def test_a_run_says_it_before_its_first_trial_and_knows_the_time_of_own_code(tmp
     found = prepare(planned, began=0.0, address=None)
     assert len(found.advice) == 1 and found.advice[0].startswith("wide computes in float32")
     assert found.estimate.without == 0
+
+
+def test_the_step_of_attention_alone_is_not_that_of_the_whole_model_it_is_in(sweep: Path) -> None:
+    planned = make_planned(What(sweep=str(sweep)), Where(device="H100"), How())
+    _, steps = estimate_planned(planned)
+    whole = planned.plan.trials[0]
+    alone, noop = (replace(whole, trial=replace(whole.trial, workloads=(name,))) for name in ("attention", "noop"))
+    assert isinstance(steps.of(whole), StepEstimate)
+    assert isinstance(steps.of(alone), Refusal) and steps.of(noop) is None

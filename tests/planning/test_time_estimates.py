@@ -311,8 +311,9 @@ def test_the_wait_of_the_first_trial_for_a_worker_does_not_correct_the_others(tm
     trials = plan_of(GRID, tmp_path).to_run
     found = each_of(trials, tmp_path)
     eta = Eta(trials, found)
-    before = eta.expected(trials[1])
+    before, (drawn, *_) = eta.expected(trials[1]), eta.snapshot()
     eta.started(trials[0])
+    assert not drawn.running, "the view draws what no other thread changes meanwhile"
     first = found[trials[0].index]
     time.sleep(0.3)
     eta.ended(trials[0], Took(first.seconds - first.iterating, first.iterating))

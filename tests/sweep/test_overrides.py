@@ -2,6 +2,7 @@
 
 import pytest
 
+from lmsweep.orchestrator.sweep.grids import read_grid
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_override, parse_overrides, single_trial
 from tests.support.sweeps import PRECISIONS, WORKLOADS, error_of, values
 
@@ -81,6 +82,8 @@ def test_an_override_of_one_value_fixes_the_field_everywhere(grid_of):
     together = "zip: {model: [tiny, small], batch_size: [8, 4]}"
     assert values(grid_of(together, batch_size=[1]), "model", "batch_size") == [("tiny", 1), ("small", 1)]
     assert values(grid_of(together, model=["medium"]), "model", "batch_size") == [("medium", 8), ("medium", 4)]
+    (block,), _ = read_grid({"workloads": ["noop"], "zip": {"batch_size": [8, 4]}})
+    assert block.forced({"batch_size": [1, 2]}).count == 2
 
 
 def test_an_override_of_several_values_is_taken_by_axes_fixed_fields_and_include_rows(grid_of):

@@ -61,6 +61,7 @@ def test_a_file_of_the_code_folder_lists_releases_and_its_content_is_the_identit
         ("torch==2.12.0 --hash=sha256:00\n", "bad.txt:1: "),
         ("# nothing\n", "there is no requirement"),
         (None, "cannot read"),
+        (60_000 * "é", "too large"),  # read up to the middle of a character
     ],
 )
 def test_a_file_with_anything_else_is_refused(text: str | None, said: str, tmp_path: Path) -> None:

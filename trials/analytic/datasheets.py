@@ -116,7 +116,6 @@ def device_named(name: str) -> Device | None:
 
 
 def capabilities_of(device: Device) -> Capabilities:
-    """Return what the device can compute, for the rules about devices."""
     return Capabilities(device.name, device.chip.compute, device.bf16 is not None)
 
 

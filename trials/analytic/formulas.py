@@ -52,7 +52,6 @@ def parameter_count(
 
 
 def tokens_per_step(*, context_length: Number, batch_size: Number) -> Number:
-    """Return the tokens of one step, T = Bs."""
     return batch_size * context_length
 
 

@@ -40,7 +40,6 @@ class Question:
     is_trial: bool = True
     """Whether a process builds the whole model before it divides it, as a trial does; training tools load its parts."""
     kept: "Answer | None" = None
-    """The cached answer, if there is one."""
     index: int = 0
     """Its place among the questions."""
 
@@ -127,6 +126,10 @@ class Answer:
     @property
     def why_not(self) -> str | None:
         return self.reason or self.refused or self.failure
+
+    @property
+    def why_no_step(self) -> str | None:
+        return self.untimed or self.refused or self.failure
 
 
 def as_text(record: object) -> str:

@@ -66,7 +66,7 @@ def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
     """Return how many of the measurements of these trials are among the rows of `lmsweep.load`, pooled or not."""
     names = varying_fields(trial.config for trial in trials)
     asked = {
-        measurement_id(trial.config, workload): f"{workload}: {describe(trial.config, names, otherwise='the trial')}"
+        measurement_id(trial.config, workload): f"{workload}: {describe(trial.config, names) or 'the trial'}"
         for trial in trials
         for workload in trial.workloads
     }

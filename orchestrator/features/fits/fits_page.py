@@ -37,7 +37,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
     columns.append("checkpointing")
     columns += ["what would fit"] * any(one.remedy or one.reason for one in lines)
-    of_others = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []  # in percent
+    of_others = [OTHERS_NEED.format(peak_of_others(100))] if any(one.peak_bytes for one in lines) else []  # in percent
     sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
     return Listing(
         title=f"{answer.model} with {answer.context:,} tokens of context, as predicted{_precisions(lines)}",

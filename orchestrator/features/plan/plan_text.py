@@ -123,7 +123,7 @@ class PlanText:
         notes = _first_reasons(f"peak memory ?: {one.reason}" for one in memory if isinstance(one, Refusal))
         on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
         if on_gpu and any(isinstance(one, Prediction) for one in memory):
-            notes.insert(0, OTHERS_NEED.format(*peak_of_others(100)))  # in percent
+            notes.insert(0, OTHERS_NEED.format(peak_of_others(100)))  # in percent
         return notes
 
     def _compiling(self) -> str:

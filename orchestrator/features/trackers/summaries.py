@@ -45,10 +45,11 @@ def summaries(store: str, where: Mapping[str, str] | None = None) -> list[Summar
 def summaries_of(frame: pd.DataFrame) -> list[Summary]:
     """Return the summaries of these rows of `load`, which are pooled."""
     groups = frame.groupby(_TRIAL, sort=False)
-    differing = [name for name in varying_keys(groups.head(1), [], []) if name != "workload"]
-    names = groups.head(1)[differing].apply(_name, axis=1) if differing else groups.head(1)["model"].map(label)
-    # Trials of one name differ in no varying field, so their identifiers are added.
-    names = names.where(~names.duplicated(keep=False), names + " " + groups.head(1)["trial_id"].str[:8])
+    firsts = groups.head(1)
+    differing = [name for name in varying_keys(firsts, rows=[], cols=[]) if name != "workload"]
+    names = firsts[differing].apply(_name, axis=1) if differing else firsts["model"].map(label)
+    # Trials may differ only in fields that `varying_keys` leaves out.
+    names = names.where(~names.duplicated(keep=False), names + " " + firsts["trial_id"].str[:8])
     return [_summary(rows, name) for name, (_, rows) in zip(names, groups, strict=True)]
 
 

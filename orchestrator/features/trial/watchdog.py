@@ -56,7 +56,7 @@ def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -
 
 class Watchdog:
     """Ends the process if the trial in the context takes too long or too much memory. The exit code is 0 for `oom`,
-    which is a result, and 1 for a timeout."""
+    which is a result, and 1 for a timeout or if `end` fails."""
 
     def __init__(self, *, seconds: float, end: End, show: Show = lambda _seconds, _bytes: None) -> None:
         self._left = seconds
@@ -98,12 +98,17 @@ class Watchdog:
         faulthandler.dump_traceback_later(max(0.0, self._left) + PATIENCE, exit=True, file=STDERR)
 
     def _exit(self, reason: str | None) -> None:
-        if reason:
-            self._end(Status.OOM, reason)
-        else:
-            faulthandler.dump_traceback(file=STDERR)
-            self._end(Status.TIMEOUT, "ended when its time was up")
-        os._exit(0 if reason else 1)
+        code = 1
+        try:
+            if reason:
+                self._end(Status.OOM, reason)
+                code = 0
+            else:
+                faulthandler.dump_traceback(file=STDERR)
+                self._end(Status.TIMEOUT, "ended when its time was up")
+        except BaseException:  # noqa: BLE001 # such as a full disk; without it, the trial would stay
+            traceback.print_exc()
+        os._exit(code)
 
 
 def _in_debugger() -> bool:

@@ -73,8 +73,9 @@ def _count(what: What, folder: Path, store: str) -> Count | None:
     from lmsweep.trials.store.store import Store
 
     source = folder / what.sweep
-    # The run's own folder is the default of --code; None: the default here is the same.
-    code = str(folder / what.code) if what.code else None if Path.cwd() == folder else str(folder)
+    # The run's own folder is the default of --code; None, the folder of this command, lets the sweep file name another.
+    default = None if Path.cwd() == folder else str(folder)
+    code = str(folder / what.code) if what.code else default
     named = str(source) if source.is_file() else what.sweep
     written = read_sweep(named, parse_overrides([*what.overrides]), code=code, trusted=what.trusted, grids=what.grids)
     if written.is_large:

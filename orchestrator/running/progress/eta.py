@@ -5,7 +5,7 @@ Overhead and iterations are corrected separately: a slow host prolongs the set-u
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import NamedTuple
 
@@ -100,6 +100,11 @@ class Eta:
             device = self.devices[planned.environment.device_name]
             device.parts_left = device.parts_left + self._slots_of(planned) * self._parts[planned.index]
 
+    def snapshot(self) -> list[DeviceEta]:
+        """Return the devices as they are now; other threads do not change these copies."""
+        with self._lock:
+            return [replace(device, running=dict(device.running)) for device in self.devices.values()]
+
     def started(self, planned: PlannedTrial) -> None:
         with self._lock:
             device = self.devices[planned.environment.device_name]
@@ -123,7 +128,6 @@ class Eta:
             device.taken = device.taken + took
 
     def expected(self, planned: PlannedTrial) -> float:
-        """Return the corrected estimate of a trial, in seconds."""
         with self._lock:
             return self.devices[planned.environment.device_name].corrected(self._parts[planned.index])
 

@@ -165,7 +165,6 @@ def why_no_worker() -> str:
 
 
 def _name(process: psutil.Process) -> str | None:
-    """Return what the process is; None if something else watches it."""
     with suppress(psutil.NoSuchProcess):
         command, parent = process.cmdline(), process.parent()
         if SERVER in command:

@@ -64,7 +64,7 @@ class LiveView:
     def _parts(self) -> list[RenderableType]:
         parts: list[RenderableType] = []
         now = time.monotonic()
-        for device in self._eta.devices.values():
+        for device in self._eta.snapshot():
             parts += [self._device(device, now), *self._running(device, now)]
         if self.flags:
             words = ", ".join(f"{-n} {flag}" for n, flag in sorted((-n, flag) for flag, n in self.flags.items()))
@@ -150,7 +150,6 @@ class RunProgress:
         self._done = self._failed = 0
         self._has_said = False
         self.has_begun = False
-        """Whether a worker has begun a trial."""
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console or Console()
@@ -222,7 +221,6 @@ class RunProgress:
 
 
 def took_by(rows: Iterable[Record]) -> Took:
-    """Return the seconds of a trial, from its rows."""
     found: Counter[str] = Counter()
     for row in rows:
         if row.phase == "trial" and row.unit == "s" and row.samples:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
@@ -45,15 +46,10 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     """Return how many trials will run, how long they will take, and why the others will not run. command: from devices
     to the command for trials on these alone."""
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
-    # A trial whose first k processes are stored runs from process k + 1 on: the k before it count as stored. Reversed,
-    # so that of several processes of a trial the first one stays.
-    next_process = {(one.trial_id, one.environment): one.process for one in reversed(plan.to_run)}
-    stored_processes = sum(number - 1 for number in next_process.values())
-    counts = {action: _count(one for one in plan.trials if one.action == action) for action in words}
-    not_run = [(counts[action] + stored_processes * (action == "stored"), said) for action, said in words.items()]
-    others = "".join(f"; {count} {said}" for count, said in not_run if count)
-    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    whole = count_of(_count(plan.trials) + stored_processes, "trial")
+    counts = _counts(plan)
+    others = "".join(f"; {counts[action]} {said}" for action, said in words.items() if counts[action])
+    to_run = f"{counts['run']} to run{_of_these(plan)}{_in_all(estimate)}{others}"
+    whole = count_of(counts.total(), "trial")
     lines = [f"{plan.sweep}: {whole}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
@@ -66,6 +62,18 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
         if rest := sum(map(_count, by_reason[most:])):
             lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
     return "\n".join(lines)
+
+
+def _counts(plan: Plan) -> Counter[Action]:
+    """Return how many processes each action is about. Of a trial that runs from its third on, two are stored."""
+    counts: Counter[Action] = Counter()
+    first: dict[tuple[str, Fingerprint], int] = {}  # trial that runs -> the first of its processes that does
+    for one in plan.trials:
+        counts[one.action] += _count([one])
+        if one.action == "run":
+            first.setdefault((one.trial_id, one.environment), one.process)
+    counts["stored"] += sum(process - 1 for process in first.values())
+    return counts
 
 
 def _count(trials: Iterable[PlannedTrial]) -> int:
@@ -133,24 +141,23 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     several = len(set(workloads.values())) > 1
     short = short_values([planned.trial.config for planned in listed])
     texts: dict[int, str] = {}
+    for one in listed:
+        names = [name for name in one.trial.varying if name not in _PROTOCOL]
+        texts[one.index] = describe(one.trial.config, names, short)
 
-    def add(names: Sequence[str], to: Iterable[PlannedTrial], otherwise: str | None = "") -> None:
-        """Append these fields to the texts of these trials. otherwise: as for `describe`, of one without a text yet."""
-        for planned in to:
-            more = describe(planned.trial.config, names, short, "" if texts.get(planned.index) else otherwise)
-            texts[planned.index] = ", ".join(filter(None, (texts.get(planned.index), more)))
-
-    for planned in listed:
-        add([name for name in planned.trial.varying if name not in _PROTOCOL], [planned])
-
-    def separate(ignored: Collection[str], otherwise: str | None) -> None:
+    def separate(ignored: Collection[str]) -> None:
         """Append to texts that are still equal the fields in which their trials differ."""
         for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
             varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
-            add([name for name in varying if name not in ignored], alike, otherwise)
+            names = [name for name in varying if name not in ignored]
+            for one in alike:
+                words = (texts[one.index], describe(one.trial.config, names, short))
+                texts[one.index] = ", ".join(filter(None, words))
 
-    separate(_PROTOCOL, None)  # first fields of the trial itself
-    separate(_LIMITS, "")  # then those of how it is measured
+    separate(_PROTOCOL)  # first fields of the trial itself
+    for one in listed:
+        texts[one.index] = texts[one.index] or one.trial.config.model or "trial"
+    separate(_LIMITS)  # then those of how it is measured
     for one in listed:
         if one.trial.config.processes > 1 and one.action == "run":
             texts[one.index] += f", process {one.process} of {one.trial.config.processes}"
@@ -185,16 +192,17 @@ def describe(
     config: TrialConfig,
     names: Sequence[str],
     short: Mapping[str, Mapping[object, str]] | None = None,
-    otherwise: str | None = None,
 ) -> str:
-    """Return these fields as `name value, name value`. short: other names for values, by field. otherwise: the
-    description if none of them has a value; None: the name of the model."""
-    values = ((name, getattr(config, name)) for name in names)
-    shown = [(name, (short or {}).get(name, {}).get(value, value)) for name, value in values if value is not None]
-    words = [
-        str(text) if name in ARGUMENTS.values() and short else f"{name} {text}" for name, text in shown if text != ""
-    ]
-    return ", ".join(words) or (config.model or "trial" if otherwise is None else otherwise)
+    """Return these fields, where they have a value, as `name value, name value`. short: what `short_values` returns."""
+    words = []
+    for name in names:
+        value = getattr(config, name)
+        text = (short or {}).get(name, {}).get(value, value)
+        if short and name in ARGUMENTS.values():  # the text names each argument, or is empty if they are all the same
+            words.append(text or "")
+        elif value is not None:
+            words.append(f"{name} {text}")
+    return ", ".join(filter(None, words))
 
 
 def outcome(rows: list[Record]) -> str:

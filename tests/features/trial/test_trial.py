@@ -53,6 +53,8 @@ print("came to its end")
         ("time.sleep(60)", 1, "timeout", '"<string>", line 6'),
         # What never lets go of Python's lock has no words, but ends, and its stack is there.
         ("re.match('(a+)+$', 60 * 'a' + 'b')", 1, "", "Timeout"),
+        # The rows of its end cannot be stored.
+        ("print = None; watchdog.PATIENCE = 60; time.sleep(3); exit(5)", 1, "", "TypeError"),
         # Somebody looks at it: the clock stands still.
         ("exec('time.sleep(1.5)', {'__name__': 'pdb', 'time': time})", 0, "came to its end", ""),
     ],

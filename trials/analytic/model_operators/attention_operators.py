@@ -29,12 +29,14 @@ def attention_operators(
         yield from _written_out(form, batch * heads, context, width, attention)
         return
     way, is_masked = ATTENTIONS[attention], document_length is not None or window is not None
-    efficient = narrow == 4 or way.kernel == "EFFICIENT_ATTENTION"
-    name = "_scaled_dot_product_efficient_attention" if efficient else "_scaled_dot_product_flash_attention"
     if way.kernel is None and way.masked_by != "mask":
         name = f"{attention}_attention"
-    elif way.uses_cudnn and not efficient:
+    elif narrow == 4 or way.kernel == "EFFICIENT_ATTENTION":
+        name = "_scaled_dot_product_efficient_attention"
+    elif way.uses_cudnn:
         name = "sdpa_cudnn_masked" if is_masked else "sdpa_cudnn"
+    else:
+        name = "_scaled_dot_product_flash_attention"
     flops = attention_flops(phase="forward", d_model=width * heads, context_length=context, batch_size=batch)
     if not (is_masked and way.masked_by == "mask"):
         flops *= share_of_packed_scores(

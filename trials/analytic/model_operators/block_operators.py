@@ -42,30 +42,27 @@ def block_operators(
     if form.is_compiled:
         yield from _fused_rows(form, hidden, inner, rotated, tokens * query_width, gates)
     elif form.is_forward:
-        # Both norms, and those of queries and keys; `tokens`: their epsilon and reciprocal root.
         yield from form.rows(hidden, *repeated(NORM["forward"], 2), Row("_to_copy", 4 * pure, 6))
         yield from form.rows(rotated / 2, *(repeated(NORM["forward"], 2) if norm_width else ()))  # of queries, of keys
-        yield from form.rows(tokens, Row("add", 4, 8))
+        yield from form.rows(tokens, Row("add", 4, 8))  # the norms' epsilon and reciprocal root
         half = rotated / 4  # the rotary embedding of queries or keys, whose elements it takes in pairs
         layout = "strided_cast" if narrow == 2 else "strided"
         yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
         yield from form.rows(half, Row("add", 4, 12))
         yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
-        # The gate, the sum of each residual, and the heads beside each other.
         yield from form.rows(
             inner, Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
         )
-        yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))
-        yield from form.rows(tokens * query_width, Row("clone", 1, 2 * narrow), dtype=form.dtype)
-    else:
-        # Gradients of the residuals, of norms, of the rotary embedding, of the gate and of the heads.
+        yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))  # each residual's sum
+        yield from form.rows(tokens * query_width, Row("clone", 1, 2 * narrow), dtype=form.dtype)  # heads side by side
+    else:  # the gradients of the same
         yield from form.rows(
             hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), Row("add_", 2 + gates - 1, 3 * wide)
         )
         yield from form.rows(hidden, *repeated(NORM["backward"], 2))
         yield from form.rows(rotated / 2, *(repeated(NORM["backward"], 2) if norm_width else ()))
-        yield from form.rows(tokens, Row("add", 6, 8))
-        half = rotated / 4
+        yield from form.rows(tokens, Row("add", 6, 8))  # the norms' epsilon and reciprocal root
+        half = rotated / 4  # the rotary embedding, as in forward
         yield from form.rows(
             2 * half, Row("_to_copy", 2 * (narrow == 2), 6), Row("add_", 2, 3 * narrow), dtype=form.dtype
         )
@@ -74,7 +71,7 @@ def block_operators(
         yield from form.rows(half, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
         gating: tuple[Row, ...] = (Row("mul", 6, 3 * narrow),) if gates == 2 else (Row("gelu", 1, 3 * narrow),)
         yield from form.rows(inner, *gating, dtype=form.dtype)
-        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)
+        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)  # of keys, of values
     widths = [query_width, key_width, key_width]
     linears = [(tokens, d_model, width, 1) for width in widths] + [(tokens, query_width, d_model, 1)]
     linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
@@ -110,7 +107,7 @@ def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
     # operator: bytes as `moved_bytes` counts them.
     name, each = ("index_add", (1 + 2 / 8) * wide) if form.is_forward else ("index_put_", 3 * wide)
     for one in form.rows(routed, Row(name, 1, each), dtype=dtype):
-        yield replace(one, name=name)
+        yield replace(one, name=name)  # compiled code calls these kernels, too
 
 
 def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, gates: int) -> Iterator[Operator]:

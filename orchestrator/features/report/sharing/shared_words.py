@@ -45,8 +45,8 @@ def own_words(text: str) -> str:
     kept: list[str] = []
     for token in (text.splitlines() or [""])[0].split(" "):
         core = token.strip(_AROUND)
-        allowed = not core or _NUMBER.fullmatch(core) or core.lower() in own_vocabulary()
-        allowed = allowed or all(part and part.lower() in own_vocabulary() for part in core.split("-"))
+        is_own = own_vocabulary().issuperset(core.lower().split("-"))
+        allowed = not core or is_own or _NUMBER.fullmatch(core)
         if allowed or kept[-1:] != [GAP]:
             kept.append(token if allowed else GAP)
     return " ".join(kept)
