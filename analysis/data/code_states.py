@@ -29,7 +29,6 @@ LEAST_DIGITS = 4
 
 
 def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the column `code`."""
     digests = frame["code_digest"]
     states = pd.Series(None, frame.index, dtype=object)
     own = digests.notna()

@@ -222,7 +222,6 @@ class RunProgress:
 
 
 def took_by(rows: Iterable[Record]) -> Took:
-    """Return the seconds of a trial, from its rows."""
     found: Counter[str] = Counter()
     for row in rows:
         if row.phase == "trial" and row.unit == "s" and row.samples:
