@@ -127,5 +127,4 @@ def memory_id(config: TrialConfig, subject: Subject, code_digest: str | None = N
 
 
 def with_value(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:
-    """Return the configuration with another value in this dimension."""
     return replace(config, **{dimension: value})  # type: ignore[arg-type]

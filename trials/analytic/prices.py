@@ -62,5 +62,4 @@ def hourly_dollars(
 
 
 def dollars_per_million(seconds: Number, tokens: Number, hourly: Number) -> Number:
-    """Return dollars per million tokens at `hourly` dollars an hour, where `tokens` take `seconds`."""
     return seconds / HOUR * hourly / tokens * MILLION

@@ -111,7 +111,6 @@ def schema_name(operator: OpOverload) -> str:
 
 
 def written_places(operator: OpOverload) -> tuple[int, ...]:
-    """Return the places of the arguments that an operator writes."""
     arguments = operator._schema.arguments
     return tuple(i for i, one in enumerate(arguments) if one.alias_info is not None and one.alias_info.is_write)
 

@@ -111,7 +111,6 @@ class TracedHistory:
 
     @staticmethod
     def key(tensor: Tensor) -> int:
-        """The address of the tensor's storage."""
         return tensor.untyped_storage().data_ptr()
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Memory usage over one iteration: the breakdown of its peak, its timeline, and its largest allocations."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,21 +79,14 @@ class Usage:
         """The largest pieces of the iteration, with equal ones counted together."""
         made = [event.piece for event in self.log.events if event.bytes > 0]
         count = Counter(map(_fields, [*self.log.at_begin, *made]))
-        at_peak = Counter(map(_fields, self._held_at_peak()))
+        at_peak = Counter(map(_fields, self.log.at_begin))
+        for event in self.log.events[: self._peak_row]:
+            at_peak[_fields(event.piece)] += 1 if event.bytes > 0 else -1
         order = sorted(count, key=lambda kind: (-dict(kind)["bytes"], -at_peak[kind], -count[kind]))[:MOST_ALLOCATIONS]
         return [
             Allocation(rank=rank, count=count[kind], at_peak=at_peak[kind], **dict(kind))
             for rank, kind in enumerate(order, start=1)
         ]
-
-    def _held_at_peak(self) -> Sequence[Piece]:
-        held = dict.fromkeys(self.log.at_begin)  # an ordered set
-        for event in self.log.events[: self._peak_row]:
-            if event.bytes > 0:
-                held[event.piece] = None
-            else:
-                held.pop(event.piece, None)
-        return list(held)
 
 
 def _fields(piece: Piece) -> tuple[tuple[str, Any], ...]:

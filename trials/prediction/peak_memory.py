@@ -136,7 +136,6 @@ def loaded_in_parts(trace: Trace) -> Trace:
 
 
 def _unpredictable(config: TrialConfig) -> str | None:
-    """Why the memory is not modelled; None if it is."""
     one_process = config.ddp == "none"
     if one_process and config.world_size > 1:
         return "how the ranks share the model is not known; ddp says it"

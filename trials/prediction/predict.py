@@ -86,11 +86,8 @@ def _answers(questions: list[Question], code: Code | None, most: int | None) -> 
         elif "largest" in wants:
             prepare([one.config for one in asked if not one.is_trial], code)
             limit = LARGEST_SECONDS
-        yield from _answered(answer, batches, code, limit, forks_later=any(map(_may_fork, in_batches[number:])))
-
-
-def _may_fork(batches: list[Batch]) -> bool:
-    return len(batches) > 1 or bool(batches[0][0].config.references)
+        forks_later = any(len(later) > 1 or later[0][0].config.references for later in in_batches[number:])
+        yield from _answered(answer, batches, code, limit, forks_later=forks_later)
 
 
 def _shared(asked: Question) -> Hashable:

@@ -29,7 +29,6 @@ Job = list[Batch]
 
 
 def together(questions: Sequence[Question], shared: Callable[[Question], Hashable]) -> list[Batch]:
-    """Put questions with the same `shared` into one batch."""
     batches: dict[object, Batch] = {}
     for question in questions:
         batches.setdefault(shared(question), []).append(question)

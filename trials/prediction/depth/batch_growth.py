@@ -1,12 +1,12 @@
 """The allocations of a step at any batch: each size is a multiple of the batch plus a constant."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmsweep.trials.prediction.depth.operator_growth import grown
-from lmsweep.trials.prediction.without_device.allocation_trace import Stretch, Trace
+from lmsweep.trials.prediction.without_device.allocation_trace import Event, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,7 @@ class Growth:
 def grown_trace(small: Trace, larger: Trace, more: int) -> Trace:
     """Return the trace of a step with `more` sequences than the small one has; the larger one has one more."""
     return [
-        Stretch(
-            phase=one.phase,
-            first_product=one.first_product,
-            events=[
-                (piece, _size(size, its, more))
-                for (piece, size), (_, its) in zip(one.events, other.events, strict=True)
-            ],
-        )
+        replace(one, events=[_grown_event(*pair, more) for pair in zip(one.events, other.events, strict=True)])
         for one, other in zip(small, larger, strict=True)
     ]
 
@@ -57,8 +50,9 @@ def are_alike(small: Trace, larger: Trace) -> bool:
     return form(small) == form(larger)
 
 
-def _size(small: int, larger: int, more: int) -> int:
-    """Return the bytes of an event with `more` sequences. Where a smaller batch leads to 0 bytes or less, one byte is
-    kept, so that the event stays an allocation or a free."""
-    size = grown(small, larger, more)
-    return max(size, 1) if small > 0 else min(size, -1)
+def _grown_event(small: Event, larger: Event, more: int) -> Event:
+    """Return the event with `more` sequences. Where a smaller batch leads to 0 bytes or less, one byte is kept, so that
+    it stays an allocation or a free."""
+    piece, change = small
+    size = grown(change, larger[1], more)
+    return piece, max(size, 1) if change > 0 else min(size, -1)

@@ -16,12 +16,10 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Event, Str
 
 
 class Name(NamedTuple):
-    """Names a piece, in models of any depth."""
+    """Names a piece: the part of the trace that allocates it, and its index among that part's allocations."""
 
     part: int
-    """Index of the part of the trace that allocates it."""
     place: int
-    """Its index among that part's allocations."""
 
 
 NO_PIECE = -1

@@ -147,7 +147,6 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
 
 
 def _weights(config: TrialConfig) -> tuple[int, int]:
-    """Return the number and bytes of all weights."""
     return _weights_of(code_in_use(), str(config.model_code), config.model_args, config.attention)
 
 

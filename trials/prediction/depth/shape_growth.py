@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmsweep.trials.prediction.depth.batch_growth import are_alike
-from lmsweep.trials.prediction.without_device.allocation_trace import Trace
+from lmsweep.trials.prediction.without_device.allocation_trace import Event, Trace
 from lmsweep.trials.prediction.without_device.caching_allocator import round_up
 from lmsweep.trials.prediction.without_device.kernel_workspace import partial_sums
 
@@ -163,17 +163,11 @@ class ShapeGrowth:
 
     def trace(self, shape: Shape) -> Trace:
         sizes: list[int] = (-(-self.sizes(shape) // self.block) * self.block).tolist()
-        return [
-            replace(
-                one,
-                events=[
-                    (piece, sizes[piece] if change > 0 else -sizes[piece])
-                    for piece, change in one.events
-                    if sizes[piece]
-                ],
-            )
-            for one in self.form
-        ]
+
+        def resized(events: Sequence[Event]) -> list[Event]:
+            return [(piece, sizes[piece] if change > 0 else -sizes[piece]) for piece, change in events if sizes[piece]]
+
+        return [replace(one, events=resized(one.events)) for one in self.form]
 
 
 def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | None:

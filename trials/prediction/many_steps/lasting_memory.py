@@ -87,7 +87,6 @@ class VariedMemory:
 
 @lru_cache(maxsize=8)
 def varied_memory(config: TrialConfig) -> VariedMemory:
-    """Return the steps of all configurations with these lengths."""
     return VariedMemory(config=config)
 
 

@@ -159,7 +159,6 @@ class _Blocks:
 
 
 def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
-    """Whether the trace runs on a CUDA device with `limit` bytes for the caching allocator."""
     try:
         held(trace, CachingAllocator(limit), workspace)
     except OutOfMemoryError:

@@ -188,8 +188,7 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
 
     def run(phase: Phase) -> None:
         if phase.name != "optimizer":
-            with fake:
-                phase.run()
+            _run_within(fake, phase)
             return
         if not is_reference(config.optimizer):
             recorder.log.begin("init")  # operators of `init` are not logged: later iterations create no state
@@ -208,12 +207,7 @@ def _users(config: TrialConfig, fake: Fakes) -> _Running:
     """The user's own step, whose model is unknown. `Module.to` only converts: there is no device to move it to."""
     with fake, unset_random_weights(), replaced(Module, "to", _moved):
         step = UsersStep(eager_on_fakes(config), fake_math_mode(config))
-
-    def run(phase: Phase) -> None:
-        with fake:
-            phase.run()
-
-    return _Running(model=Module(), phases=step.phases, run=run, drop=step.drop)
+    return _Running(model=Module(), phases=step.phases, run=partial(_run_within, fake), drop=step.drop)
 
 
 def _moved(module: Module, *where: object, dtype: torch.dtype | None = None, **_: object) -> Module:
@@ -231,15 +225,16 @@ def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
     with fake, visits_divided(config, recorder):
         step.build_model()
 
-    def run(phase: Phase) -> None:
-        with fake:
-            phase.run()
-
     def drop() -> None:
         with fake:
             step.forget_gradients()
 
-    return _Running(model=step.training.model, phases=step.phases, run=run, drop=drop)
+    return _Running(model=step.training.model, phases=step.phases, run=partial(_run_within, fake), drop=drop)
+
+
+def _run_within(fake: Fakes, phase: Phase) -> None:
+    with fake:
+        phase.run()
 
 
 def attention_run(config: TrialConfig) -> StepRun:
