@@ -161,8 +161,7 @@ class FourBitLinear(nn.Linear):
         self.in_features, self.out_features, self.bias = layer.in_features, layer.out_features, layer.bias
         self.compute = compute
         weight = layer.weight
-        self.dtype = weight.dtype
-        """Type that the weight had."""
+        self.dtype = weight.dtype  # before it is stored
         blocks = -(-weight.numel() // BLOCK)
         self.register_buffer("absmax", weight.new_empty(blocks, dtype=torch.float32))
         stored = weight.new_empty((-(-weight.numel() // (2 * STORAGE.itemsize)), 1), dtype=STORAGE)

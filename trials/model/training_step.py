@@ -65,7 +65,7 @@ class TrainingStep:
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
         self._is_ours = config.model_code is None
-        self._users_inputs = Inputs() if self._is_ours else inputs_of(self.model)
+        self._named_inputs = Inputs() if self._is_ours else inputs_of(self.model)
         self._checks_devices = not self._is_ours  # of the parts of a user's model, after the first forward
         # All layers of lmsweep's own model share the attention of the first, which gets the masks of varied batches.
         self._first_layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
@@ -131,7 +131,6 @@ class TrainingStep:
         return give_hidden(self.model, str(self.config.model_code))
 
     def draw_from(self, source: Iterator[Batch]) -> None:
-        """Take the batches of documents of different lengths from here."""
         vocabulary = vocabulary_of(self.model, self.config)
         self._varied = varied_batches(self.config, source, vocabulary, self.math_mode.operand_dtype)
 
@@ -171,17 +170,14 @@ class TrainingStep:
         ):
             inputs, targets = self.micro_batch(self.inputs, index), self.micro_batch(self.targets, index)
             with Range("forward"):
-                if self._is_ours:
-                    output = self.model(inputs)
-                else:
-                    output = call_model(self.model, self._users_inputs, inputs, targets)
+                output = call_model(self.model, self._named_inputs, inputs, targets)
             result: Any = output if self._is_ours else self._logits_in(output, inputs)
             with Range("loss"):
                 if self._head is not None:  # then the result is hidden states
                     self.loss = self.loss_function.function(result, self._head, targets)
                     return
                 self.logits = result
-                own_loss = users_loss(self._users_inputs, output)
+                own_loss = users_loss(self._named_inputs, output)
                 self.loss = self.loss_function.function(self.logits, targets) if own_loss is None else own_loss
 
     def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:

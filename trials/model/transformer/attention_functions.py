@@ -171,8 +171,7 @@ def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
 
 
 def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The masks where all batches are alike, by parameter of the attention: options, and separately tensors, which
-    become buffers."""
+    """The masks where all batches are alike, by parameter: options, and separately tensors, which become buffers."""
     masked_by = ATTENTIONS[config.attention].masked_by
     if masked_by == "block_mask":
         return {"block_mask": block_mask_of(config, device)}, {}

@@ -53,17 +53,12 @@ def _inputs_for(model: nn.Module, config: TrialConfig, device: str) -> Inputs:
             plain = None if inputs.targets else call_model(model, inputs, tokens, tokens)
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
         return inputs
-    returns_all_if_given = _batch_and_tokens(plain) == (1, 1) and _batch_and_tokens(given) == (1, 2)
-    if not inputs.targets and not returns_all_if_given:
+    shapes = [tuple(one.shape[:2]) for one in (_logits(plain), _logits(given)) if one is not None]
+    if not inputs.targets and shapes != [(1, 1), (1, 2)]:  # without targets the last token's logits, with them both's
         return inputs
     if config.loss != "eager" and users_loss(with_targets, given) is not None:
         raise UnsupportedError(f"{config.model_code} computes its own loss; loss {config.loss} would not be used")
     return with_targets
-
-
-def _batch_and_tokens(output: object) -> tuple[int, ...] | None:
-    logits = _logits(output)
-    return None if logits is None else tuple(logits.shape[:2])
 
 
 def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -> Inputs:
@@ -81,8 +76,7 @@ def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -
             "(labels), attention_mask and position_ids. Name a function that returns a module around it, whose "
             f"forward(tokens) gives {unknown[0]} and returns the logits",
         )
-    is_first = bool(by_place) and by_place[0] == tokens
-    return Inputs(tokens=None if is_first else tokens, **found)
+    return Inputs(tokens=None if tokens in by_place[:1] else tokens, **found)
 
 
 def inputs_of(model: nn.Module) -> Inputs:
@@ -118,15 +112,13 @@ def _too_small_tables(error: IndexError, model: nn.Module, tokens: Tensor) -> st
             break
     else:
         return ""
-    rows = {name: one.num_embeddings for name, one in model.named_modules() if isinstance(one, nn.Embedding)}
+    tables = {name: one.num_embeddings for name, one in model.named_modules() if isinstance(one, nn.Embedding)}
     name = next((name for name, one in model.named_modules() if one is table), "its embedding")
-    short = {other: number for other, number in rows.items() if other != name and number < tokens.shape[1]}
+    short = {other: number for other, number in tables.items() if other != name and number < tokens.shape[1]}
     if given.shape == tokens.shape and torch.equal(given, tokens):
-        words = f"{name} has {table.num_embeddings} rows, so write vocab_size: {table.num_embeddings} in the sweep"
-        others = (
-            f"; {other} has {number}: if of positions, context_length: {number}" for other, number in short.items()
-        )
-        return words + "".join(others)
+        parts = [f"{name} has {table.num_embeddings} rows, so write vocab_size: {table.num_embeddings} in the sweep"]
+        parts += [f"{other} has {rows}: if of positions, context_length: {rows}" for other, rows in short.items()]
+        return "; ".join(parts)
     words = f"{name} has {table.num_embeddings} rows for {tokens.shape[1]} tokens"
     return f"{words}, so write context_length: {table.num_embeddings} or less in the sweep"
 

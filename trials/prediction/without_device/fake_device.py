@@ -68,7 +68,6 @@ class Fakes(FakeTensorMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Return the operator's result without its values."""
         kwargs = kwargs or {}
         if func in self._replaced:
             return self._replaced[func](*args, **kwargs)

@@ -176,7 +176,6 @@ class _Fusion:
         return found
 
     def _kernel_of(self, operator: Operator, block: str, operands: dict[int, int]) -> Kernel:
-        """Return the kernel that an operator becomes a part of."""
         latest, micro_batch = self._phases
         micro_batch += operator.phase == "forward" and latest == "backward"
         self._phases = operator.phase, micro_batch

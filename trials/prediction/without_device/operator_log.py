@@ -94,7 +94,6 @@ class OperatorLog:
         self._running.clear()
 
     def begin_iteration(self) -> None:
-        """Forget the operators of the iteration before."""
         self.seen.clear()
         self._made_by.clear()
 
