@@ -65,7 +65,6 @@ def token_rows(taken: Sequence[Step], seconds: Sequence[float]) -> Iterator[Meas
 
 
 def _seconds_per_token(tokens: Sequence[int], seconds: Sequence[float]) -> tuple[float, ...]:
-    """Return the seconds per real token in each of the PARTS."""
     part = [at % PARTS if at // PARTS % 2 == 0 else PARTS - 1 - at % PARTS for at in range(len(seconds))]
     each = np.bincount(part, weights=np.array(seconds)) / np.bincount(part, weights=np.array(tokens))
     return tuple(each.tolist())

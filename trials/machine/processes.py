@@ -122,7 +122,6 @@ def sender(
 
 
 def exit_words(exitcode: int) -> str:
-    """Return how a process ended, in words, from its exit code."""
     if exitcode == CLOSED_ITS_OUTPUT:
         return "closed its output: its code closed file descriptors that it had not opened"
     return f"was ended by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"exited with code {exitcode}"

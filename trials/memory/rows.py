@@ -52,7 +52,6 @@ def run_rows(config: TrialConfig, series: Sequence[Readings]) -> Iterator[Measur
 
 
 def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measurement]:
-    """The metrics that this device cannot measure, with the reason."""
     device = config.device_type
     if counts_memory(device):
         return

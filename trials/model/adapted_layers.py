@@ -1,6 +1,6 @@
 """Adapters: a model's own weights are frozen, also in 4 bits, and small ones beside its linear layers are trained."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -26,32 +26,25 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     asked = config.adapter_arguments
     layers = _chosen(model, blocks, config)
     weight = next(iter(layers.values())).weight
-    by_peft = way.magnitudes or not isinstance(weight, FakeTensor)  # LoraLinear knows no magnitudes (DoRA)
-    if by_peft and find_spec("peft") is None:
+    uses_stand_in = isinstance(weight, FakeTensor) and not way.magnitudes  # LoraLinear knows no magnitudes (DoRA)
+    if not uses_stand_in and find_spec("peft") is None:
         raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
-    for name, layer in layers.items():
-        if asked.rank > min(layer.in_features, layer.out_features):
-            size = f"{layer.out_features} x {layer.in_features}"
-            raise RequestError(f"adapter_args.rank is {asked.rank}, above the width of {name}: {size}")
+    _check_rank(asked.rank, layers)
     if way.stored_bits:
         store_in_four_bits(blocks, formats.operand_dtype)
         cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
-    peft: Any = import_module("peft") if by_peft else None
     usual = torch.get_default_dtype()
     torch.set_default_dtype(formats.parameter_dtype)
     try:
         # PEFT converts the layers that it creates, and fake tensors cannot be; so they are created in their type.
         with torch.device(weight.device), replaced(nn.Module, "to", lambda module, *_, **__: module):
-            if peft:
+            if uses_stand_in:
+                _add_stand_ins(model, layers, asked)
+            else:
+                peft: Any = import_module("peft")
                 sizes = {"r": asked.rank, "lora_alpha": asked.alpha, "lora_dropout": asked.dropout}
                 settings = peft.LoraConfig(**sizes, target_modules=list(layers), use_dora=way.magnitudes)
                 peft.inject_adapter_in_model(settings, model)
-            else:
-                model.requires_grad_(False)
-                for name in layers:
-                    parent, _, last = name.rpartition(".")
-                    target = cast(nn.Linear, model.get_submodule(name))  # which may be in 4 bits by now
-                    setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
     finally:
         torch.set_default_dtype(usual)
     if way.stored_bits and formats.autocast_dtype:
@@ -72,6 +65,21 @@ def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) 
         words = choices(unknown[0], names)
         raise RequestError(f"adapter_args.targets: no linear layer of the blocks is {unknown[0]}{words}")
     return {name: layer for name, layer in linear.items() if name.rpartition(".")[2] in targets}
+
+
+def _check_rank(rank: int, layers: Mapping[str, nn.Linear]) -> None:
+    for name, layer in layers.items():
+        if rank > min(layer.in_features, layer.out_features):
+            size = f"{layer.out_features} x {layer.in_features}"
+            raise RequestError(f"adapter_args.rank is {rank}, above the width of {name}: {size}")
+
+
+def _add_stand_ins(model: nn.Module, names: Iterable[str], asked: AdapterArguments) -> None:
+    model.requires_grad_(False)
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        target = cast(nn.Linear, model.get_submodule(name))  # which may be in 4 bits by now
+        setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
@@ -151,9 +159,9 @@ class FourBitLinear(nn.Linear):
     def __init__(self, layer: nn.Linear, compute: torch.dtype) -> None:
         nn.Module.__init__(self)  # not that of nn.Linear, which would allocate the whole weight
         self.in_features, self.out_features, self.bias = layer.in_features, layer.out_features, layer.bias
-        weight, self.compute = layer.weight, compute
-        self.dtype = weight.dtype
-        """Type that the weight had."""
+        self.compute = compute
+        weight = layer.weight
+        self.dtype = weight.dtype  # before it is stored
         blocks = -(-weight.numel() // BLOCK)
         self.register_buffer("absmax", weight.new_empty(blocks, dtype=torch.float32))
         stored = weight.new_empty((-(-weight.numel() // (2 * STORAGE.itemsize)), 1), dtype=STORAGE)

@@ -35,6 +35,7 @@ class Range:
         if self._record is not None:
             self._record.__exit__(kind, error, trace)
             nvtx.pop_range()
+            self._record = None  # entered again, it may be off
 
 
 @contextmanager

@@ -54,10 +54,11 @@ class OptimizerOfCopies(torch.optim.Optimizer):
         self._step_supports_amp_scaling = not on_host  # GradScaler reads it, and then sets grad_scale and found_inf
         own = [part_of(weight.detach()) for weight in weights]
         is_fake = on_host and isinstance(own[0], FakeTensor)
-        self._copies = [nn.Parameter(self._empty(one).copy_(one)) for one in own if not is_fake]
+        self._copies = [] if is_fake else [nn.Parameter(self._empty(one).copy_(one)) for one in own]
         self.parts = [make(self._copies)] if self._copies else []
         """The optimizer of the copies; none for fakes on the host: without values, and its memory does not count."""
-        self.state.update({} if on_host else {weight: {"copy": self._copies[i]} for i, weight in enumerate(weights)})
+        if not on_host:
+            self.state.update({one: {"copy": copy} for one, copy in zip(weights, self._copies, strict=True)})
 
     def _empty(self, weight: Tensor) -> Tensor:
         if self._on_host:
@@ -101,7 +102,8 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
         matrices: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for name, weight in model.named_parameters():
-            (matrices if "blocks" in name and weight.dim() == 2 else others).append(weight)
+            is_matrix_of_block = "blocks" in name and weight.dim() == 2
+            (matrices if is_matrix_of_block else others).append(weight)
         if not matrices:
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")
         return MatricesAndOthers(make_named(config.optimizer, matrices), make_named("adamw_fused", others))

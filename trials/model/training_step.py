@@ -64,38 +64,35 @@ class TrainingStep:
         if config.adapter != "none":
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
+        self._is_ours = config.model_code is None
+        self._named_inputs = Inputs() if self._is_ours else inputs_of(self.model)
+        self._checks_devices = not self._is_ours  # of the parts of a user's model, after the first forward
         # All layers of lmsweep's own model share the attention of the first, which gets the masks of varied batches.
         self._first_layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
-        self._users_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         self.loss_function = loss_for(config)
-        self._head: torch.Tensor | None = None  # its weight, for a loss that computes the logits itself
-        if self.loss_function.takes_hidden and isinstance(self.model, Transformer):
-            self.model.returns_hidden, self._head = True, self.model.head.weight
-        elif self.loss_function.takes_hidden:
-            self._head = give_hidden(self.model, str(config.model_code))
+        self._head = self._head_for_loss() if self.loss_function.takes_hidden else None
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
         if OFFLOADS[config.offload].saved == "block_inputs":
-            if config.model_code is None:
+            if self._is_ours:
                 save_inputs_on_host([self.model], "run_blocks")
             else:  # each block is a checkpoint
                 save_inputs_on_host(self.blocks, "forward")
-        self._checks_devices = config.model_code is not None  # of the parts of a user's model, after the first forward
         self.uses_cuda_graphs = config.records_cuda_graphs
         if math_mode.has_copies:
             visits_again()
         self.optimizer = make_optimizer(self.model, config) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
-        # (batch, tokens); where batches vary, `forward` sets those of each batch
-        shape = (0, 0) if config.varies else (config.batch_size, config.context_length)
-        vocabulary = vocabulary_of(self.model, config)
         self._micro_batches: list[VariedBatch] = []
         self._varied: Iterator[VariedBatch] = iter(())
         if config.varies:
             self.draw_from(batches(config))
             self.advance()
+        # (batch, tokens); where batches vary, `forward` sets those of each batch
+        shape = (0, 0) if config.varies else (config.batch_size, config.context_length)
+        vocabulary = vocabulary_of(self.model, config)
         self.inputs = torch.randint(vocabulary, shape, device=device)
         self.targets = torch.randint(vocabulary, shape, device=device)
         # Kept alive from forward to the end of the iteration, like the variables of a training loop.
@@ -126,8 +123,14 @@ class TrainingStep:
         )
         return model, list(model.blocks)
 
+    def _head_for_loss(self) -> torch.Tensor:
+        """The head's weight, for a loss that computes the logits itself; the model then returns hidden states."""
+        if isinstance(self.model, Transformer):
+            self.model.returns_hidden = True
+            return self.model.head.weight
+        return give_hidden(self.model, str(self.config.model_code))
+
     def draw_from(self, source: Iterator[Batch]) -> None:
-        """Take the batches of documents of different lengths from here."""
         vocabulary = vocabulary_of(self.model, self.config)
         self._varied = varied_batches(self.config, source, vocabulary, self.math_mode.operand_dtype)
 
@@ -166,16 +169,15 @@ class TrainingStep:
             saved_on_host(self.model) if OFFLOADS[self.config.offload].saved == "all" else nullcontext(),
         ):
             inputs, targets = self.micro_batch(self.inputs, index), self.micro_batch(self.targets, index)
-            is_ours = self.config.model_code is None
             with Range("forward"):
-                output = self.model(inputs) if is_ours else call_model(self.model, self._users_inputs, inputs, targets)
-            result: Any = output if is_ours else self._logits_in(output, inputs)
+                output = call_model(self.model, self._named_inputs, inputs, targets)
+            result: Any = output if self._is_ours else self._logits_in(output, inputs)
             with Range("loss"):
                 if self._head is not None:  # then the result is hidden states
                     self.loss = self.loss_function.function(result, self._head, targets)
                     return
                 self.logits = result
-                own_loss = users_loss(self._users_inputs, output)
+                own_loss = users_loss(self._named_inputs, output)
                 self.loss = self.loss_function.function(self.logits, targets) if own_loss is None else own_loss
 
     def _logits_in(self, output: object, inputs: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,6 @@ def schema_of(row_type: type, detail_type: type | None = None) -> pa.Schema:
 
 
 def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | None = None) -> pa.Table:
-    """Return the rows, all of one dataclass, as an Arrow table."""
     schema = schema_of(row_type, detail_type)
     values = attrgetter(*(path for path, _ in _flat_hints(row_type, detail_type)))
     columns = dict(zip(schema.names, zip(*map(values, rows), strict=True), strict=True))

@@ -143,5 +143,4 @@ def is_device_time(value: str) -> bool:
 
 
 def counts_flops(value: str) -> bool:
-    """Return whether the value depends on how FLOPs are counted."""
     return metric_of(value) in FLOP_RATES

@@ -111,7 +111,6 @@ class DataParallelStep:
         return self.synchronizers[self.config.ddp](self.training.model, self.config.bucket_bytes)
 
     def phases(self) -> list[Phase]:
-        """The phases of one step in the configuration's mode, in order."""
         phases = list(self.training.phases())
         passes = 2 * self.config.accumulate  # forward and backward of each micro-batch; only the last one synchronizes
         held = [replace(phase, run=partial(self._hold, phase.run)) for phase in phases[: passes - 2]]

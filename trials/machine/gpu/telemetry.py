@@ -45,7 +45,6 @@ class Watch:
         )
 
     def wait(self) -> None:
-        """Wait for the first reading, if there is none yet."""
         if self._process and not self.readings and self.reason is None:
             assert self._process.stdout is not None, "it is a pipe"
             self._take(self._process.stdout.readline())

@@ -151,9 +151,8 @@ def attention_for(
     options = _options(config, backend)
     if config.varies:
         return Masked(partial(function, **options), {})  # which takes the masks of each batch
-    more, tensors = _masks_of_all(config, device, dtype)
-    options |= more
-    attend = partial(function, **options)
+    mask_options, tensors = _masks_of_all(config, device, dtype)
+    attend = partial(function, **options, **mask_options)
     return Masked(attend, tensors) if tensors else attend
 
 
@@ -172,7 +171,7 @@ def _options(config: TrialConfig, backend: str | Backend) -> dict[str, Any]:
 
 
 def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The masks where all batches are alike, by parameter of the attention: options, and separately tensors."""
+    """The masks where all batches are alike, by parameter: options, and separately tensors, which become buffers."""
     masked_by = ATTENTIONS[config.attention].masked_by
     if masked_by == "block_mask":
         return {"block_mask": block_mask_of(config, device)}, {}
@@ -180,11 +179,7 @@ def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tu
         lengths = lengths_of(config)
         return {"per_sequence": len(lengths), "longest": max(lengths)}, {"cu_seqlens": cu_seqlens_of(config, device)}
     documents = document_of_positions(config, device)
-    if documents is None:
-        return {}, {}
-    if masked_by == "positions":
-        return {}, {"documents": documents}
-    return {}, {"mask": additive_mask(config, documents, device, dtype)}
+    return {}, {} if documents is None else _document_mask(config, documents, dtype)
 
 
 def masks_of(config: TrialConfig, batch: Batch, device: Device, dtype: torch.dtype) -> dict[str, Any]:
@@ -199,14 +194,17 @@ def masks_of(config: TrialConfig, batch: Batch, device: Device, dtype: torch.dty
         return {"cu_seqlens": cu_seqlens_of_batch(batch, device)}
     if documents is None:
         return {}
-    documents = documents[:, None]  # for all heads
-    if masked_by == "positions":
+    return _document_mask(replace(config, context_length=width), documents[:, None], dtype)  # for all heads
+
+
+def _document_mask(config: TrialConfig, documents: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+    if ATTENTIONS[config.attention].masked_by == "positions":
         return {"documents": documents}
-    return {"mask": additive_mask(replace(config, context_length=width), documents, device, dtype)}
+    return {"mask": additive_mask(config, documents, dtype)}
 
 
 class Masked(nn.Module):
-    """Attention with masks that are tensors, as buffers, which torch.compile takes to last, unlike inputs."""
+    """Attention with masks: of all batches as buffers, which torch.compile takes to last, or `take`n for each batch."""
 
     def __init__(self, function: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -216,7 +214,6 @@ class Masked(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     def take(self, masks: dict[str, Any]) -> None:
-        """Attend by the masks of another batch."""
         self.names = list(masks)
         for name, mask in masks.items():
             setattr(self, name, mask)

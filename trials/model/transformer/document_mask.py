@@ -53,11 +53,11 @@ def may_attend(
     return attended
 
 
-def additive_mask(config: TrialConfig, documents: Tensor, device: Device, dtype: torch.dtype) -> Tensor:
+def additive_mask(config: TrialConfig, documents: Tensor, dtype: torch.dtype) -> Tensor:
     """What is added to the scores, (..., tokens, tokens): 0, or where a position must not attend, the least number of
     the type. Not -inf, with which some kernels give NaN where a whole block is masked."""
     attended = may_attend(
-        config.context_length, device, causal=config.causal, window=config.window, documents=documents
+        config.context_length, documents.device, causal=config.causal, window=config.window, documents=documents
     )
-    nothing = torch.zeros((), dtype=dtype, device=device)
+    nothing = torch.zeros((), dtype=dtype, device=documents.device)
     return torch.where(attended, nothing, torch.full_like(nothing, torch.finfo(dtype).min))

@@ -83,8 +83,8 @@ def _layers(code: Code, model_code: str, model_args: str, attention: str) -> Lay
 def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
     """Return the configuration of a model of Hugging Face that has only the layers at these places of its own."""
     arguments = arguments_of(config.model_args)
-    places = cast(list[int], arguments.get(LAYERS_ARGUMENT, range(max(kept) + 1)))  # of layers that it kept before
-    arguments[LAYERS_ARGUMENT] = [places[one] for one in kept]
+    before = cast(list[int] | None, arguments.get(LAYERS_ARGUMENT))
+    arguments[LAYERS_ARGUMENT] = list(kept) if before is None else [before[one] for one in kept]
     return replace(config, num_layers=len(kept), model_args=json.dumps(arguments, sort_keys=True))
 
 

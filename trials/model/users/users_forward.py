@@ -35,37 +35,38 @@ def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
     that it returns is then the loss of the step. Raises CodeError if `forward` requires anything else, UnsupportedError
     if the chosen loss would not be used.
     """
-    if config.is_hugging_face:
-        setattr(model, _MARK, Inputs())
-        return
+    setattr(model, _MARK, Inputs() if config.is_hugging_face else _inputs_for(model, config, device))
+
+
+def _inputs_for(model: nn.Module, config: TrialConfig, device: str) -> Inputs:
     parameters = dict(inspect.signature(model.forward).parameters)
     inputs = _required_inputs(parameters, str(config.model_code))
-    setattr(model, _MARK, inputs)
     # `target` is optional here: `_required_inputs` refuses a model that requires it, as one that translates does.
     targets = next((name for name in (*TARGETS, "target") if name in parameters), None)
     if targets is None:
-        return
+        return inputs
     tokens = torch.zeros((1, 2), dtype=torch.long, device=device)
     with_targets = replace(inputs, targets=targets)
     try:
         with torch.no_grad():
             given = call_model(model, with_targets, tokens, tokens)
-            plain = given if inputs.targets else call_model(model, inputs, tokens, tokens)
+            plain = None if inputs.targets else call_model(model, inputs, tokens, tokens)
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
-        return
-    shapes = [None if (logits := _logits(output)) is None else tuple(logits.shape[:2]) for output in (plain, given)]
+        return inputs
+    shapes = [tuple(one.shape[:2]) for one in (_logits(plain), _logits(given)) if one is not None]
     if not inputs.targets and shapes != [(1, 1), (1, 2)]:  # without targets the last token's logits, with them both's
-        return
-    setattr(model, _MARK, with_targets)
+        return inputs
     if config.loss != "eager" and users_loss(with_targets, given) is not None:
         raise UnsupportedError(f"{config.model_code} computes its own loss; loss {config.loss} would not be used")
+    return with_targets
 
 
 def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -> Inputs:
     named = {name: one for name, one in parameters.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     by_place = [name for name, one in named.items() if one.kind is not one.KEYWORD_ONLY]
     required = [name for name, one in named.items() if one.default is one.empty]
-    tokens = next((name for name in TOKENS if name in named), next(iter(by_place or required), None))
+    known = next((name for name in TOKENS if name in named), None)
+    tokens = known or next(iter(by_place or required), None)
     roles = {"targets": TARGETS, "mask": MASKS, "positions": POSITIONS}
     found = {role: name for role, names in roles.items() for name in names if name in required and name != tokens}
     if unknown := [name for name in required if name not in (tokens, *found.values())]:
@@ -75,7 +76,7 @@ def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -
             "(labels), attention_mask and position_ids. Name a function that returns a module around it, whose "
             f"forward(tokens) gives {unknown[0]} and returns the logits",
         )
-    return Inputs(tokens=None if by_place[:1] == [tokens] else tokens, **found)
+    return Inputs(tokens=None if tokens in by_place[:1] else tokens, **found)
 
 
 def inputs_of(model: nn.Module) -> Inputs:
@@ -111,15 +112,13 @@ def _too_small_tables(error: IndexError, model: nn.Module, tokens: Tensor) -> st
             break
     else:
         return ""
-    rows = {name: one.num_embeddings for name, one in model.named_modules() if isinstance(one, nn.Embedding)}
+    tables = {name: one.num_embeddings for name, one in model.named_modules() if isinstance(one, nn.Embedding)}
     name = next((name for name, one in model.named_modules() if one is table), "its embedding")
-    short = {other: number for other, number in rows.items() if other != name and number < tokens.shape[1]}
+    short = {other: number for other, number in tables.items() if other != name and number < tokens.shape[1]}
     if given.shape == tokens.shape and torch.equal(given, tokens):
-        words = f"{name} has {table.num_embeddings} rows, so write vocab_size: {table.num_embeddings} in the sweep"
-        others = (
-            f"; {other} has {number}: if of positions, context_length: {number}" for other, number in short.items()
-        )
-        return words + "".join(others)
+        parts = [f"{name} has {table.num_embeddings} rows, so write vocab_size: {table.num_embeddings} in the sweep"]
+        parts += [f"{other} has {rows}: if of positions, context_length: {rows}" for other, rows in short.items()]
+        return "; ".join(parts)
     words = f"{name} has {table.num_embeddings} rows for {tokens.shape[1]} tokens"
     return f"{words}, so write context_length: {table.num_embeddings} or less in the sweep"
 

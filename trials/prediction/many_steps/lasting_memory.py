@@ -59,7 +59,6 @@ class VariedMemory:
         return with_size(self.config, units * self.unit)
 
     def growth_of(self, shape: Shape) -> ShapeGrowth:
-        """Return the formulas of steps with so many rows."""
         recorded = fixed(self.config, keeps_lengths=self._masks_vary)
         return _growth_of_one_row(recorded) if shape.rows == 1 else _growth(recorded)
 
