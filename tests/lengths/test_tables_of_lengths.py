@@ -12,9 +12,10 @@ from lmsweep.orchestrator.features.best.cells.goal import parse_aim
 from lmsweep.orchestrator.features.report.answers.headline import headline_of
 from lmsweep.orchestrator.features.report.answers.store_answers import answers_of
 from lmsweep.orchestrator.features.report.content import content_of
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import lmsweep_here
-from tests.support.made_up_results import Attempts, config, gpu, samples
+from tests.support.made_up_results import H200, Attempts, config, gpu, samples
 
 LENGTHS = "lognormal(400, 0.8, 4096)"
 UNITS = {"step.padding": "share", "step.real_tokens_per_second": "tokens/s"}
@@ -80,16 +81,25 @@ def test_the_page_names_the_winner_and_the_padding_of_each_option(store: str) ->
     assert "Padding: batching padded 75 to 75 %, batching packed 2 to 2 %." in " ".join(details)
 
 
-@pytest.mark.slow
-def test_the_page_predicts_the_safe_size_of_the_winner(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
+def details_of_packed_and_padded(folder: Path, fingerprint: Fingerprint) -> str:
+    attempts = Attempts(folder)
     for batching, seconds in (("padded", 1e-3), ("packed", 1e-4)):
         size = {"context_length": 256, "num_layers": 1, "d_model": 64, "num_heads": 4, "d_ff": 96}
         drawn = {"lengths": "lognormal(60, 0.7, 256)", "batching": batching}
         tiny = replace(gpu(attention="sdpa"), model=None, **size, **drawn)
         for _ in range(3):
             values = {"step.token_time": samples(seconds, seconds / 100), "step.time": samples(seconds, seconds / 100)}
-            attempts.ok(tiny, values | {"step.padding": (0.1,), "step.real_tokens_per_second": (1.0,)}, units=UNITS)
-    details = " ".join(content_of(attempts.store).details)
+            values |= {"step.padding": (0.1,), "step.real_tokens_per_second": (1.0,)}
+            attempts.ok(tiny, values, units=UNITS, fingerprint=fingerprint)
+    return " ".join(content_of(attempts.store).details)
+
+
+@pytest.mark.slow
+def test_the_page_predicts_the_safe_size_of_the_winner(tmp_path: Path) -> None:
+    details = details_of_packed_and_padded(tmp_path / "results", H200)
     assert "Safe size of batching packed, eager, lengths lognormal(60, 0.7, 256): batch_size " in details
     assert "fits every batch in 100 runs of 1,000 steps" in details
+
+
+def test_the_page_of_a_device_of_unknown_memory_has_no_safe_size(tmp_path: Path) -> None:
+    assert "Safe size" not in details_of_packed_and_padded(tmp_path / "results", replace(H200, device_memory=None))

@@ -71,18 +71,16 @@ def report(
       lmsweep report results -o report.html
       lmsweep report results --share my-results
     """
-    # Three kinds of output: --share, --badge and --notebooks; --charts; a page, of a store or of a verb's JSON.
     store, *more = stores
     if (value or where) and not badge:
         raise RequestError("--value and --where choose the number of a badge: --badge FILE")
     if to and not share:
         raise RequestError("--to says for whom the folder of --share FOLDER is")
+    has_choices = more or others or price or across or history or charts
+    choices = "--with, --price, --across, --history and --charts"
     if share or badge or notebooks:
-        if more or others or price or across or history or charts:
-            raise RequestError(
-                "--share, --badge and --notebooks take one store as it is; leave out --with, --price, --across, "
-                "--history and --charts"
-            )
+        if has_choices:
+            raise RequestError(f"--share, --badge and --notebooks take one store as it is; leave out {choices}")
         if notebooks:
             _copy_notebooks(notebooks)
         if share:
@@ -90,37 +88,47 @@ def report(
         if badge:
             _write_badge(store, badge, value, pairs(where, "--where"))
         return
-    # A page is then written of what a verb printed as JSON, by the features that register pages.
-    is_json = store.endswith(".json") and bool(registered("pages"))
-    output = output or (f"{Path(store).stem}.html" if is_json else "report.html")
-    if more and not (history or is_json):
+    if store.endswith(".json") and registered("pages"):
+        if has_choices:
+            raise RequestError(f"{store}: the page of what a verb printed is of this file alone; leave out {choices}")
+        output = output or f"{Path(store).stem}.html"
+        _check_name(output)
+        _write_page([_page_of_json(store)], output)
+        return
+    if more and not history:
         raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
-    if not charts and output != "-" and Path(output).suffix.lower() not in ("", ".html", ".htm"):
-        raise RequestError(
-            f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
-            "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
-        )
-    from lmsweep.orchestrator.features.report.content import content_of
-    from lmsweep.orchestrator.features.report.page import page_with, write_page
-
     beside, prices = [*more, *others], parse_prices(price)
-    if charts and not is_json:
+    if charts:
         from lmsweep.orchestrator.features.report.chart_files import write_charts
 
         folder = Path(charts).expanduser()
         written = write_charts(store, folder, beside, prices, names_of(across), history=history, image=format)
         say(f"{charts}: {len(written)} charts as {format.upper()}")
         return
-    page: Iterable[str]
-    if is_json:
-        page = [_page_of_json(store)]
-    else:
-        page = page_with(content_of(store, beside, prices, names_of(across), history=history))
+    output = output or "report.html"
+    _check_name(output)  # before the page is made, which takes seconds
+    from lmsweep.orchestrator.features.report.content import content_of
+    from lmsweep.orchestrator.features.report.page import page_with
+
+    _write_page(page_with(content_of(store, beside, prices, names_of(across), history=history)), output)
+
+
+def _check_name(output: str) -> None:
+    """Raise RequestError unless it can be the name of a page."""
+    if output != "-" and Path(output).suffix.lower() not in ("", ".html", ".htm"):
+        raise RequestError(
+            f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
+            "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
+        )
+
+
+def _write_page(page: Iterable[str], output: str) -> None:
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         sys.stdout.writelines(page)
         return
     from lmsweep.orchestrator.features.report.answers.store_answers import size_text
+    from lmsweep.orchestrator.features.report.page import write_page
 
     path = Path(output).expanduser()
     size = write_page(page, path)

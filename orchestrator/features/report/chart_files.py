@@ -45,6 +45,8 @@ LETTERS_PER_AXIS = 110
 """Letters that fit side by side along an axis. A bar narrower than its name is drawn without it."""
 WIDEST_NUMBER = "0.0000"
 """A number as wide as those at the ticks get."""
+EDGE, LINE, PANEL_TITLE, X_LABELS, LEGEND_HANDLE = 12, 14, 16, 36, 42
+"""In points: a margin, a line of text, a panel's title, the labels below an axis, and a line or mark in the legend."""
 
 
 def write_charts(
@@ -278,23 +280,29 @@ def _finished(
     wide, high = figure.get_size_inches() * POINTS_PER_INCH
     heading = fill(title, 95)
     figure.suptitle(heading, x=6 / wide, y=1 - 6 / high, ha="left", va="top", fontsize=10, fontweight="bold")
-    entries = [entry for axes in grid for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
-    named = {name: handle for handle, name in entries}
-    right = 10.0
-    if len(named) > 1:
-        figure.legend(named.values(), named.keys(), title=legend, loc="center right", frameon=False, fontsize=8)
-        right += max([*(42 + _width(name, 8) for name in named), 12 + _width(legend, 9)])
-    left = 12 + max(map(_width, rows)) + 14 * any(axes.get_ylabel() for axes in grid)
-    panels = 16 * any(axes.get_title(loc="left") for axes in grid)
-    top, bottom = 12 + 14 * (heading.count("\n") + 1) + panels, 36 + below
+    titles = PANEL_TITLE * any(axes.get_title(loc="left") for axes in grid)
+    left = EDGE + max(map(_width, rows)) + LINE * any(axes.get_ylabel() for axes in grid)
+    right = 10 + _add_legend(figure, grid, legend)
+    top, bottom = EDGE + LINE * (heading.count("\n") + 1) + titles, X_LABELS + below
     down, across = grid[0].get_gridspec().get_geometry()  # type: ignore[union-attr]  # each is of a grid
-    between = (bottom + panels, 14.0)
+    gap_across, gap_down = LINE, bottom + titles
+    panel_wide = (wide - left - right - gap_across * (across - 1)) / across
+    panel_high = (high - top - bottom - gap_down * (down - 1)) / down
     figure.subplots_adjust(
         left / wide, bottom / high, 1 - right / wide, 1 - top / high,
-        wspace=between[1] * across / (wide - left - right - between[1] * (across - 1)),
-        hspace=between[0] * down / (high - top - bottom - between[0] * (down - 1)),
+        wspace=gap_across / panel_wide, hspace=gap_down / panel_high,
     )  # fmt: skip
     return figure
+
+
+def _add_legend(figure: "Figure", grid: "list[Axes]", title: str) -> float:
+    """Add the legend at the right if there are several names, and return how wide it is."""
+    entries = [entry for axes in grid for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
+    named = {name: handle for handle, name in entries}
+    if len(named) < 2:
+        return 0.0
+    figure.legend(named.values(), named.keys(), title=title, loc="center right", frameon=False, fontsize=8)
+    return max([*(LEGEND_HANDLE + _width(name, 8) for name in named), EDGE + _width(title, 9)])
 
 
 @cache

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import islice
 from pkgutil import resolve_name
 
 import pandas as pd
@@ -34,7 +35,7 @@ from lmsweep.orchestrator.features.report.workload_views import QUESTIONS, views
 from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.stored_config import config_of, environment_of
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 MOST_LENGTHS = 3
@@ -85,51 +86,68 @@ def content_of(
         frame = results.measurements
         if frame.empty:
             raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
-        kinds = results.attempts[["device_name", "accelerator_type"]].drop_duplicates().astype(object)
-        dollars = hourly_dollars(results.prices, kinds.where(kinds.notna(), None).itertuples(index=False, name=None))
+        dollars = _dollars(results)
         asked = None if history else asked_in(frame)
-        answers = list(histories_of(results, across) if history else answers_of(results.attempts, across))
-        # An answer without cells says why devices could not be compared. Drop it if nobody asked for that.
-        if asked and not asked.compare and not others:
-            answers = [one for one in answers if len(one.cells)]
+        answers = _answers(results, asked, across, others)
         first = answers[0] if answers else None
         published = _beside_published(next(iter(results.named.values())).attempts) if PUBLISHED in others else None
         numbers = result_numbers(frame)
-        where = location if len(results.named) == 1 else ""
         views = [view for one in answers if len(one.cells) for view in views_of_answer(one, numbers)]
         sections: Sequence[Section] = ()
         if not (history and others):  # with both, a device has a result in each store, too many for a table's cell
-            views += views_of_workloads(frame, numbers, where)
+            views += views_of_workloads(frame, numbers, location if len(results.named) == 1 else "")
             sections = sections_of(results, published, first)
     summary = summarize(frame)
-    # The headline: of published numbers, else of the first answer, else the range of what was measured.
-    shares = _profile_headline(results, asked)
+    profile_headline = _profile_headline(results, asked)
     # The workload whose numbers are asked for. None: the headline says what is faster, if there is an answer.
-    about = "profile" if shares else asked.where.get("workload") if asked and not asked.compare else None
+    about = "profile" if profile_headline else asked.where.get("workload") if asked and not asked.compare else None
+    if about is not None:  # what is faster comes after the numbers
+        views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
     compared = first if about is None else None
-    headline: str
+    in_numbers = profile_headline or range_headline(_asked_rows(frame, asked)) or summary.headline
+    answered = None if others else _sweeps_own_headline(frame, location)
+    headline, details = answered or _headline(compared, in_numbers, published, history=history)
+    is_answered = compared is None or bool(compared.question.text)  # else the answer is to another question
+    return Content(
+        results=results, dollars=dollars, question=asked.ask if asked and is_answered else "", first=first,
+        headline=headline, details=details, summary=summary, views=views, sections=sections,
+    )  # fmt: skip
+
+
+def _dollars(results: Joined) -> dict[str, float]:
+    kinds = results.attempts[["device_name", "accelerator_type"]].drop_duplicates().astype(object)
+    hourly = hourly_dollars(results.prices, kinds.where(kinds.notna(), None).itertuples(index=False, name=None))
+    return {name: dollars for (name, _), dollars in hourly.items()}
+
+
+def _answers(results: Joined, asked: Asked | None, across: Sequence[str], others: Sequence[str]) -> list[Answer]:
+    if results.history:
+        return histories_of(results, across)
+    answers = [*answers_of(results.attempts, across)]
+    # An answer without cells says why devices could not be compared. Drop it if nobody asked for that.
+    return [one for one in answers if len(one.cells)] if asked and not asked.compare and not others else answers
+
+
+def _sweeps_own_headline(frame: pd.DataFrame, location: str) -> tuple[str, Sequence[str]] | None:
+    """The headline and its details as the feature words them that has the only sweep of these results, if one does."""
+    sweeps = {*frame["sweep"].dropna()}
+    answering = registered("answers").get(*sweeps) if len(sweeps) == 1 else None
+    return resolve_name(answering)(location) if answering else None
+
+
+def _headline(
+    compared: Answer | None, in_numbers: str, published: Beside | None, *, history: bool
+) -> tuple[str, Sequence[str]]:
+    """Return the headline and its details: of the comparison, else of the numbers. Published numbers come before both,
+    because the user asked for them with --with."""
+    headline = in_numbers
     details: Sequence[str] = ()
     if compared:
         headline, details = headline_of_history(compared) if history else headline_of(compared)
-    else:
-        headline = shares or range_headline(_asked_rows(frame, asked)) or summary.headline
+        details = [*details, *(safe_sizes(compared) if len(compared.cells) else [])]
     if published and published.summary:
-        own = [f"{headline}."] if headline else []
-        headline, details = published.summary, [*own, *details]  # the user asked for them with --with
-    if compared and len(compared.cells):
-        details = [*details, *safe_sizes(compared)]
-    sweeps = {*frame["sweep"].dropna()}
-    if len(sweeps) == 1 and not others and (answering := registered("answers").get(*sweeps)):
-        # A feature words the answer of its own sweep, in place of all that is above.
-        headline, details = resolve_name(answering)(location)
-    if about is not None:  # it asks for numbers; what is faster comes after them
-        views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
-    is_answered = compared is None or bool(compared.question.text)  # else the answer is to another question
-    return Content(
-        results=results, dollars={name: hourly for (name, _), hourly in dollars.items()},
-        question=asked.ask if asked and is_answered else "", first=first, headline=headline,
-        details=details, summary=summary, views=views, sections=sections,
-    )  # fmt: skip
+        return published.summary, [*([f"{headline}."] if headline else []), *details]
+    return headline, details
 
 
 def _asked_rows(frame: pd.DataFrame, asked: Asked | None) -> pd.DataFrame:
@@ -147,15 +165,15 @@ def _beside_published(attempts: pd.DataFrame) -> Beside | None:
     return None
 
 
-def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
-    """Yield what changed over time. Raises RequestError if there is one stage only."""
+def histories_of(results: Joined, across: Sequence[str]) -> list[Answer]:
+    """Return what changed over time. Raises RequestError if there is one stage only."""
     found = list(histories(results.attempts, (*SOFTWARE, *across)))
     if not found:
         raise RequestError(
             "--history: no device has a combination in two states of the code, or on two days; name further stores, or "
             "measure again later"
         )
-    yield from found[:MOST_ANSWERS]
+    return found[:MOST_ANSWERS]
 
 
 def _profile_headline(results: Joined, asked: Asked | None) -> str:
@@ -181,21 +199,21 @@ def safe_sizes(found: Answer) -> Iterator[str]:
     name = claim.subject if claim.verdict != "worse" else found.baseline
     (winner,) = (one for one in found.question.options if one.name == name)
     rows = winner.rows[winner.rows["lengths"].notna()] if "lengths" in winner.rows else winner.rows[:0]
-    asked = {}
-    for row in rows.drop_duplicates(["lengths", "device_name"]).to_dict("records"):
-        config, environment = config_of(row), environment_of(row)
-        if config.varies and config.takes_gpus and config.ddp == "none":
-            asked[_smallest(config)] = environment
-    if not asked or find_spec("torch") is None:
+    if rows.empty or find_spec("torch") is None:
         return
     from lmsweep.orchestrator.planning.largest_fit import frontiers
     from lmsweep.orchestrator.planning.memory_budget import budget
 
-    rooms = {config: (its.device_name, budget(config, its)) for config, its in [*asked.items()][:MOST_LENGTHS]}
-    for one in frontiers({config: (at, room) for config, (at, room) in rooms.items() if room}, "batch_size", None):
+    places = {}
+    for row in rows.drop_duplicates(["lengths", "device_name"]).to_dict("records"):
+        config, environment = config_of(row), environment_of(row)
+        if not (config.varies and config.takes_gpus and config.ddp == "none"):
+            continue
+        if room := budget(config, environment):
+            smallest = replace(with_value(memory_config(config), "batch_size", 1), compile="none")
+            places[smallest] = environment.device_name, room
+    if not places:
+        return
+    for one in frontiers(dict(islice(places.items(), MOST_LENGTHS)), "batch_size", None):
         said = one.words or f"not predicted: {one.reason}"
         yield f"Safe size of {name}, eager, lengths {one.config.lengths}: {said}."
-
-
-def _smallest(config: TrialConfig) -> TrialConfig:
-    return replace(with_value(memory_config(config), "batch_size", 1), model=config.model, compile="none")

@@ -13,6 +13,7 @@ from lmsweep.analysis.data.process_variation import KIND, Known, known_variation
 from lmsweep.orchestrator.features.report.answers.question import DEVICE, STORE, Option, Question, measures_of
 from lmsweep.orchestrator.features.report.answers.verdicts import Answer, answer, cells_of_pair
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import count_of
 from lmsweep.trials.statistics.significance import SIGNIFICANCE
 from lmsweep.trials.statistics.variation import PRIORS, Kind
 
@@ -24,6 +25,9 @@ LEAST_MOVES = 5
 
 MEDIAN_MOVE = 0.6745 * 2**0.5
 """The median of the absolute difference of two normal numbers, in their standard deviations."""
+
+_PLURALS = {"state of the code": "states of the code", "store": "stores", "date": "dates"}
+"""What a stage can be -> several of them."""
 
 
 def histories(frame: pd.DataFrame, software: Sequence[str]) -> Iterator[Answer]:
@@ -38,39 +42,46 @@ def histories(frame: pd.DataFrame, software: Sequence[str]) -> Iterator[Answer]:
             if len(options) < 2:
                 continue
             place = f" on {device}" if frame[DEVICE].nunique() > 1 else ""
-            over = "store" if measured[STORE].nunique() > 1 else "date"
-            over = "state of the code" if measured["code_digest"].notna().any() else over
-            known = _variation(options)
             question = Question(
-                fields=(), measure=measure, options=options, across=("code", *software), over=over, variation=known,
+                fields=(), measure=measure, options=options, across=("code", *software), variation=_variation(options),
+                over=_kind_of_stage(measured),
                 text=f"{measure.name[:1].upper()}{measure.name[1:]}{place}: what changed, and when?",
             )  # fmt: skip
             if found := answer(question):
                 yield replace(found, changes=changes(found))
 
 
+def _kind_of_stage(rows: pd.DataFrame) -> str:
+    """A key of _PLURALS: a state of the user's code; without such code a store; in a single store a day."""
+    if rows["code_digest"].notna().any():
+        return "state of the code"
+    return "store" if rows[STORE].nunique() > 1 else "date"
+
+
 def stages(rows: pd.DataFrame) -> list[Option]:
-    """Return the rows of each stage, the oldest first, named by the stage and its first day. A stage is a state of the
-    user's code; without such code a store; in a single store a day. Each version of PyTorch has its own stages."""
-    own = rows["code_digest"].notna()
-    rows = rows[own] if own.any() else rows
+    """Return the rows of each stage, the oldest first, named by the stage and its first day. Each version of PyTorch
+    has its own stages."""
+    kind = _kind_of_stage(rows)
+    if kind == "state of the code":
+        rows = rows[rows["code_digest"].notna()]
     day = rows["started_at"].dt.strftime("%Y-%m-%d")
-    if own.any():
-        named = rows["code_revision"].where(~rows["code_dirty"].fillna(True).astype(bool), rows["code_digest"])
-        key, names = rows["code_digest"], named.fillna(rows["code_digest"]).str[:SHOWN_DIGITS]
-    elif rows[STORE].nunique() > 1:
-        key = names = rows[STORE]
-    else:
-        key = names = day
+    stage = {"state of the code": rows["code_digest"], "store": rows[STORE], "date": day}[kind]
+    name = _names_of_states(rows) if kind == "state of the code" else stage
     torch = rows["torch_version"].fillna("")
-    several = torch.nunique() > 1
-    groups = rows.assign(day=day, name_=names).groupby([key.rename("key_"), torch.rename("torch_")], sort=False)
+    groups = rows.groupby([stage.rename("stage"), torch.rename("torch")], sort=False)
     found = []
     for (_, version), of_stage in sorted(groups, key=lambda one: one[1]["started_at"].min()):
-        first = of_stage.sort_values("started_at").iloc[0]
-        words = dict.fromkeys([str(first["name_"]), *([f"torch {version}"] if several else []), str(first["day"])])
-        found.append(Option(", ".join(words), {}, of_stage.drop(columns=["day", "name_"])))
+        first = of_stage["started_at"].sort_values().index[0]
+        of_version = [f"torch {version}"] if torch.nunique() > 1 else []
+        words = dict.fromkeys([str(name[first]), *of_version, str(day[first])])  # a day comes once
+        found.append(Option(", ".join(words), {}, of_stage))
     return found
+
+
+def _names_of_states(rows: pd.DataFrame) -> "pd.Series[str]":
+    """The beginning of the revision where that is the whole state, without changes; else of the digest."""
+    may_differ = rows["code_dirty"].fillna(True).astype(bool)
+    return rows["code_revision"].mask(may_differ).fillna(rows["code_digest"]).str[:SHOWN_DIGITS]
 
 
 def _variation(options: Sequence[Option]) -> Known:
@@ -122,8 +133,7 @@ def changes(found: Answer) -> dict[str, Claim]:
 def headline_of_history(found: Answer) -> tuple[str, Sequence[str]]:
     """Return the newest change, and sentences about the others."""
     options = found.question.options
-    thing, *of = found.question.over.split(" ")
-    count = " ".join([str(len(options)), f"{thing}s", *of])
+    count = f"{len(options)} {_PLURALS[found.question.over]}"  # at least two
     measure = f"{found.question.measure.name[:1].upper()}{found.question.measure.name[1:]}"
     said = [words(claim) for claim in found.changes.values()]
     if not said:
@@ -131,4 +141,4 @@ def headline_of_history(found: Answer) -> tuple[str, Sequence[str]]:
         none = "no change that counts" if newest == "same" else "cannot tell whether anything changed"
         return f"{measure}: {none} in {count}", []
     more = [f"{one}." for one in reversed(said[:-1])]
-    return f"{measure}: {said[-1]}", [f"{len(said)} change{'s'[: len(said) > 1]} in {count}.", *more]
+    return f"{measure}: {said[-1]}", [f"{count_of(len(said), 'change')} in {count}.", *more]

@@ -52,12 +52,11 @@ class Joined(Results):
 
     def _together(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """Return the rows of all stores with the column STORE. frames: name of a store -> its rows."""
-        first, *others = ({*one.everything["device_name"]} for one in self.named.values())
+        devices = [{*one.everything["device_name"]} for one in self.named.values()]
         parts = []
         for name, frame in frames.items():
             part = frame.assign(**{STORE: name})
-            place = list(self.named).index(name)
-            in_earlier_stores = set().union(first, *others[: place - 1]) if place else set()
+            in_earlier_stores = set().union(*devices[: list(self.named).index(name)])
             repeats = part["device_name"].isin(in_earlier_stores)
             if repeats.any():
                 if not self.history:

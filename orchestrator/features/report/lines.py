@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,20 @@ FEW_LINES, FEW_PANELS = 6, 6
 """So many lines a reader can follow in one panel, and so many panels fit on a screen."""
 
 
+class _Lines(NamedTuple):
+    keys: Sequence[str]
+    """The keys in which lines differ."""
+    rows: Mapping[Line, NDArray[np.int64]]
+    """The rows of the points of each line."""
+
+    def part(self, line: Line, names: Sequence[str]) -> Line:
+        """What distinguishes the line by these keys alone."""
+        return tuple(line[self.keys.index(name)] for name in names)
+
+    def parts(self, names: Sequence[str]) -> list[Line]:
+        return sorted({self.part(line, names) for line in self.rows})
+
+
 def chart_of(
     points: pd.DataFrame,
     keys: Sequence[str],
@@ -57,25 +72,18 @@ def chart_of(
     codes = {name: natural_ranks(shown, name) for name in keys} if len(shown) else {}
     if order and colour in codes:
         codes[colour] = shown[colour].map(list(order).index).to_numpy()
-    # A number that another key determines, such as the batch size at a fixed number of tokens, distinguishes no lines;
-    # the table shows it.
-    free = independent(codes)
-    kept = [name for name in codes if name in free or not pd.api.types.is_numeric_dtype(points[name])]
-    differing = [name for name in kept if len(set(codes[name])) > 1]
+    differing = _differing(shown, codes)
     if shown["y"].notna().sum() < 2 or not differing:
         return {}
-    x = over
-    if over not in differing:
-        x = max(differing, key=lambda name: _rank_as_x(shown, codes, differing, name, colour))
-    line_keys = [name for name in differing if name != x]
-    lines = _groups(codes, line_keys, len(shown))
-    panel_keys = _facets(line_keys, lines)
-    named_by = _without_protocol([name for name in line_keys if name not in panel_keys], line_keys, [*lines])
-    panels, left_out = _panels(lines, [line_keys.index(name) for name in panel_keys])
-    label_of = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in line_keys}
-    texts = {line: {name: label_of[name][line[line_keys.index(name)]] for name in named_by} for line in lines}
-    switched = [name for name in named_by if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
-    names = _line_names(texts, switched)
+    x = over if over in differing else max(differing, key=partial(_rank_as_x, shown, codes, differing, colour=colour))
+    lines = _lines(codes, [name for name in differing if name != x], len(shown))
+    panel_keys = _facets(lines)
+    panels, left_out = _panels(lines, panel_keys)
+    in_panels = _Lines(lines.keys, {line: lines.rows[line] for of_panel in panels.values() for line in of_panel})
+    label_of = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in lines.keys}
+    named_by = _without_protocol([name for name in lines.keys if name not in panel_keys], lines)
+    can_be_off = [name for name in named_by if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
+    names = _line_names(lines, named_by, label_of, can_be_off)
 
     numbers = _numbers(shown, x)
     is_ordered = numbers is not None or x in ("model", over)
@@ -88,7 +96,7 @@ def chart_of(
         "labels": list(labels.values()),
         "numeric": numbers is not None,
         "ordered": is_ordered,
-        "legend": ", ".join([name for name in named_by if name not in switched] or named_by),
+        "legend": ", ".join([name for name in named_by if name not in can_be_off] or named_by),
         "panels": [
             ", ".join(_panel_part(name, label_of[name][code]) for name, code in zip(panel_keys, one, strict=True))
             for one in panels
@@ -96,9 +104,9 @@ def chart_of(
         "traces": _traces(
             shown.assign(x=codes[x]),
             [*panels.values()],
-            rows_of=lines,
+            rows_of=lines.rows,
             names=names,
-            looks=_looks([line for of_panel in panels.values() for line in of_panel], line_keys, named_by, colour),
+            looks=_looks(in_panels, named_by, colour),
             numbers=numbers,
             shifts=dict.fromkeys(names.values(), 0.0) if is_ordered else _shifts(names.values()),
         ),
@@ -106,8 +114,17 @@ def chart_of(
     }
 
 
+def _differing(points: pd.DataFrame, codes: Codes) -> list[str]:
+    """Return the keys that can distinguish lines or be the x axis."""
+    # A number that another key determines, such as the batch size at a fixed number of tokens, distinguishes no lines;
+    # the table shows it.
+    free = independent(codes)
+    kept = [name for name in codes if name in free or not pd.api.types.is_numeric_dtype(points[name])]
+    return [name for name in kept if len(set(codes[name])) > 1]
+
+
 def _rank_as_x(
-    points: pd.DataFrame, codes: Codes, names: Sequence[str], name: str, colour: str
+    points: pd.DataFrame, codes: Codes, names: Sequence[str], name: str, *, colour: str
 ) -> tuple[bool, bool, int]:
     """Rank a key as x axis, the largest first: any key but that of the colours, then one with several points for most
     lines, then the customary one.
@@ -126,46 +143,42 @@ def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
     return dict(zip(natural_ranks(points, name).tolist(), map(float, column), strict=True))
 
 
-def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Line, NDArray[np.int64]]:
-    """Return the rows of the points of each line. names: the keys that distinguish lines. count: of points."""
+def _lines(codes: Codes, names: Sequence[str], count: int) -> _Lines:
+    """Return the lines. names: the keys that distinguish them. count: of points."""
     found: dict[Line, list[int]] = {}
     for place in range(count):
         found.setdefault(tuple(int(codes[name][place]) for name in names), []).append(place)
-    return {line: np.array(places) for line, places in found.items()}
+    return _Lines(names, {line: np.array(places) for line, places in found.items()})
 
 
-def _facets(names: Sequence[str], lines: dict[Line, Any]) -> list[str]:
+def _facets(lines: _Lines) -> list[str]:
     """Return the keys, at most two, that divide many lines into panels: first so that the legend has at most MOST_LINES
     lines, then so that the panels fit on a screen, then so that both are few.
     """
-    if len(lines) <= FEW_LINES:
+    if len(lines.rows) <= FEW_LINES:
         return []
-
-    def combinations_of(chosen: Sequence[str]) -> int:
-        return len({tuple(line[names.index(name)] for name in chosen) for line in lines})
-
     tried = []
     for size in range(3):
-        for chosen in combinations(names, size):
-            panels = combinations_of(chosen)
-            legend = combinations_of([name for name in names if name not in chosen])
+        for chosen in combinations(lines.keys, size):
+            panels = len(lines.parts(chosen))
+            legend = len(lines.parts([name for name in lines.keys if name not in chosen]))
             if panels <= MOST_PANELS:
                 tried.append((max(legend - MOST_LINES, 0), panels > FEW_PANELS, panels + legend, list(chosen)))
     return min(tried, key=lambda one: one[:3])[3]
 
 
-def _without_protocol(names: list[str], line_keys: Sequence[str], lines: Sequence[Line]) -> list[str]:
+def _without_protocol(names: list[str], lines: _Lines) -> list[str]:
     """Return the keys by which lines are named: without how long each was measured, if the others distinguish them."""
     kept = [name for name in names if name not in fields_with(Role.PROTOCOL)]
-    return kept if len({tuple(line[line_keys.index(name)] for name in kept) for line in lines}) == len(lines) else names
+    return kept if len(lines.parts(kept)) == len(lines.rows) else names
 
 
-def _panels(lines: Iterable[Line], panel_keys: Sequence[int]) -> tuple[dict[Line, list[Line]], int]:
-    """Return the lines of each panel, and how many are left out. panel_keys: places of their ranks in a Line."""
+def _panels(lines: _Lines, panel_keys: Sequence[str]) -> tuple[dict[Line, list[Line]], int]:
+    """Return the lines of each panel, and how many are left out."""
     panels: dict[Line, list[Line]] = {}
     left_out = 0
-    for line in sorted(lines):
-        panel = tuple(line[place] for place in panel_keys)
+    for line in sorted(lines.rows):
+        panel = lines.part(line, panel_keys)
         if panel not in panels and len(panels) == MOST_PANELS:
             left_out += 1
             continue
@@ -177,18 +190,25 @@ def _panels(lines: Iterable[Line], panel_keys: Sequence[int]) -> tuple[dict[Line
     return panels, left_out
 
 
-def _line_names(texts: Mapping[Line, dict[str, str]], switched: Sequence[str]) -> dict[Line, str]:
+def _line_names(
+    lines: _Lines, named_by: Sequence[str], label_of: Mapping[str, Mapping[int, str]], can_be_off: Sequence[str]
+) -> dict[Line, str]:
     """Name each line by its values without `none`. A value comes with its field's name if the field can be off (has
     such a value in some line), or another field has the same value.
 
-    texts: for each line, the label of each field. switched: the fields that can be off.
+    label_of: the labels of each field's values. can_be_off: the fields that can be off.
     """
+    texts = {
+        line: {name: label_of[name][code] for name, code in zip(named_by, lines.part(line, named_by), strict=True)}
+        for line in lines.rows
+    }
     fields_with_text = Counter(text for _, text in {pair for of_line in texts.values() for pair in of_line.items()})
 
     def name_of(of_line: dict[str, str]) -> str:
         used = {name: text for name, text in of_line.items() if text not in UNUSED_LABELS} or of_line
         return ", ".join(
-            f"{name} {text}" if name in switched or fields_with_text[text] > 1 else text for name, text in used.items()
+            f"{name} {text}" if name in can_be_off or fields_with_text[text] > 1 else text
+            for name, text in used.items()
         )
 
     return {line: name_of(of_line) for line, of_line in texts.items()}
@@ -249,30 +269,27 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _looks(
-    lines: Sequence[Line], line_keys: Sequence[str], names: Sequence[str], colour: str
-) -> dict[Line, tuple[int, int]]:
+def _looks(lines: _Lines, names: Sequence[str], colour: str) -> dict[Line, tuple[int, int]]:
     """Return the colour and dash of each line: the same for the same values in every panel. names: keys in the legend.
 
     One key has the colours, the others the dashes. If that takes more than there are, both number the lines.
     """
 
-    def part(line: Line, of: Sequence[str]) -> Line:
-        return tuple(line[line_keys.index(name)] for name in of)
+    def numbers(of: Sequence[str]) -> dict[Line, int]:
+        """The number of each line among those that these keys distinguish."""
+        number_of = {part: number for number, part in enumerate(lines.parts(of))}
+        return {line: number_of[lines.part(line, of)] for line in lines.rows}
 
-    def places(of: Sequence[str]) -> dict[Line, int]:
-        return {one: place for place, one in enumerate(sorted({part(line, of) for line in lines}))}
-
-    count = {name: len(places([name])) for name in names}
+    count = {name: len(lines.parts([name])) for name in names}
     few = [name for name in names if count[name] <= COLOURS]
     shade = colour if colour in few else max(few, key=lambda name: count[name], default=None)
-    shaded, rest = [shade] if shade else [], [name for name in names if name != shade]
-    hues, dashes, whole = places(shaded), places(rest), places(names)
-    if len(dashes) == 1 and len(hues) <= COLOURS:  # colours and dashes both tell lines apart
-        return {line: (hues[part(line, shaded)], hues[part(line, shaded)] % DASHES) for line in lines}
-    if len(hues) <= COLOURS and len(dashes) <= DASHES:
-        return {line: (hues[part(line, shaded)], dashes[part(line, rest)]) for line in lines}
-    return {line: (whole[part(line, names)] % COLOURS, whole[part(line, names)] // COLOURS % DASHES) for line in lines}
+    rest = [name for name in names if name != shade]
+    hues, dashes, whole = numbers([shade] if shade else []), numbers(rest), numbers(names)
+    if not any(dashes.values()):  # colours and dashes both tell lines apart
+        return {line: (hue, hue % DASHES) for line, hue in hues.items()}
+    if max(dashes.values()) < DASHES:
+        return {line: (hue, dashes[line]) for line, hue in hues.items()}
+    return {line: (number % COLOURS, number // COLOURS % DASHES) for line, number in whole.items()}
 
 
 def _shifts(names: Iterable[str]) -> dict[str, float]:

@@ -228,6 +228,12 @@ def test_report_makes_a_page_of_the_answer_beside_that_of_the_results(here):
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
 
 
+def test_the_page_of_an_answer_takes_no_choice_of_a_page_of_stores(here):
+    (here / "fits.json").write_text(json.dumps(ANSWER))
+    for words in (["--charts", "c"], ["--with", "published"], ["--across", "gpus"], ["--history"], ["other.json"]):
+        assert "leave out" in refused_here("report", "fits.json", *words) and not Path("fits.html").exists()
+
+
 def page_of(folder: Path, **changes: Any) -> Path:
     """The page of the answer, with other values in it."""
     (folder / "fits.json").write_text(json.dumps({**ANSWER, **changes}))
