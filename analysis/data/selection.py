@@ -168,11 +168,12 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         numbers = {"median": speed, "low": speed * time / numbers["high"], "high": speed * time / numbers["low"]}
         whys = {
             "only the workloads timing and attention have it": ~cells["workload"].isin(["timing", "attention"]),
-            "the tokens of a batch are unknown": np.full(len(cells), metric == "tokens_per_second"),
+            "the tokens of a batch are unknown": pd.Series(metric == "tokens_per_second", cells.index),
             "the FLOPs are unknown": cells["tflops"].isna(),
         }
-        why = np.select([*whys.values()], [*whys], "the peak of this device in this arithmetic is unknown")
-        reason = np.where(cells["median"].isna(), reason, [f"{metric}: {one}" for one in why])
+        why = pd.Series("the peak of this device in this arithmetic is unknown", cells.index)
+        why = why.case_when([(holds, text) for text, holds in whys.items()])
+        reason = np.where(cells["median"].isna(), reason, f"{metric}: " + why)
     elif metric in DERIVED:
         factor = cells[metric].to_numpy() / numbers["median"]
         numbers = {name: factor * number for name, number in numbers.items()}

@@ -147,15 +147,15 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     rows = rows.drop_duplicates(names).set_index(names)
     baselines, contrasts = found.results
     known = [place for place, key in enumerate(contrasts) if key is not None]  # else the option has no result there
-    frame = found.cells.iloc[known]
-    held = rows.reindex(pd.MultiIndex.from_tuples([contrasts[i] for i in known], names=names)).reset_index()
+    frame, keys = found.cells.iloc[known], [key for key in contrasts if key is not None]
+    held = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
     # A ratio is option / baseline. The gain of a time is its inverse, so the ends change places.
     ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
     gains = [1 / frame[end] if timed else frame[end] for end in ends]
     columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
     columns |= {name: frame[name] for name in KEPT if name in frame}
     one = [_uncopied(baselines[i]) for i in known]
-    columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series([contrasts[i] for i in known], dtype=object)}
+    columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(keys, dtype=object)}
     return held.drop(columns=["flags"]).assign(**{name: column.to_numpy() for name, column in columns.items()})
 
 
