@@ -7,7 +7,6 @@ can compile as there are cores. A trial that still has to compile is flagged `co
 import fcntl
 import hashlib
 import math
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -49,13 +48,9 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
 def has_shared_graph(config: TrialConfig) -> bool:
     """Return whether a trial's graph is compiled ahead: not if that needs a device that runs, or the user's code."""
-    compiles = config.compile != "none" or config.always_compiles_attention
-    return (
-        compiles
-        and config.memory_budget is None
-        and not config.compile_mode.startswith("max-autotune")
-        and not imports_users_code(config)
-    )
+    if config.memory_budget is not None or config.compile_mode.startswith("max-autotune") or imports_users_code(config):
+        return False
+    return config.compile != "none" or config.always_compiles_attention
 
 
 def imports_users_code(config: TrialConfig) -> bool:
@@ -105,7 +100,6 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     share = math.ceil(len(missing) / request.sharers)
     side_by_side = min(share, len(usable_cores()))
     threads = len(usable_cores()) // side_by_side  # of each process
-    context = multiprocessing.get_context("fork")
     started = 0
     until = time.monotonic() + request.longest  # of all graphs
     running: dict[ForkProcess, float] = {}
@@ -116,7 +110,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
             with claim(marks[graph]) as lock:
                 if lock:
                     arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())  # which the child closes
-                    process = context.Process(target=_compile_one, args=arguments)
+                    process = ForkProcess(target=_compile_one, args=arguments)
                     process.start()
                     running[process] = min(until, time.monotonic() + graph.timeout_seconds)
                     started += 1

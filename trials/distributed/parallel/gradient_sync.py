@@ -113,7 +113,9 @@ class Bucketed(_Averaging):
     def finish(self) -> None:
         if self.synchronizes:
             for bucket in self.buckets:
-                assert bucket.work is not None, "backward gives every parameter a gradient"
+                if bucket.work is None:
+                    self.gradients()  # raises if a parameter takes no part in the loss
+                assert bucket.work is not None, "backward gave every parameter a gradient"
                 bucket.work.wait()
                 bucket.work, bucket.missing = None, len(bucket.parameters)
             self.mean.finish([bucket.vector for bucket in self.buckets])
