@@ -26,7 +26,7 @@ def recompiles(config: TrialConfig) -> int | None:
 
 def runs_uncompiled(config: TrialConfig) -> bool:
     """Return whether some steps run uncompiled, as there are more shapes than PyTorch compiles."""
-    return config.compile != "none" and not config.dynamic_shapes and _needed_graphs(config) > MOST_GRAPHS
+    return not config.dynamic_shapes and recompiles(config) is not None and _needed_graphs(config) > MOST_GRAPHS
 
 
 @cache
