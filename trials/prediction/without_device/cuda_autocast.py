@@ -88,7 +88,6 @@ def _in_the_widest(operator: OpOverload) -> Callable[..., Any]:
 
 
 def _cast(arguments: Any, dtype: torch.dtype) -> Any:
-    """Return the arguments with every eligible tensor cast to this type."""
     return tree_map_only(Tensor, lambda x: x.to(dtype) if _is_eligible(x) else x, arguments)
 
 
