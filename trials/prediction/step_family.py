@@ -187,11 +187,10 @@ def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
     while too_many - fitting > 1:
         chord = fitting + (budget - fitting_peak) * (too_many - fitting) // (too_many_peak - fitting_peak)
         for guess in (chord, chord + 1, (fitting + too_many) // 2):  # an exact chord ends the search in two guesses
-            if not fitting < guess < too_many:  # the guess before may have excluded it
-                continue
-            found = peak(guess)
-            if found <= budget:
-                fitting, fitting_peak = guess, found
-            else:
-                too_many, too_many_peak = guess, found
+            if fitting < guess < too_many:  # else the guess before has excluded it
+                found = peak(guess)
+                if found <= budget:
+                    fitting, fitting_peak = guess, found
+                else:
+                    too_many, too_many_peak = guess, found
     return fitting
