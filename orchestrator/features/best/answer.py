@@ -204,7 +204,7 @@ def _rows_of(cell: Cell, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame,
 
 def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
     """place: the cell's index in `stands`."""
-    ahead, half_width = stands.ahead[place], stands.reach * stands.error[place]
+    ahead, half_width = stands.ahead[place], stands.interval_reach * stands.error[place]
     return Beaten(
         cell=cell,
         ratio=exp(ahead),
@@ -219,27 +219,12 @@ def _larger(
 ) -> Larger | None:
     """Return the best of the cells that need more memory; None if there is none, or the goal is memory.
 
-    known: the cells with a cost; those that exceed the limit count. candidates: of these, the cells that did not fit
-    count, with an expected cost. A step takes a fixed time and a time per sequence, so the logarithm of the cost per
-    token is fitted with a slope over 1 / batch. The surrogate learns the residuals: alone, it would give a batch that
-    was not measured the mean of those that were.
+    known: the cells with a cost. candidates: cells that may have failed for lack of memory.
     """
-    ran = {(key_of(one.config), one.environment_id) for one in known}
-    failed = {(key_of(one.config), one.environment_id): one for one in candidates if one.status in TOO_LARGE}
-    exceeding = [one for one in known if aim.peak is not None and one.peak is not None and one.peak >= aim.peak]
-    larger = [*exceeding, *(one for key, one in failed.items() if key not in ran)]
+    larger = _needing_more(known, candidates, aim)
     if len(known) < FEWEST_CELLS or not larger or aim.goal is Goal.MEMORY:
         return None
-    space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
-    costs = np.log([known_cost(one, aim).median for one in known])
-    errors = np.array([known_cost(one, aim).error.deviation for one in known])
-    known_codes, larger_codes = space.codes[: len(known)], space.codes[len(known) :]
-    inverses, larger_inverses = (np.array([1 / one.config.batch_size for one in cells]) for cells in (known, larger))
-    slope = _slope(space, costs, inverses)
-    residuals = costs - slope * inverses
-    surrogate = Surrogate(space, known_codes, residuals - residuals.mean(), errors)
-    mean, deviation = surrogate.mean_and_deviation(larger_codes)
-    expected = mean + residuals.mean() + slope * larger_inverses
+    expected, deviation = _expected_costs(known, larger, aim, names)
     # A larger cell that was measured has its measured cost and error.
     measured = [one.cost(aim) for one in larger]
     values = [log(cost.median) if cost else value for cost, value in zip(measured, expected, strict=True)]
@@ -256,6 +241,34 @@ def _larger(
         high=exp(ahead + half_width),
         is_measured=cost is not None,
     )
+
+
+def _needing_more(known: Sequence[Cell], candidates: Sequence[Cell], aim: Aim) -> list[Cell]:
+    """Return the known cells that exceed the limit, then the candidates that did not fit, each once."""
+    exceeding = [one for one in known if aim.peak is not None and one.peak is not None and one.peak >= aim.peak]
+    failed = {(key_of(one.config), one.environment_id): one for one in candidates if one.status in TOO_LARGE}
+    ran = {(key_of(one.config), one.environment_id) for one in known}
+    return [*exceeding, *(one for key, one in failed.items() if key not in ran)]
+
+
+def _expected_costs(
+    known: Sequence[Cell], larger: Sequence[Cell], aim: Aim, names: Sequence[str]
+) -> tuple[Floats, Floats]:
+    """Return the expected logarithm of the cost of each larger cell, and its deviation.
+
+    A step takes a fixed time and a time per sequence, so the logarithm of the cost per token is fitted with a slope
+    over 1 / batch. The surrogate learns the residuals: alone, it would give a batch that was not measured the mean of
+    those that were.
+    """
+    space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
+    inverses = np.array([1 / one.config.batch_size for one in known])
+    costs = np.log([known_cost(one, aim).median for one in known])
+    slope = _slope(space, costs, inverses)
+    residuals = costs - slope * inverses
+    errors = np.array([known_cost(one, aim).error.deviation for one in known])
+    surrogate = Surrogate(space, space.codes[: len(known)], residuals - residuals.mean(), errors)
+    mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :])
+    return mean + residuals.mean() + slope * np.array([1 / one.config.batch_size for one in larger]), deviation
 
 
 def _slope(space: Space, costs: Floats, inverses: Floats) -> float:

@@ -209,8 +209,7 @@ def _effect_words(answer: Answer) -> str:
 def _number(value: float, goal: Goal) -> str:
     if goal is Goal.MEMORY:
         return gib(value)
-    unit = choose_unit(goal.unit, [value])
-    return f"{number_text(value)} {unit.name}"
+    return f"{number_text(value)} {goal.unit}"
 
 
 def _share(chance: float) -> str:

@@ -167,30 +167,39 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
     configs = [trial.config for trial in sweep.trials]
     for name in JOB:
         if len({getattr(config, name) for config in configs}) > 1:
-            which, choice = _choice(name, configs)
-            raise RequestError(
-                f"the sweep trains different things ({which} varies), and none is best; choose one{choice}"
-            )
+            which, value = _choice(name, configs)
+            how = " by --grid" if value is None else f", such as --set {shlex.quote(f'{which}={value}')}"
+            raise RequestError(f"the sweep trains different things ({which} varies), and none is best; choose one{how}")
     workload = aim.goal.workload
     if not any(workload in trial.workloads for trial in sweep.trials):
         raise RequestError(f"--goal {aim.goal.value} needs the workload {workload}; add it to the sweep's workloads")
 
 
-def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str]:
-    """Return what a sweep file calls a varying field, and the option that chooses one of its values."""
-    if name in arguments_for("model_code", "step"):  # JSON of the arguments of the user's code: name the varying one
-        written = [json.loads(getattr(config, name) or "{}") for config in configs]
-        for argument in dict.fromkeys(argument for one in written for argument in one):
-            values = [one[argument] for one in written if argument in one]
-            if any(one.get(argument) != values[0] for one in written) and isinstance(values[0], (str, int, float)):
-                return f"{name}.{argument}", f", such as --set {name}.{argument}={values[0]}"
+def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str | None]:
+    """Return what a sweep file calls a varying field, and one of its values; None if no value has a short name."""
+    if name in arguments_for("model_code", "step") and (found := _varying_argument(name, configs)):
+        return found
     # Models that have names differ in their dimensions because the sweep varies `model`.
-    named = all(config.model is not None for config in configs)
-    if named and name in MODEL and name != "vocab_size":
-        ours = [config.model for config in configs if config.model in SIZES and config.model_code is None]
-        words = ours or [code for config in configs if (code := config.model_code) and is_reference(code)]
-        return "model", f", such as --set {shlex.quote(f'model={words[0]}')}" if words else " by --grid"
-    return name, f", such as --set {shlex.quote(f'{name}={getattr(configs[0], name)}')}"
+    if name in MODEL and name != "vocab_size" and all(config.model is not None for config in configs):
+        return "model", _example_model(configs)
+    return name, str(getattr(configs[0], name))
+
+
+def _varying_argument(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str] | None:
+    """Return the first varying argument in a field with the arguments of the user's code, and one of its values."""
+    written = [json.loads(getattr(config, name) or "{}") for config in configs]
+    for argument in dict.fromkeys(argument for one in written for argument in one):
+        value = next(one[argument] for one in written if argument in one)
+        if isinstance(value, (str, int, float)) and any(one.get(argument) != value for one in written):
+            return f"{name}.{argument}", str(value)
+    return None
+
+
+def _example_model(configs: Sequence[TrialConfig]) -> str | None:
+    """Return the first model that `--set model=` can name."""
+    ours = [config.model for config in configs if config.model in SIZES and config.model_code is None]
+    references = [code for config in configs if (code := config.model_code) and is_reference(code)]
+    return next(iter([*ours, *references]), None)
 
 
 def _check_prices(plan: Plan, aim: Aim) -> None:

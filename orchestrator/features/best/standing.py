@@ -58,7 +58,7 @@ class Standing:
         return np.asarray(stdtr(self.freedom, standard))
 
     @property
-    def reach(self) -> float:
+    def interval_reach(self) -> float:
         """Half the width of a 95 % interval in standard errors."""
         return float(reach(np.array(self.freedom)))
 

@@ -86,6 +86,10 @@ class FitRequest:
 
     def checked(self) -> "FitRequest":
         """Return the request. Raises RequestError if a number, a method or a price is wrong."""
+        if not self.gpus:
+            raise RequestError("--gpus names no number; write --gpus 1,8")
+        if not self.methods:
+            raise RequestError("--method names none; write --method full,lora")
         for count in self.gpus:
             if count < 1:
                 raise RequestError(f"--gpus {count}: it must be at least 1")

@@ -404,6 +404,8 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("tiny", "--method", "lara"), "did you mean lora?"),
         (("tiny", "--tokens", "many"), "such as 300M or 1B"),
         (("tiny", "--for", "8xH100"), "--for 8xH100: the number of GPUs is an option of its own: --for H100 --gpus 8"),
+        (("tiny", "--gpus", ","), "--gpus names no number; write --gpus 1,8"),
+        (("tiny", "--method", ","), "--method names none; write --method full,lora"),
         (("tiny", "--gpus", "9"), "--gpus 9: they do not fill nodes of 8; write 8 or 16"),
         (("tiny", "--gpus", "16", "--for", "4090"), "are connected is not known; ask for at most 8, or of another GPU"),
         (("tiny", "--gpus", "8", "--lengths", "lognormal(40, 0.8, 64)"), "are not predicted; leave out one"),

@@ -55,7 +55,7 @@ class Processes:
         return float(np.var(self.logs) * len(self.logs))
 
     def of(self, kind: Kind) -> "Processes":
-        logs = tuple(log for log, of in zip(self.logs, self.kinds, strict=True) if of == kind)
+        logs = tuple(one for one, of in zip(self.logs, self.kinds, strict=True) if of == kind)
         return replace(self, logs=logs, kinds=(kind,) * len(logs))
 
     def __add__(self, others: "Processes") -> "Processes":

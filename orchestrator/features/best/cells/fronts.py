@@ -11,6 +11,7 @@ from lmsweep.orchestrator.features.best.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.cells.front import pareto_front
 from lmsweep.orchestrator.features.best.cells.goal import Aim, parse_aim
 from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.results.metrics import WALL_TIME
 from lmsweep.trials.results.outcome import Status
 
 FEWEST_CELLS = 3
@@ -57,7 +58,7 @@ def fronts(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> Iterator[Front]
     aim = parse_aim("tokens/s", [], prices)
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells_of(steps):
-        if "step.time" in cell.values:
+        if WALL_TIME in cell.values:
             jobs.setdefault(job_of(cell), []).append(cell)
     for cells in jobs.values():
         for quantity, cost in _COSTS.items():
@@ -74,16 +75,16 @@ _COSTS: dict[Literal["memory", "money"], Callable[[Cell, Aim], float | None]] = 
 
 def _front(cells: Sequence[Cell], quantity: Literal["memory", "money"], aim: Aim) -> Front:
     names = [name for name in axes_of(cells) if name != DEVICE]
-    on_front = pareto_front(cells, aim)
+    on_front = {id(cell) for cell in pareto_front(cells, aim)}
     points = {
         id(cell): Point(
             device=cell.environment.device_name,
-            speed=cell.tokens / cell.values["step.time"].median,
+            speed=cell.tokens / cell.values[WALL_TIME].median,
             cost=float(_COSTS[quantity](cell, aim) or 0.0),
             peak=cell.peak,
             dollars=cell.dollars(aim),
             others=tuple(cell_words(cell, [name]) for name in names),
-            is_on_front=cell in on_front,
+            is_on_front=id(cell) in on_front,
         )
         for cell in cells
     }

@@ -89,7 +89,6 @@ def pytorch_snippet(config: TrialConfig) -> str:
 
 
 def _joined(*recipes: Recipe) -> Recipe:
-
     return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
 
 

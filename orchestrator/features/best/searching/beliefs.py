@@ -39,15 +39,15 @@ class Forecast(NamedTuple):
 class Results:
     """The results of a search so far. Values are natural logarithms of costs."""
 
-    def __init__(self, space: Space, prior: Floats, known: Known) -> None:
-        """prior: expected values of the cells. known: the variation between processes, from earlier results."""
+    def __init__(self, space: Space, prior: Floats, variation: Known) -> None:
+        """prior: expected values of the cells. variation: that between processes, from earlier results."""
         self.space = space
         self.prior = prior
         self.measured: dict[int, Processes] = {}
         self.failed: set[int] = set()
         self.parameters: Floats | None = None
         """Parameters of the last surrogate, from which the fit of the next one begins."""
-        self._known = known
+        self._variation = variation
 
     def add(self, cell: int, processes: Processes | None) -> None:
         """Add what more processes of a cell measured; None if it failed or does not meet the limits."""
@@ -66,7 +66,7 @@ class Results:
         variations = {}
         for (device_name, kind), of_kind in repeats.items():
             squares, freedom = sum(one.squares for one in of_kind), sum(len(one.logs) - 1 for one in of_kind)
-            known = self._known.get((device_name, kind), PRIORS[kind])
+            known = self._variation.get((device_name, kind), PRIORS[kind])
             variations[device_name, kind] = known.updated(squares, freedom)
         return {cell: one.error(variations[one.device_name, one.kind]) for cell, one in self.measured.items()}
 
@@ -116,7 +116,7 @@ class Beliefs:
         return Forecast(mean + self.results.prior[cells], deviation, self._chance_to_run(cells))
 
     def gain(self, forecast: Forecast) -> Floats:
-        """Return the expected improvement of each cell over the leader (Jones, Schonlau and Welch, 1998)."""
+        """Return the expected improvement of each cell over `to_beat` (Jones, Schonlau and Welch, 1998)."""
         ahead = self.to_beat - forecast.mean
         scaled = ahead / forecast.deviation
         density = np.exp(-(scaled**2) / 2) / np.sqrt(2 * np.pi)

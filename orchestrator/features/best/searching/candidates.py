@@ -99,31 +99,24 @@ def search_of(
     estimates, peaks: durations and predicted bytes, by the index of a trial in the plan. variation: between processes,
     as known before the search; without it, the shipped priors.
     """
-    # Key of a cell -> its number: first the cells to run, then those that are only known.
-    numbers: dict[tuple[str, str], int] = {}
-    trials: list[PlannedTrial] = []
+    trials: dict[tuple[str, str], PlannedTrial] = {}
     """The first trial of each cell to run."""
-    only_known: list[Cell] = []
-    of_positions, of_known = [], []  # numbers of the cells of `to_run`, and of `known`
     for trial in to_run:
-        number = numbers.setdefault(_key_of(trial), len(numbers))
-        of_positions.append(number)
-        if number == len(trials):  # it is a new cell
-            trials.append(trial)
-    for cell in known:
-        number = numbers.setdefault(_key(cell.config, cell.environment_id), len(numbers))
-        of_known.append(number)
-        if number == len(trials) + len(only_known):  # it is none of the cells to run
-            only_known.append(cell)
-    subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
-    subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known]
-    seconds = [_seconds(one, estimates[one.index]) for one in trials] + [1.0] * len(only_known)  # which do not run
+        trials.setdefault(_key_of(trial), trial)
+    only_known = {key: cell for cell in known if (key := _key(cell.config, cell.environment_id)) not in trials}
+    subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials.values()]
+    subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known.values()]
+    seconds = [_seconds(one, estimates[one.index]) for one in trials.values()]
+    seconds += [1.0] * len(only_known)  # which do not run
     space, prior = _space(subjects), _prior(subjects, aim)
-    search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=of_positions, known=variation)
-    for number, cell in zip(of_known, known, strict=True):
+    numbers = {key: number for number, key in enumerate([*trials, *only_known])}
+    cells = [numbers[_key_of(one)] for one in to_run]
+    search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=cells, known=variation)
+    for cell in known:
         cost = cell.cost(aim)
         # None: the cell has no value, or exceeds the limit, so that it cannot be the best.
-        search.learn(number, cost.processes if cost and keeps_limit(cell, aim) else None)
+        processes = cost.processes if cost and keeps_limit(cell, aim) else None
+        search.learn(numbers[_key(cell.config, cell.environment_id)], processes)
     return search
 
 

@@ -65,6 +65,7 @@ class Search:
         self._seconds = seconds
         self._cells = np.arange(len(prior)) if cells is None else np.array(cells, dtype=np.int64)
         self._running: Counter[int] = Counter()
+        """How many trials of each cell run now; `+self._running` leaves out the zeros."""
         self._beliefs: Beliefs | None = None
         self.likely: list[int] = []
         """Positions of the cells most likely to be chosen after the last one, the likeliest first."""
@@ -182,7 +183,7 @@ class Search:
         Empty if all were tried and a cell has a result; one more cell if all failed.
         """
         codes, prior = self.results.space.codes, self.results.prior
-        tried = [*self.results.measured, *self.results.failed, *(+self._running)]  # `+`: only counts above 0
+        tried = [*self.results.measured, *self.results.failed, *(+self._running)]
         seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
         chosen: list[int] = []
         while True:
