@@ -18,7 +18,7 @@ def one_rank() -> Iterator[None]:
 
 @pytest.mark.parametrize("variant", ["naive", "flat", "overlap", "bucketed"])
 @pytest.mark.usefixtures("one_rank")
-def test_a_parameter_without_a_part_in_the_loss_is_told(variant: str) -> None:
+def test_a_parameter_without_a_part_in_the_loss_is_an_error(variant: str) -> None:
     model = nn.ModuleList([nn.Linear(2, 2, bias=False), nn.Linear(3, 3, bias=False)])
     synchronizer = SYNCHRONIZERS[variant](model, None)
     model[0](ones(1, 2)).sum().backward()
