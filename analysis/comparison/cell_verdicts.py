@@ -35,7 +35,7 @@ CLAIMED = ("ratio", "half", "kind", "verdict")
 _ENDS = ("", LOW, HIGH)
 _OF_CLOCK = (
     *(f"{name}{end}" for name in (*SIDES, "ratio") for end in _ENDS),
-    *("processes", "p", "p_same", "half", "kind", "itself", "widened", *VARIATION),
+    *("processes", "p", "p_same", "half", "kind", "waits", "itself", "widened", *VARIATION),
 )
 """Columns of `judge` that are about one clock."""
 _PROCESS = ["side", "device_name", "attempt_id", "workload", "phase"]
@@ -84,6 +84,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     by_variation = rows.sort_values(VARIATION[0], kind="stable")
     varying_most = by_variation.drop_duplicates("place", keep="last").set_index("place").reindex(range(count))
     columns["kind"] = varying_most[KIND]
+    columns["waits"] = rows[KIND].eq("host").groupby(rows["place"]).all().reindex(range(count))  # on both sides
     numbers = _test(rows, pd.DataFrame(columns), varying_most[[*VARIATION]].fillna(0.0), table)
     flags = rows.groupby("place")["flags"].agg(_together).reindex(range(count))
     return decide(numbers.assign(flags=flags.to_list()), unit, table.thresholds.different)
@@ -184,7 +185,7 @@ def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Threshold
     pairs = zip(wall["verdict"], device["verdict"], strict=True)
     by_device = device["ratio"].notna().to_numpy() & np.array([deciding(*words) == "device" for words in pairs])
     contradict = np.abs(np.log(wall["ratio"] / device["ratio"])) > np.maximum(np.log1p(thresholds.same), wall["half"])
-    hidden = by_device & _differs(device) & (contradict | wall["kind"].eq("host"))
+    hidden = by_device & _differs(device) & (contradict | wall["waits"].eq(True))
     names = [*CLAIMED, f"ratio{LOW}", f"ratio{HIGH}"]
     of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": device[name] for name in names}
     return _host_limited(_by_deciding_clock(wall, device, by_device), hidden | unreliable).assign(**of_both)

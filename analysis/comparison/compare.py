@@ -317,7 +317,7 @@ def _shown_and_claimed(names: pd.DataFrame, judged: pd.DataFrame) -> tuple[pd.Da
     """Return the columns that readers see, by the clock that decides, and these with what claims need."""
     of_each_clock = judged.filter(regex="^(wall|device)_")
     decisive = judged.drop(columns=of_each_clock.columns).assign(p=holm(judged["p"].to_numpy(float)))
-    unseen = ["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION]  # of `judge`
+    unseen = ["clock", "p_same", "half", "kind", "waits", "itself", "widened", *VARIATION]  # of `judge`
     shown = names.join(decisive.drop(columns=unseen, errors="ignore"))
     return shown, shown.join(decisive[["half", "kind", "itself"]]).join(of_each_clock)
 

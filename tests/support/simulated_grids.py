@@ -191,7 +191,7 @@ def simulate(seed: int, draw: Draw, noise: float | None, kind: Kind | None) -> d
     leader = int(known[judged.leader])
     true = grid.cost - grid.cost[leader]
     nearest = np.argsort(judged.ahead)[1:6]
-    chance, within, ahead = judged.chance(), judged.reach * judged.error, true[known]
+    chance, within, ahead = judged.chance(), judged.interval_reach * judged.error, true[known]
     off = abs(judged.value - grid.cost[leader])
     unseen = sorted(found.left)
     return {
@@ -201,7 +201,7 @@ def simulate(seed: int, draw: Draw, noise: float | None, kind: Kind | None) -> d
         "wrong": judged.wrong, "repeated": len(found.results.measured[leader].logs),
         "is_wrong": bool(true[known].min() < -np.log1p(RIGHT_MARGIN)),
         "doubt": found.doubt(), "is_left": bool(unseen and true[unseen].min() < -np.log1p(BETTER_MARGIN)),
-        "covers": bool(off <= judged.reach * judged.value_error),
+        "covers": bool(off <= judged.interval_reach * judged.value_error),
         "pairs": [
             (float(chance[one]), bool(ahead[one] > 0), bool(abs(judged.ahead[one] - ahead[one]) <= within[one]))
             for one in nearest
