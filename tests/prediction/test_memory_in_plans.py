@@ -109,14 +109,16 @@ def test_a_plan_leaves_out_what_would_fit_without_the_gaps_between_blocks(tmp_pa
 
 @pytest.mark.slow
 def test_the_frontier_is_shown_for_each_configuration(tmp_path: Path) -> None:
-    axes = {"model": ["small", "2.7b"], "batch_size": [4, 8]}
+    axes = {"model": ["small", "2.7b"], "precision": ["fp32", "tf32"], "batch_size": [4, 8]}
     sweep = write(tmp_path, {"workloads": ["timing"], "axes": axes, "fixed": {"device": "cuda"}})
     command = ["plan", sweep, "--store", tmp_path / "none", "--for", "40GB", "--no-predict"]
     found = json.loads(lmsweep_here(*command, "--max-batch", "--format", "json"))["frontier"]
     # One for each configuration, whatever its batch size.
-    models = [(one["dimension"], one["config"]["model"]) for one in found]
-    assert models == [("batch_size", "small"), ("batch_size", "2.7b")]
-    at, none_fits = found
+    assert {one["dimension"] for one in found} == {"batch_size"}
+    asked = [(one["config"]["model"], one["config"]["precision"]) for one in found]
+    assert asked == [("small", "fp32"), ("small", "tf32"), ("2.7b", "fp32"), ("2.7b", "tf32")]
+    at, same, none_fits, _ = found
+    assert same["largest"] == at["largest"]
     assert at["config"]["batch_size"] == at["largest"] > 8
     assert at["budget_bytes"] == 40 * 10**9 - CUDA_CONTEXT
     assert (none_fits["largest"], none_fits["reason"]) == (0, None)  # weights, gradients and moments need 54 GB

@@ -117,7 +117,8 @@ def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":
         config, available = planned.trial.config, budget(planned.trial.config, planned.environment)
         if available and config.builds_a_model and config.step is None:
             smallest = with_value(memory_config(config), dimension_of(config, dimension), 1)
-            places.setdefault(replace(smallest, model=config.model), (planned.environment.device_name, available))
+            asked = replace(smallest, model=config.model, precision=config.precision)
+            places.setdefault(asked, (planned.environment.device_name, available))
     if not places:
         raise RequestError(
             "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "
