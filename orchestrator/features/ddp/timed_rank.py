@@ -91,6 +91,7 @@ class TimedRank(WatchedRank, ComparedStep):
             super().build_model()
         if self.memory_watch and self.after_init is None:
             self.align()  # gloo's threads hold what they have sent until the next collective
+            gc.collect()  # layers that adapters and TP replaced are reference cycles, and hold whole weights
             self.after_init = self.memory_watch.held(self.training)
         self.restart()
 
