@@ -13,6 +13,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     cluster       Ray, the nodes of a cluster, and what each can hold
     sweep         the sweep file: its schema, its errors, the combinations in it
     sweeps        the packaged sweeps, one YAML file each; features have others
+    software      the Python with a trial's `software`, whose environment a feature makes
     feature       what a feature registers, and all that are there
     interrupt     Ctrl-C and signals, also during work that must not stop halfway
     terminal      prints text, with control characters escaped

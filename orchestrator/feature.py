@@ -46,6 +46,8 @@ class Feature:
     """Sweep -> MODULE:NAME of the function that answers its question of a store: a sentence, and further ones."""
     trackers: Mapping[str, str] = field(default_factory=dict)
     """NAME, of `run --tracker NAME` -> MODULE:NAME of what returns a `Tracker`."""
+    environments: Mapping[str, str] = field(default_factory=dict)
+    """`is_made` and `interpreter_with` -> MODULE:NAME of such functions, as in software.py."""
     extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
     """Adds options to a verb, of whichever feature, by `with_option`."""
 
@@ -59,7 +61,7 @@ def features() -> dict[str, Feature]:
 
 
 def registered(
-    kind: Literal["outputs", "pages", "functions", "answers", "trackers"], core: Collection[str] = ()
+    kind: Literal["outputs", "pages", "functions", "answers", "trackers", "environments"], core: Collection[str] = ()
 ) -> dict[str, str]:
     """Return what all features register of this kind. Raises RequestError for a name that the core or another has."""
     found: dict[str, str] = {}

@@ -8,8 +8,8 @@ import psutil
 from rich.console import Console
 
 from lmsweep.orchestrator.planning.plan import Plan
+from lmsweep.orchestrator.software import SoftwareError, interpreter_with, is_made
 from lmsweep.orchestrator.terminal import format_seconds, say
-from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.store.store import Store
 
 

@@ -7,12 +7,12 @@ from itertools import islice
 from pathlib import Path
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.software import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.code.digest import unpack
 from lmsweep.trials.distributed.ranks.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.isolation.standby import slot_name
-from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.scratch import scratch_folder

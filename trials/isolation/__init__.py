@@ -6,7 +6,6 @@
     messages.py              the requests and answers that client, server and child exchange
     server.py                imports torch once, never touches a device, forks children
     child.py                 a forked process, killed with its whole process group, and what it runs
-    virtual_environment.py   makes the environment that a trial's software asks for
     precompile.py            compiles the graphs of coming trials on fake tensors into the compiler's cache
 
 The server is a program instead of `multiprocessing`'s fork server: the main module of a Ray worker is Ray's, and every

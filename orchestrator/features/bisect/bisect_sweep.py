@@ -24,9 +24,9 @@ from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.planning.plan import Plan, Planned
+from lmsweep.orchestrator.software import SoftwareError, interpreter_with
 from lmsweep.orchestrator.sweep.software_axis import canonical_software
 from lmsweep.orchestrator.terminal import say
-from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.results.environment import environment_id

@@ -22,13 +22,13 @@ from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
 from lmsweep.orchestrator.predicting.varied_times import padding_of
 from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
+from lmsweep.orchestrator.software import is_made
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.prediction_question import ManySteps
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
-from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.lengths.recompiling import recompiles
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import FIELDS, Role, fields_with, varying_fields

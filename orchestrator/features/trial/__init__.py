@@ -40,8 +40,8 @@ def trial(
     )
     from lmsweep.orchestrator.features.trial.trial_table import show_trial
     from lmsweep.orchestrator.running.store_writer import writable_store
+    from lmsweep.orchestrator.software import SoftwareError
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, single_trial
-    from lmsweep.trials.isolation.virtual_environment import SoftwareError
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
+from lmsweep.orchestrator.software import SoftwareError, interpreter_with
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import format_seconds, say
-from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with
 from lmsweep.trials.machine.interpreter import MADE_BY_US, command, environment
 from lmsweep.trials.results.environment import Fingerprint, expected_with
 from lmsweep.trials.results.record import Attempt, Record, Row

@@ -4,9 +4,8 @@ An environment is a virtual environment that holds only what differs. A `.pth` f
 beside lmsweep behind it on the search path, so lmsweep, NumPy and the rest need not be installed again.
 
 `uv` or else `pip` installs from the index that the user has configured for it, and only wheels: the set-up code of a
-source distribution would run here. A new environment runs
-`python -m lmsweep.trials.isolation.virtual_environment NAME...`, which imports what trials import and prints the
-versions of these packages.
+source distribution would run here. A new environment runs this module with the names of packages: it imports what
+trials import, and prints the versions of these packages.
 """
 
 import fcntl
@@ -28,6 +27,7 @@ from typing import IO
 
 from packaging.specifiers import SpecifierSet
 
+from lmsweep.orchestrator.software import SoftwareError
 from lmsweep.trials.machine.interpreter import MADE_BY_US, command, environment
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.outcome import Status
@@ -54,15 +54,6 @@ _CONFLICT = "The conflict is caused by:"
 
 _SHOWN = 600
 """Characters of an installer's message that are kept."""
-
-
-class SoftwareError(Exception):
-    """The environment cannot be made. The message is the reason."""
-
-    def __init__(self, message: str, status: Status) -> None:
-        """status: unsupported, or error if another attempt may succeed."""
-        super().__init__(message)
-        self.status = status
 
 
 def folder_of(software: str) -> Path:
@@ -216,7 +207,7 @@ def _reason(said: str) -> str:
 
 def _check(software: str, python: Path) -> None:
     wanted = pinned(software)
-    words = command("lmsweep.trials.isolation.virtual_environment", *wanted, python=str(python))
+    words = command("lmsweep.orchestrator.features.software.virtual_environment", *wanted, python=str(python))
     done = subprocess.run(
         words, cwd=python.parent, env=environment(), capture_output=True, text=True, errors="replace", check=False
     )

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
+from lmsweep.orchestrator.features.software.virtual_environment import folder_of, interpreter_with, is_made
+from lmsweep.orchestrator.software import SoftwareError
 from lmsweep.trials.results.outcome import Status
 from tests.support.command import PYTHONPATH, lmsweep, write_sweep
 from tests.support.waiting import wait_until
@@ -23,7 +24,7 @@ from tests.support.wheels import write_torch, write_wheel
 
 MAKE = """
 import sys
-from lmsweep.trials.isolation.virtual_environment import interpreter_with
+from lmsweep.orchestrator.software import interpreter_with
 print(interpreter_with(sys.argv[1]))
 """
 UNSUPPORTED = "torch==9.9.9"
