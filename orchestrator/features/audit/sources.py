@@ -37,34 +37,43 @@ def audit(file: str | Path | None = None, **stated: object) -> list[Audited]:
 
 
 def _text(file: str | Path) -> str:
-    if str(file) == "-":
-        return sys.stdin.read(MOST_BYTES)
-    path = Path(file).expanduser()
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise RequestError(f"{file}: it has more than {MOST_BYTES // 10**6} MB; give a part of it")
-        return path.read_text("utf-8-sig", errors="replace")
+        if str(file) == "-":
+            content = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with Path(file).expanduser().open("rb") as opened:
+                content = opened.read(MOST_BYTES + 1)
     except OSError as error:
         raise RequestError(f"{file}: cannot read it: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise RequestError(f"{file}: it has more than {MOST_BYTES // 10**6} MB; give a part of it")
+    return content.decode("utf-8-sig", errors="replace")
 
 
 def _table(text: str, where: str, texts: dict[str, str]) -> list[Claim]:
     """Return the claims of a table, each with what `texts` state for all."""
     separator = "\t" if where.lower().endswith(".tsv") else ","
-    rows = csv.DictReader(io.StringIO(text), delimiter=separator, restkey="")  # "": cells beyond the columns
+    rows = csv.DictReader(io.StringIO(text, newline=None), delimiter=separator)
     claims: list[Claim] = []
-    for number, row in enumerate(rows, start=2):  # line 1 names the columns
-        if "" in row:
-            raise RequestError(f"{where}, line {number}: it has more cells than the first line has names")
-        if len(claims) == MOST_CLAIMS:
-            raise RequestError(f"{where}: it has more than {MOST_CLAIMS} claims; divide it")
-        line = f"{where}, line {number}: "
-        claim = claim_of(texts | {name: cell for name, cell in row.items() if cell}, line)
-        try:
-            claim.shape, bool(claim.gpus) and claim.device  # raise for an unknown model or GPU
-        except RequestError as error:
-            raise RequestError(f"{line}{error}") from error
-        claims.append(claim)
+    try:
+        for row in rows:
+            if len(claims) == MOST_CLAIMS:
+                raise RequestError(f"{where}: it has more than {MOST_CLAIMS} claims; divide it")
+            claims.append(_row_claim(row, f"{where}, line {rows.line_num}: ", texts))
+    except csv.Error as error:
+        raise RequestError(f"{where}, line {rows.line_num + 1}: {error}; is a quote missing?") from error
     if not claims:
         raise RequestError(f"{where}: it has no claims; the first line names columns, such as model, gpus, tokens/s")
     return claims
+
+
+def _row_claim(row: dict[str, str], line: str, texts: dict[str, str]) -> Claim:
+    """Return the claim of a row. line: file and line, for messages."""
+    if None in row:  # has the cells beyond the columns
+        raise RequestError(f"{line}it has more cells than the first line has names")
+    claim = claim_of(texts | {name: cell for name, cell in row.items() if cell}, line)
+    try:
+        claim.shape, bool(claim.gpus) and claim.device  # raise for an unknown model or GPU
+    except RequestError as error:
+        raise RequestError(f"{line}{error}") from error
+    return claim

@@ -100,13 +100,15 @@ class Explanation:
         """Return the sums over all cells of `baseline`, `contrast` and `difference`, indexed by cause, with `named`,
         the `change` of the cell that has most of it, and `sure`, the surest first.
 
-        `sure` is the sum of those ends of the intervals that are nearer to 0: the difference is at least as large where
-        the interval does not contain 0. Waits vary more than kernels, so a large difference of theirs is less sure.
+        `sure` is how far the interval of the sum is from 0: the difference is at least as large. Waits vary more than
+        kernels, so a large difference of theirs is less sure.
         """
         by_size = self.frame.sort_values("difference", key=abs, ascending=False)
-        sure = self.frame[[f"difference{end}" for end in (LOW, HIGH)]].abs().min(axis=1)
-        groups = self.frame.assign(sure=sure).groupby("cause", sort=False)
-        sums = groups[[*SIDES, "difference", "sure"]].sum()
+        groups = self.frame.groupby("cause", sort=False)
+        ends = [f"difference{end}" for end in (LOW, HIGH)]
+        sums = groups[[*SIDES, "difference", *ends]].sum()
+        low, high = sums[ends].to_numpy(float).T
+        sums["sure"] = np.abs(np.clip(0.0, low, high))
         sums = sums.assign(named=groups["named"].any(), change=by_size.groupby("cause")["change"].first())
         return sums.sort_values("sure", ascending=False, kind="stable")
 

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ def lines_about(store: str) -> Iterator[str]:
     A run without any result yet stays for the next call. One that is complete is forgotten, and so is one that can no
     longer be read or takes too long to expand.
     """
+    place = _absolute(store)
     try:
         kept = sorted(_folder_of(store).glob("*.json"))
     except (OSError, RequestError):
@@ -51,8 +52,10 @@ def lines_about(store: str) -> Iterator[str]:
     for path in kept:
         try:
             request = json.loads(path.read_text("utf-8"))
-            what = What(**request["what"])
-            count = _count(what, Path(request["folder"]), store)
+            # Code, lengths and the sweep file itself are named from the folder of the run.
+            with chdir(request["folder"]):
+                what = What(**request["what"])
+                count = _count(what, place)
         except (OSError, RequestError, ValueError, KeyError, TypeError):  # the sweep file is gone, or a newer version's
             count = None
         if count and 0 < count.have < count.planned:
@@ -65,19 +68,15 @@ def lines_about(store: str) -> Iterator[str]:
                 path.unlink()
 
 
-def _count(what: What, folder: Path, store: str) -> Count | None:
+def _count(what: What, store: str) -> Count | None:
     """Return how many of the trials have a result; None of a sweep that takes too long to expand."""
     from lmsweep.orchestrator.sweep.ranges import shard
     from lmsweep.orchestrator.sweep.sweep import parse_overrides, read_sweep
     from lmsweep.trials.spec.identity import trial_id
     from lmsweep.trials.store.store import Store
 
-    source = folder / what.sweep
-    # The run's own folder is the default of --code; None, the folder of this command, lets the sweep file name another.
-    default = None if Path.cwd() == folder else str(folder)
-    code = str(folder / what.code) if what.code else default
-    named = str(source) if source.is_file() else what.sweep
-    written = read_sweep(named, parse_overrides([*what.overrides]), code=code, trusted=what.trusted, grids=what.grids)
+    overrides = parse_overrides([*what.overrides])
+    written = read_sweep(what.sweep, overrides, code=what.code, trusted=what.trusted, grids=what.grids)
     if written.is_large:
         return None
     trials = written.expanded().trials
@@ -94,8 +93,11 @@ def _count(what: What, folder: Path, store: str) -> Count | None:
 
 
 def _folder_of(store: str) -> Path:
-    place = store if "://" in store else str(Path(store).absolute())
-    return cache_folder() / "unfinished" / _digest(place)
+    return cache_folder() / "unfinished" / _digest(_absolute(store))
+
+
+def _absolute(store: str) -> str:
+    return store if "://" in store else str(Path(store).resolve())
 
 
 def _digest(text: str) -> str:

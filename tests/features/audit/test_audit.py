@@ -14,6 +14,7 @@ from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.prediction import Predicted, predicted
+from lmsweep.orchestrator.features.audit.sources import MOST_BYTES
 from lmsweep.orchestrator.features.audit.verdict import Audited, audited, judged
 from lmsweep.trials.spec.quantities import gib
 from tests.support.browser import beyond_a_screen
@@ -188,10 +189,26 @@ def test_a_table_is_many_claims_and_one_that_cannot_be_closes_the_gate(tmp_path:
     assert done.returncode == 1 and "2 claims: 1 cannot tell, 1 impossible" in done.stdout, done.stderr
     for table, said in (
         ("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,fast\n", "2: tokens/s/gpu fast: write a number"),
-        ("model,gpus,tokens/s\n8B,H100,1\n8B,H1000,1\n", "3: --gpus H1000: no such device"),
+        ("model,gpus,tokens/s\n\n8B,H100,1\n8B,H1000,1\n", "4: --gpus H1000: no such device"),
+        ("model,gpus,tokens/s\n8B,H100,58,000\n", "2: it has more cells than the first line has names"),
+        ("model,,gpus,tokens/s\n8B,ours,H100,1\n", "2: no claim has a column without a name"),
+        (f'model,gpus,tokens/s\n"8B,H100,1\n{"8B,H100,2" * 20_000}', "2: field larger than field limit (131072)"),
     ):
         path.write_text(table)
         assert f"{path}, line {said}" in refused_here("audit", path)
+    path.write_text("model,gpus,tokens/s,\n8B,H100,1,\n")
+    assert lmsweep_here("audit", path).startswith("cannot tell: below the bound")
+
+
+def test_of_a_log_that_is_too_large_nothing_is_read_from_a_file_or_from_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = tmp_path / "train.log"
+    with large.open("w+") as file:
+        file.truncate(MOST_BYTES + 1)
+        monkeypatch.setattr("sys.stdin", file)
+        for name in (str(large), "-"):
+            assert f"{name}: it has more than 100 MB; give a part of it" in refused_here("audit", name)
 
 
 @pytest.mark.slow

@@ -105,6 +105,14 @@ def test_the_effects_are_those_of_the_grid_and_a_limit_excludes_what_exceeds_it_
     assert got.measured == 1 + len(got.beaten) + 7 == 9, "what exceeds the limit has a result, too"
 
 
+def test_a_peak_at_the_limit_is_not_below_it(attempts: Attempts) -> None:
+    attempts.step(gpu(), 0.02)
+    attempts.peak(gpu(), 1e9)
+    assert found(attempts, limits=["peak <= 1GB"]).over_limit == 0
+    for limit in ("peak < 1GB", "peak <= 999MB"):
+        assert isinstance(answer(cells_of(load(attempts.store)), parse_aim("tokens/s", [limit], [])), NoAnswer)
+
+
 def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attempts) -> None:
     """Checkpointing saves 30 % of the memory for 30 % of the time; 28 KiB of a predicted peak are no reason."""
     peaks = {"none": 4e9, "block": 2.8e9}

@@ -14,8 +14,9 @@ import pytest
 from lmsweep import explain
 from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.api import find_sweep
+from lmsweep.orchestrator.features.explain.explanation import Explanation
 from lmsweep.orchestrator.features.explain.kernel_changes import change_of
-from lmsweep.orchestrator.features.explain.step_causes import IDLE, WALL, WHOLE, causes
+from lmsweep.orchestrator.features.explain.step_causes import IDLE, WALL, WHOLE, ProfiledStep, causes
 from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.plan_request import What, Where
 from tests.support.command import ROOT, lmsweep_here, refused_here
@@ -55,6 +56,21 @@ def test_three_lines_say_the_verdict_the_first_cause_and_the_rest_and_add_up() -
     assert "--explain is about one job" in refused_here("best", "h200-profile", "--no-predict", "--explain")
     without = refused_here("compare", "h100-devices", "h200-devices", "--across", "device_name", "--explain")
     assert "lmsweep run devices --profile --store h100-devices" in without
+
+
+def step_of(**milliseconds: float) -> ProfiledStep:
+    kernels = [kernels_of(one).assign(range=one, time=time / 1e3) for one, time in milliseconds.items()]
+    return process(pd.concat(kernels, ignore_index=True), 0.0, np.random.default_rng(1))
+
+
+def test_a_part_that_gains_in_one_step_what_it_loses_in_another_is_not_the_first_cause() -> None:
+    short, long = step_of(attention=20, norm=5), step_of(attention=30, norm=8)
+    other, back = step_of(attention=30, norm=5), step_of(attention=20, norm=8)
+    frame = pd.concat([causes(short, long), causes(other, back)], ignore_index=True)
+    found = Explanation(title="", frame=frame, verdicts=["slower", "faster"], keys=[], conditions={})
+    _, first, rest = found.sentences()
+    assert first == "first: norm forward: norm takes 60% longer, +6.00 ms"
+    assert rest.startswith("rest: attention forward +0.00 ms, ")
 
 
 def kernels_of(*operators: str, kernel: str = "") -> pd.DataFrame:

@@ -53,7 +53,7 @@ def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
         if key in ("n_gpus", "num_gpus", "gpu_count"):
             number = text.strip()
         elif key not in COLUMNS:
-            raise RequestError(f"{where}no claim has a column {title}{choices(key, COLUMNS)}")
+            raise RequestError(f"{where}no claim has a column {title or 'without a name'}{choices(key, COLUMNS)}")
         else:
             values[COLUMNS[key]] = _value(COLUMNS[key], text.strip(), key, where)
     if number and "gpus" in values and counted(values["gpus"])[0] == 1:  # `8xH100` says its number itself

@@ -93,13 +93,16 @@ def parse_aim(goal: str, limits: Iterable[str], prices: Iterable[Price]) -> Aim:
     priced = tuple(prices)
     if goal == Goal.MONEY and not priced:
         raise RequestError("--goal $/Mtoken needs the price of a device: --price H100=2.5 (dollars per hour)")
-    peak: int | None = None
-    for text in limits:
-        limit = re.fullmatch(r"\s*peak\s*<=?\s*(.+?)\s*", text)
-        size = bytes_of(limit[1]) if limit else None
-        if size is None:
-            raise RequestError(f"--subject-to '{text}': write 'peak < 70GB'")
-        if peak is not None:
-            raise RequestError("--subject-to: given twice; one limit of the peak is enough")
-        peak = size
-    return Aim(goal=Goal(goal), peak=peak, prices=priced)
+    peaks = [_peak_below(text) for text in limits]
+    if len(peaks) > 1:
+        raise RequestError("--subject-to: given twice; one limit of the peak is enough")
+    return Aim(goal=Goal(goal), peak=peaks[0] if peaks else None, prices=priced)
+
+
+def _peak_below(text: str) -> int:
+    """Return the bytes that the peak must stay below. Raises RequestError."""
+    limit = re.fullmatch(r"\s*peak\s*<(=?)\s*(.+?)\s*", text)
+    size = bytes_of(limit[2]) if limit else None
+    if limit is None or size is None:
+        raise RequestError(f"--subject-to '{text}': write 'peak < 70GB'")
+    return size + 1 if limit[1] else size
