@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.analytic.rates.operators import Operators
-from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.prediction.step_operators import operators_of_batch, step_operators
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from tests.support.whole_steps import five_layers as small
 from tests.support.whole_steps import totals
@@ -41,6 +41,15 @@ def test_eager_float8_rounds_both_operands_and_copies_for_backward(precision: st
     weights = {(64, 64), (96, 64), (64, 96)}
     cast = [one for one in in_blocks(found, "forward", name="_to_copy", dtype="float32") if one.shapes[0] in weights]
     assert not cast, "torchao rounds float32 weights, which autocast does not cast before"
+
+
+@pytest.mark.parametrize("precision", ["fp8_tensorwise", "fp8_rowwise_gw_hp"])
+def test_a_layer_of_as_many_outputs_as_tokens_is_multiplied_as_at_other_batches(precision: str) -> None:
+    square, other = (
+        Counter(one.name for one in in_blocks(operators_of_batch(config), "backward"))
+        for config in (small(precision=precision, attention="sdpa", batch_size=batch) for batch in (2, 4))
+    )
+    assert square == other, "a batch of 2 has 64 tokens, the model a width of 64"
 
 
 def test_compiled_float8_finds_a_scale_once_for_operands_that_layers_share() -> None:

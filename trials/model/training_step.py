@@ -70,7 +70,7 @@ class TrainingStep:
         # All layers of lmsweep's own model share the attention of the first, which gets the masks of varied batches.
         self._first_layer: Any = self.model.blocks[0].attention if isinstance(self.model, Transformer) else None
         self.loss_function = loss_for(config)
-        self._head = self._head_for_loss() if self.loss_function.takes_hidden else None
+        self._head = give_hidden(self.model, str(config.model_code)) if self.loss_function.takes_hidden else None
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
@@ -122,13 +122,6 @@ class TrainingStep:
             positions=positions_in_documents(config, device),
         )
         return model, list(model.blocks)
-
-    def _head_for_loss(self) -> torch.Tensor:
-        """The head's weight, for a loss that computes the logits itself; the model then returns hidden states."""
-        if isinstance(self.model, Transformer):
-            self.model.returns_hidden = True
-            return self.model.head.weight
-        return give_hidden(self.model, str(self.config.model_code))
 
     def draw_from(self, source: Iterator[Batch]) -> None:
         vocabulary = vocabulary_of(self.model, self.config)

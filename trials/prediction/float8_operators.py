@@ -109,7 +109,9 @@ class _Layers:
         operator = product.operator
         if operator.phase == "forward" or operator.is_again:
             return "output"
-        return "weight_gradient" if operator.shapes[0][1] == self.tokens else "input_gradient"
+        rows, inner = operator.shapes[0]  # with as many outputs as tokens, both gradients have these
+        sums_tokens = inner == self.tokens and (rows != inner or operator.layout.startswith("t"))
+        return "weight_gradient" if sums_tokens else "input_gradient"
 
     def _product(self, one: Seen) -> Iterator[Seen]:
         operator, block, by_rows = one.operator, one.block, self.recipe != "tensorwise"

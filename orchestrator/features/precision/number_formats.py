@@ -95,6 +95,7 @@ def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | 
         yield number(f"{part}_gradients", "relative_error", relative_error(mine, references))
     assert step.loss is not None
     if step.logits is not None:  # else the loss computes the logits itself, a part at a time
+        assert exact.logits is not None, "a loss of the user's takes the same in both"
         yield number("logits", "relative_error", relative_error([step.logits], [exact.logits]))
     yield number("loss", "relative_error", relative_error([step.loss], [exact.loss]))
     yield from dtypes_of(

@@ -8,19 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.trials.machine.gpu.accelerator import has_float64
-from lmsweep.trials.model.loss_functions import loss_for
+from lmsweep.trials.model.loss_functions import LossFunction, loss_for
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
-from lmsweep.trials.model.users.users_forward import call_model, inputs_of, logits_of, users_loss
-from lmsweep.trials.model.users.users_model import CHECKPOINTED, build_users_model
+from lmsweep.trials.model.users.users_forward import Inputs, call_model, inputs_of, logits_of, users_loss
+from lmsweep.trials.model.users.users_model import CHECKPOINTED, build_users_model, give_hidden
+from lmsweep.trials.spec.reference import is_reference
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferencePass:
-    logits: Tensor
-    """(batch, tokens, vocab_size)."""
+    logits: Tensor | None
+    """(batch, tokens, vocab_size); None if the user's loss takes hidden states."""
     loss: Tensor
     gradients: Mapping[str, Tensor]
     """By name of the weight."""
@@ -38,17 +39,18 @@ def make_reference(step: TrainingStep) -> ReferencePass:
             exact.copy_(rounded)
             weight.copy_(rounded)
     inputs, targets = step.inputs.to(device), step.targets.to(device)
-    if config.model_code is None:
-        logits = model(inputs)
-        loss = cross_entropy(logits, targets)
-    else:
-        taken = inputs_of(model)
-        output = call_model(model, taken, inputs, targets)
-        shape = (config.batch_size, config.context_length)
-        logits, own = logits_of(output, shape, config.model_code), users_loss(taken, output)
-        loss = loss_for(config).function(logits, targets) if own is None else own
+    shape = (config.batch_size, config.context_length)
+    # Each loss with a name is the cross-entropy, however it is computed.
+    chosen = loss_for(config) if is_reference(config.loss) else LossFunction(function=cross_entropy)
+    head = give_hidden(model, str(config.model_code)) if chosen.takes_hidden else None
+    taken = Inputs() if config.model_code is None else inputs_of(model)
+    output = call_model(model, taken, inputs, targets)
+    result, loss = logits_of(output, shape, str(config.model_code)), users_loss(taken, output)
+    if loss is None:
+        loss = chosen.function(result, targets) if head is None else chosen.function(result, head, targets)
     loss.backward()
-    return ReferencePass(logits=logits.detach(), loss=loss.detach(), gradients=_gradients(model))
+    logits = result.detach() if head is None else None
+    return ReferencePass(logits=logits, loss=loss.detach(), gradients=_gradients(model))
 
 
 def _exact_model(step: TrainingStep, device: str) -> nn.Module:

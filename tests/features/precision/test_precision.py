@@ -1,5 +1,6 @@
 """The workload `precision`: the published sums, norms and types, and errors against a float64 model of our own."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from lmsweep.trials.results.record import DetailRow, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
+from tests.support.needs import needs_chunked_loss
 from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -206,6 +208,36 @@ def test_the_loss_scale_is_turned_down_until_no_gradient_overflows():
     assert 2**10 < scale < 2**28 and math.log2(scale).is_integer()
     exact = [reference.gradients[name] for name in gradients]
     assert distance([*gradients.values()], exact) < 1e-2
+
+
+LOSSES_OF_A_USER = """
+from torch.nn.functional import cross_entropy
+
+def of_logits(logits, targets):
+    return cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.5)
+
+def of_hidden(hidden, head, targets):
+    return of_logits(hidden @ head.T, targets)
+"""
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 50}
+
+
+@pytest.mark.parametrize("model", [("model=tiny", "vocab_size=50"), ("model=hf:config.json",)])
+@pytest.mark.parametrize(
+    "loss", ["./mine.py:of_logits", "./mine.py:of_hidden", pytest.param("chunked", marks=needs_chunked_loss)]
+)
+@pytest.mark.usefixtures("forget_code")
+def test_errors_are_those_of_the_loss_that_was_chosen(tmp_path: Path, monkeypatch, loss: str, model: tuple[str, ...]):
+    if "hf" in model[0]:
+        pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(LOSSES_OF_A_USER)
+    Path("config.json").write_text(json.dumps(LLAMA))
+    found = measured(single_trial(["workloads=precision", f"loss={loss}", "context_length=8", "batch_size=2", *model]))
+    assert found["gradients.relative_error"] < 1e-6 and found["loss.relative_error"] < 1e-6
+    assert ("logits.relative_error" in found) == loss.endswith("of_logits"), "elsewhere the step has no logits"
 
 
 def test_a_loss_that_computes_logits_by_parts_has_its_error_and_the_types_of_all_other_tensors():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lmsweep.trials.code.calling import OFFERED, arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.torch_private import FakeTensor, buffers_in, checkpointed, parameters_in
-from lmsweep.trials.model.transformer.transformer import keeping_products
+from lmsweep.trials.model.transformer.transformer import Transformer, keeping_products
 from lmsweep.trials.model.users.hugging_face import from_hugging_face
 from lmsweep.trials.model.users.users_forward import call_model, code_error, inputs_of, logits_of, mark_inputs
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
@@ -48,8 +48,11 @@ def build_users_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -
 
 
 def give_hidden(model: nn.Module, reference: str) -> Tensor:
-    """Make a model of Hugging Face return hidden states in place of logits; return the weight of its head. Raises
-    UnsupportedError if its logits are not the product of the two."""
+    """Make a model return hidden states in place of logits; return the weight of its head. Raises UnsupportedError if
+    the logits of a model of Hugging Face are not the product of the two."""
+    if isinstance(model, Transformer):
+        model.returns_hidden = True
+        return model.head.weight
     head: Any = getattr(model, "get_output_embeddings", lambda: None)()
     made: list[Tensor] = []
     if head is not None and getattr(head, "bias", None) is None:

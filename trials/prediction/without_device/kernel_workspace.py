@@ -66,9 +66,9 @@ def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) ->
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:
-    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads. Each
-    block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
-    aten/src/ATen/native/cuda/Reduce.cuh)."""
+    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads.
+    PyTorch allocates for each output and each block as many float32 as a row of the block's threads has outputs
+    (global_memory_size in aten/src/ATen/native/cuda/Reduce.cuh)."""
     outputs = result.numel()
     if summed.shape[-1] != outputs or not summed.is_contiguous():
         return 0
@@ -85,7 +85,7 @@ def partial_sums(rows: int, outputs: int) -> int:
     per_thread = -(-rows // height)
     grid = -(-(outputs // vector) // width)
     most = MULTIPROCESSORS * (2048 // (width * height))  # 2048 threads on each
-    if per_thread < 16 or grid > most:  # min_values_per_thread; below, 256 is max_values_per_thread
+    if per_thread < 256 or grid > most:  # max_values_per_thread; below, 16 is min_values_per_thread
         return 0
     blocks = max(min(-(-most // grid), -(-per_thread // 16)), -(-per_thread // 256))
     return 4 * outputs * blocks * width * vector if blocks > 1 else 0
