@@ -3,6 +3,7 @@
 import csv
 import io
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
@@ -37,31 +38,30 @@ def audit(file: str | Path | None = None, **stated: object) -> list[Audited]:
 
 
 def _text(file: str | Path) -> str:
-    if str(file) == "-":
-        return sys.stdin.read(MOST_BYTES)
-    path = Path(file).expanduser()
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise RequestError(f"{file}: it has more than {MOST_BYTES // 10**6} MB; give a part of it")
-        return path.read_text("utf-8-sig", errors="replace")
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else Path(file).expanduser().open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise RequestError(f"{file}: cannot read it: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise RequestError(f"{file}: it has more than {MOST_BYTES // 10**6} MB; give a part of it")
+    return content.decode("utf-8-sig", errors="replace")
 
 
 def _table(text: str, where: str, texts: dict[str, str]) -> list[Claim]:
     """Return the claims of a table, each with what `texts` state for all."""
     separator = "\t" if where.lower().endswith(".tsv") else ","
-    rows = csv.DictReader(io.StringIO(text), delimiter=separator, restkey="")  # "": cells beyond the columns
+    rows = csv.DictReader(io.StringIO(text, newline=None), delimiter=separator)
     claims: list[Claim] = []
     for number, row in enumerate(rows, start=2):  # line 1 names the columns
-        if "" in row:
+        if None in row:  # cells beyond the columns
             raise RequestError(f"{where}, line {number}: it has more cells than the first line has names")
         if len(claims) == MOST_CLAIMS:
             raise RequestError(f"{where}: it has more than {MOST_CLAIMS} claims; divide it")
         line = f"{where}, line {number}: "
         claim = claim_of(texts | {name: cell for name, cell in row.items() if cell}, line)
         try:
-            claim.shape, bool(claim.gpus) and claim.device  # raise for an unknown model or GPU
+            claim.check_names()
         except RequestError as error:
             raise RequestError(f"{line}{error}") from error
         claims.append(claim)
