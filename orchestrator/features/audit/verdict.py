@@ -8,7 +8,7 @@ from typing import Literal
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.audit.asking import asked_of
-from lmsweep.orchestrator.features.audit.case import MFU, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.case import COUNTED, Case
 from lmsweep.orchestrator.features.audit.causes.ranking import Explanation, explanations_of
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
@@ -164,14 +164,13 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
     """Return two numbers of the claim that contradict each other, and the factor between them."""
     apart: list[tuple[float, str, str]] = []
     for first, second in combinations(case.rates, 2):
-        counted = {first, second} & {MFU, TFLOPS}
-        # If only one of them counts FLOPs, any usual convention may explain the difference; of an HFU as well, because
-        # trainers differ in what it counts.
-        counts = case.of_conventions.values() if len(counted) == 1 and not case.claim.convention else (1.0,)
+        # Of a pair, `second` counts FLOPs, both do, or neither. If only one does, any usual convention may explain the
+        # difference, of an HFU as well: trainers differ in what it counts.
+        only_second_counts = second in COUNTED and first not in COUNTED
+        counts = case.of_conventions.values() if only_second_counts and not case.claim.convention else (1.0,)
         ratio = math.log(case.rates[second] / case.rates[first])
-        sign = 1.0 if second in (MFU, TFLOPS) else -1.0  # the numerator counts FLOPs, or the denominator
-        distance = min(abs(ratio - sign * math.log(count)) for count in counts)
-        if distance > (COUNT_TOLERANCE if counted else TOLERANCE):
+        distance = min(abs(ratio - math.log(count)) for count in counts)
+        if distance > (COUNT_TOLERANCE if second in COUNTED else TOLERANCE):
             apart.append((distance, first, second))
     if not apart:
         return None
