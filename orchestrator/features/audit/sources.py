@@ -4,6 +4,7 @@ import csv
 import io
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
@@ -33,8 +34,9 @@ def audit(file: str | Path | None = None, **stated: object) -> list[Audited]:
         return audited(_table(text, where, texts))
     log = read_log(text, where)
     claim = claim_of({"name": f"{where}: {log.trainer.name}"} | log.texts | texts)
-    lines = [*log.lines, *([f"({log.trainer.name}: {log.trainer.note})"] if log.trainer.note else [])]
-    return audited([claim], [lines])
+    (of_log,) = audited([claim])
+    notes = [f"({log.trainer.name}: {log.trainer.note})"] if log.trainer.note else []
+    return [replace(of_log, read=(*log.lines, *notes))]
 
 
 def _text(file: str | Path) -> str:
