@@ -68,24 +68,6 @@ STATED = {
 """Option -> its help; a CSV has columns of these names."""
 
 
-def _audit(file: str | None, format: str, stated: dict[str, str | None]) -> None:
-    from lmsweep.orchestrator.features.audit.audit_text import said
-    from lmsweep.orchestrator.features.audit.sources import audit
-    from lmsweep.orchestrator.features.audit.verdict import REJECTED, AuditOutput
-
-    audited = audit(file, **{name: text for name, text in stated.items() if text is not None})
-    if format == "json":
-        from lmsweep.trials.results.record_json import json_of
-
-        say_data(json_of(AuditOutput(claims=audited)))
-    else:
-        from lmsweep.orchestrator.commands.show_table import show_parts
-
-        show_parts(said(audited))
-    if any(one.verdict in REJECTED for one in audited):
-        raise typer.Exit(1)
-
-
 def audit(**given: str | None) -> None:
     """Say whether a throughput or MFU can be true, and what explains it.
 
@@ -100,28 +82,40 @@ def audit(**given: str | None) -> None:
     As a page: with --format json > audit.json, then `lmsweep report audit.json`. Exits with 1 if a claim is impossible
     or contradicts itself.
     """
-    file, format = given.pop("file"), given.pop("format") or "text"
-    _audit(file, format, {name: given[_field(name)] for name in STATED})
+    from lmsweep.orchestrator.features.audit import sources
+    from lmsweep.orchestrator.features.audit.audit_text import said
+    from lmsweep.orchestrator.features.audit.verdict import REJECTED, AuditOutput
+
+    audited = sources.audit(given["file"], **{name: given[_parameter(name)] for name in STATED})
+    if given["format"] == "json":
+        from lmsweep.trials.results.record_json import json_of
+
+        say_data(json_of(AuditOutput(claims=audited)))
+    else:
+        from lmsweep.orchestrator.commands.show_table import show_parts
+
+        show_parts(said(audited))
+    if any(one.verdict in REJECTED for one in audited):
+        raise typer.Exit(1)
 
 
-def _field(option: str) -> str:
-    """Return the parameter for an option of STATED."""
+def _parameter(option: str) -> str:
+    """Return the name of the parameter for an option of STATED."""
     return option.replace("-", "_").replace("/", "_per_")
 
 
-_PARAMETERS = {
-    "file": (None, Annotated[Text, Argument(help="A log of a trainer, or a CSV with a claim on each line.")]),
-    **{_field(name): (None, Annotated[Text, Option(_Name(f"--{name}"), help=text)]) for name, text in STATED.items()},
-    "format": ("text", JsonFormat),
-}
 # typer reads the options of `audit` from its signature and annotations: one for each of STATED.
+audit.__annotations__ = {
+    "file": Annotated[Text, Argument(help="A log of a trainer, or a CSV with a claim on each line.")],
+    **{_parameter(name): Annotated[Text, Option(_Name(f"--{name}"), help=text)] for name, text in STATED.items()},
+    "format": JsonFormat,
+}
 vars(audit)["__signature__"] = Signature(
     [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (default, kind) in _PARAMETERS.items()
+        Parameter(name, Parameter.KEYWORD_ONLY, default="text" if name == "format" else None, annotation=kind)
+        for name, kind in audit.__annotations__.items()
     ]
 )
-audit.__annotations__ = {name: kind for name, (_, kind) in _PARAMETERS.items()}
 
 feature = Feature(
     name="audit",

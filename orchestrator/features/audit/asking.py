@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS, Layout, layout_of
 from lmsweep.orchestrator.features.audit.claims.counting import attention_of, precision_of, recomputes
-from lmsweep.orchestrator.features.audit.claims.models import of_about
+from lmsweep.orchestrator.features.audit.claims.models import others_as_large
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.fitting import memory_question
 from lmsweep.orchestrator.planning.prediction_process import Answers
@@ -124,7 +124,8 @@ def why_unpredicted(claim: Claim) -> str | None:
     if claim.model is None:
         return "the model is not stated"
     if claim.shape.size is None:
-        return f"of {claim.shape.name} only the number of parameters is known; name the model{of_about(claim.shape)}"
+        others = others_as_large(claim.shape)
+        return f"of {claim.shape.name} only the number of parameters is known; name the model{others}"
     if claim.context is None:
         return "the context is not stated"
     if claim.count > USUAL_GPUS and claim.nodes != 1 and claim.device.name not in NETWORKS:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -105,10 +106,18 @@ WIDTH = 320
 """Pixels of a bar, whose right end is the bound, or the claim if that is larger."""
 
 
-def _bar(one: Audited) -> tuple[float, float, float] | None:
-    """Return where the claim and the ends of the predicted interval are on a bar; None without a prediction."""
+class Bar(NamedTuple):
+    """Where the claim and the ends of the predicted interval are, in pixels from the left end."""
+
+    claim: float
+    low: float
+    high: float
+
+
+def _bar(one: Audited) -> Bar | None:
+    """Return the bar of a claim; None without a prediction."""
     if not one.predicted_between or not one.bound or not one.rates:
         return None
     whole = max(one.bound, _claimed(one))
     low, high = (min(end / whole, 1.0) * WIDTH for end in one.predicted_between)
-    return _claimed(one) * WIDTH / whole, low, high
+    return Bar(_claimed(one) * WIDTH / whole, low, high)

@@ -18,6 +18,8 @@ from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted,
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
 """The numbers that a claim may state. Each is converted to tokens a second of all GPUs."""
+EVERY, COUNTED = (RATE, STEP, MFU, TFLOPS), (MFU, TFLOPS)
+"""All of them, and those that count FLOPs."""
 UNPREDICTED_DEVIATION = 0.5
 """Standard deviation of the logarithm of the MFU of a run whose step is not predicted. Public runs have 8 to 60 %: two
 deviations to each side."""
@@ -53,7 +55,7 @@ class Case:
 
     @cached_property
     def rates(self) -> dict[str, float]:
-        """Return number -> the tokens a second of all GPUs that it states or implies."""
+        """Return number -> the tokens a second of all GPUs that it states or implies, in the order of EVERY."""
         claim, rates = self.claim, dict[str, float]()
         if claim.tokens_per_second:
             rates[RATE] = claim.tokens_per_second

@@ -27,7 +27,9 @@ from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_pre
 from lmsweep.trials.analytic.prediction_question import Answer, Question
 from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS, known_residuals, learned
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
+from lmsweep.trials.analytic.rates.rank_schedule import RankTime
 from lmsweep.trials.analytic.rates.rate_set import Rates
+from lmsweep.trials.analytic.rates.step_time import StepTime
 from lmsweep.trials.spec.config import TrialConfig
 
 SLOW_HOST, LOOP_SECONDS = 3.2, 0.015
@@ -57,15 +59,25 @@ class Run:
     @property
     def tokens(self) -> float:
         """Return the tokens of a step on all GPUs."""
-        return float(self.config.batch_size * self.config.context_length * self.config.world_size // self.config.tp)
+        return float(self.config.batch_size * self.config.context_length * self.config.world_size)
 
     @property
     def seconds(self) -> float:
         return self.step.elsewhere.seconds
 
     @property
+    def rate(self) -> float:
+        """Return the tokens a second of all GPUs."""
+        return self.tokens / self.seconds
+
+    @property
     def slow_host_seconds(self) -> float:
-        return SLOW_HOST * (self.step.ranks or self.step.time).launching + LOOP_SECONDS
+        return SLOW_HOST * with_communication(self.step).launching + LOOP_SECONDS
+
+
+def with_communication(step: PredictedStep) -> StepTime | RankTime:
+    """Return the time of a step's operators: of one rank with what it sends, or of a single process."""
+    return step.ranks or step.time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +117,7 @@ class Predicted:
     @property
     def run(self) -> Run:
         """Return the run with the median rate."""
-        return sorted(self.runs, key=lambda one: one.tokens / one.seconds)[len(self.runs) // 2]
+        return sorted(self.runs, key=lambda one: one.rate)[len(self.runs) // 2]
 
 
 def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | Refusal:
@@ -113,38 +125,52 @@ def predicted(claim: Claim, answers: Mapping[Question, Answer]) -> Predicted | R
     middle of the slowest and the fastest way in which the claim may have run."""
     if why := why_unpredicted(claim):
         return Refusal(why)
-    runs = []
     steps = steps_of(claim, configs_of(claim), answers)
+    runs: list[Run] = []
     for config in steps.configs:
         answer = answers[operators_question(config)]
         if answer.untimed or answer.why_not:
             return Refusal(answer.untimed or answer.why_not or "")
-        operators = from_values(answer.operators)
-        if claim.is_selective:
-            operators += tuple(products_again(operators))
-        ways = [operators]
-        if config.compile == "none":  # other trainers fuse by hand: some operators, or all
-            ways.append(fused(operators))
-        if claim.is_split:
-            ways += [without_sending(one) for one in ways]
-        runs += [run_of(config, one, claim) for one in ways]
-    rates = sorted(math.log(one.tokens / one.seconds) for one in runs)
-    widest = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
-    between = (rates[-1] - rates[0]) / math.sqrt(12)  # deviation of a uniform distribution between the ways
-    split = SPLIT if claim.is_split else 0.0
-    faster = FLOAT8_EXPERTS if is_above_prediction(claim) else 0.0
-    low, high = _tuned(runs)
+        runs += _runs_of(config, from_values(answer.operators), claim)
+    middle, deviation = _middle_and_deviation(runs, claim)
     prediction = Predicted(
-        middle=math.exp((rates[0] + rates[-1] + faster) / 2),
-        # Half of the range of `faster`, not its share as in `between`: FLOAT8_EXPERTS was chosen with it.
-        deviation=math.hypot(widest, between, split, faster / 2),
-        tuned=(low, high * math.exp(faster)),
+        middle=middle,
+        deviation=deviation,
+        tuned=_tuned(runs, claim),
         runs=tuple(runs),
         varied=tuple(_varied(claim, runs, steps)),
         too_large=steps.words if steps.is_too_large else None,
         source=source_of(runs[0].step.time),
     )
     return _nearer_to_usual(prediction, claim) if _is_usual(prediction, claim) else prediction
+
+
+def _runs_of(config: TrialConfig, operators: Operators, claim: Claim) -> list[Run]:
+    """Return a run for each way in which trainers may compute this step."""
+    if claim.is_selective:
+        operators += tuple(products_again(operators))
+    ways = [operators]
+    if config.compile == "none":  # other trainers fuse by hand: some operators, or all
+        ways.append(fused(operators))
+    if claim.is_split:
+        ways += [without_sending(one) for one in ways]
+    return [run_of(config, one, claim) for one in ways]
+
+
+def _middle_and_deviation(runs: Sequence[Run], claim: Claim) -> tuple[float, float]:
+    """Return the rate that is predicted, and the standard deviation of its logarithm."""
+    logs = sorted(math.log(one.rate) for one in runs)
+    of_a_run = max(math.log(one.step.elsewhere.high / one.step.elsewhere.low) / 2 / INTERVAL_DEVIATIONS for one in runs)
+    between_runs = (logs[-1] - logs[0]) / math.sqrt(12)  # as of a uniform distribution
+    split = SPLIT if claim.is_split else 0.0
+    faster = _most_gain(claim)
+    # Half of `faster`, not its share by the root of 12: FLOAT8_EXPERTS was chosen with it.
+    return math.exp((logs[0] + logs[-1] + faster) / 2), math.hypot(of_a_run, between_runs, split, faster / 2)
+
+
+def _most_gain(claim: Claim) -> float:
+    """Return the logarithm of how many times faster than predicted the fastest run may be."""
+    return FLOAT8_EXPERTS if is_above_prediction(claim) else 0.0
 
 
 def _is_usual(prediction: Predicted, claim: Claim) -> bool:
@@ -178,24 +204,25 @@ def _rates() -> DeviceRates:
     return DeviceRates()
 
 
-def _tuned(runs: Sequence[Run]) -> tuple[float, float]:
+def _tuned(runs: Sequence[Run], claim: Claim) -> tuple[float, float]:
     """Return the interval of tokens a second of a tuned stack, for the run that is fastest there."""
     intervals = []
     for run in runs:
         fast = predicted_step(with_fast_attention(run.operators, run.rates), run.config, run.rates)
         spread = learned("tuned stacks", known_residuals(), run.rates.hardware.device.name)
         assert spread is not None, "residuals of tuned stacks ship"
-        sure = spread.of(fast.ranks or fast.time)
+        sure = spread.of(with_communication(fast))
         intervals.append((run.tokens / sure.high, run.tokens / sure.low))
-    return max(intervals, key=lambda between: between[1])
+    low, high = max(intervals, key=lambda between: between[1])
+    return low, high * math.exp(_most_gain(claim))
 
 
 def _varied(claim: Claim, runs: Sequence[Run], steps: Steps) -> list[str]:
     said = [steps.words] if steps.words else []
     if claim.batch is None and len({one.config.batch_size for one in runs}) > 1:
-        sizes, speeds = [one.config.micro_batch_size for one in runs], [one.tokens / one.seconds for one in runs]
-        rates = f"{min(speeds):,.0f} to {max(speeds):,.0f} tokens/s"
-        said.append(f"batch not stated: {min(sizes)} to {max(sizes)} give {rates}")
+        sizes, rates = [one.config.micro_batch_size for one in runs], [one.rate for one in runs]
+        given = f"{min(rates):,.0f} to {max(rates):,.0f} tokens/s"
+        said.append(f"batch not stated: {min(sizes)} to {max(sizes)} give {given}")
     if claim.compile is None:
         said.append("torch.compile not stated: element-wise operators from none to all of a block fused")
     if claim.attention is None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
@@ -32,8 +33,9 @@ def audit(file: str | Path | None = None, **stated: object) -> list[Audited]:
         return audited(_table(text, where, texts))
     log = read_log(text, where)
     claim = claim_of({"name": f"{where}: {log.trainer.name}"} | log.texts | texts)
-    lines = [*log.lines, *([f"({log.trainer.name}: {log.trainer.note})"] if log.trainer.note else [])]
-    return audited([claim], [lines])
+    (of_log,) = audited([claim])
+    notes = [f"({log.trainer.name}: {log.trainer.note})"] if log.trainer.note else []
+    return [replace(of_log, read=(*log.lines, *notes))]
 
 
 def _text(file: str | Path) -> str:
@@ -73,7 +75,7 @@ def _row_claim(row: dict[str, str], line: str, texts: dict[str, str]) -> Claim:
         raise RequestError(f"{line}it has more cells than the first line has names")
     claim = claim_of(texts | {name: cell for name, cell in row.items() if cell}, line)
     try:
-        claim.shape, bool(claim.gpus) and claim.device  # raise for an unknown model or GPU
+        claim.check_names()
     except RequestError as error:
         raise RequestError(f"{line}{error}") from error
     return claim

@@ -1,18 +1,19 @@
 """What audit says of a claim: possible, impossible, contradicts itself, slow or cannot tell, and why."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.audit.asking import asked_of
-from lmsweep.orchestrator.features.audit.case import MFU, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.case import COUNTED, Case
 from lmsweep.orchestrator.features.audit.causes.ranking import Explanation, explanations_of
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.prediction import predicted
+from lmsweep.trials.analytic.prediction_question import Answer, Question
 
 Verdict = Literal["possible", "impossible", "contradicts itself", "slow", "cannot tell"]
 REJECTED: tuple[Verdict, ...] = ("impossible", "contradicts itself")
@@ -68,32 +69,27 @@ class AuditOutput:
     claims: list[Audited]
 
 
-def audited(claims: Sequence[Claim], read: Sequence[Sequence[str]] = ()) -> list[Audited]:
-    """Return what audit says of each claim. read: lines of a log, by claim."""
-    complete = [one for one in claims if not one.missing()]
-    answers = asked_of(complete)
-    audits = []
-    for index, claim in enumerate(claims):
-        lines = tuple(read[index]) if read else ()
-        if missing := claim.missing():
-            why = f"not stated: {', '.join(missing)}"
-            audits.append(
-                Audited(name=claim.name, subject=claim.words, verdict="cannot tell", why=why, rates={},
-                        missing=tuple(missing), read=lines)
-            )  # fmt: skip
-            continue
-        said = predicted(claim, answers)
-        if isinstance(said, Refusal):
-            case = Case(claim=claim, predicted=None, why_not=said.reason)
-        else:
-            if said.is_recomputed:  # its FLOPs count, too
-                claim = replace(claim, checkpointing="block")
-            case = Case(claim=claim, predicted=said)
-        audits.append(judged(case, lines))
-    return audits
+def audited(claims: Sequence[Claim]) -> list[Audited]:
+    answers = asked_of([one for one in claims if not one.missing()])
+    return [_incomplete(one) if one.missing() else judged(_case(one, answers)) for one in claims]
 
 
-def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
+def _incomplete(claim: Claim) -> Audited:
+    missing = tuple(claim.missing())
+    why = f"not stated: {', '.join(missing)}"
+    return Audited(name=claim.name, subject=claim.words, verdict="cannot tell", why=why, rates={}, missing=missing)
+
+
+def _case(claim: Claim, answers: Mapping[Question, Answer]) -> Case:
+    said = predicted(claim, answers)
+    if isinstance(said, Refusal):
+        return Case(claim=claim, predicted=None, why_not=said.reason)
+    if said.is_recomputed:  # its FLOPs count, too
+        claim = replace(claim, checkpointing="block")
+    return Case(claim=claim, predicted=said)
+
+
+def judged(case: Case) -> Audited:
     """Return the verdict on a claim, with all that it rests on."""
     verdict, why, likelier = _verdict(case)
     known, claim = case.predicted, case.claim
@@ -126,7 +122,6 @@ def judged(case: Case, read: tuple[str, ...] = ()) -> Audited:
         prediction_source=known.source if known else case.why_not,
         varied=known.varied if known else (),
         explanations=tuple(explanations_of(case)) if explained else (),
-        read=read,
     )
 
 
@@ -164,14 +159,13 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
     """Return two numbers of the claim that contradict each other, and the factor between them."""
     apart: list[tuple[float, str, str]] = []
     for first, second in combinations(case.rates, 2):
-        counted = {first, second} & {MFU, TFLOPS}
-        # If only one of them counts FLOPs, any usual convention may explain the difference; of an HFU as well, because
-        # trainers differ in what it counts.
-        counts = case.of_conventions.values() if len(counted) == 1 and not case.claim.convention else (1.0,)
+        # Of a pair, `second` counts FLOPs, both do, or neither. If only one does, any usual convention may explain the
+        # difference, of an HFU as well: trainers differ in what it counts.
+        only_second_counts = second in COUNTED and first not in COUNTED
+        counts = case.of_conventions.values() if only_second_counts and not case.claim.convention else (1.0,)
         ratio = math.log(case.rates[second] / case.rates[first])
-        sign = 1.0 if second in (MFU, TFLOPS) else -1.0  # the numerator counts FLOPs, or the denominator
-        distance = min(abs(ratio - sign * math.log(count)) for count in counts)
-        if distance > (COUNT_TOLERANCE if counted else TOLERANCE):
+        distance = min(abs(ratio - math.log(count)) for count in counts)
+        if distance > (COUNT_TOLERANCE if second in COUNTED else TOLERANCE):
             apart.append((distance, first, second))
     if not apart:
         return None

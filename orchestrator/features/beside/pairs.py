@@ -4,7 +4,7 @@ A condition that the other side does not state is assumed to be as in our result
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -72,6 +72,7 @@ class NoCounterpartError(RequestError):
 class Side(NamedTuple):
     """The rows of one side of a comparison."""
 
+    name: Literal["mine", "theirs"]
     attempts: pd.DataFrame
     """All of `lmsweep.load(..., pooled=False)`."""
     numbers: pd.DataFrame
@@ -80,6 +81,11 @@ class Side(NamedTuple):
     """The attempts that have a median, with their phase also in the column `stored`."""
     device_times: pd.DataFrame
     """The attempts' rows of device times; empty if the other side has none."""
+
+    @property
+    def suffix(self) -> str:
+        """Return what its columns end in where a row has both sides."""
+        return "" if self.name == "mine" else "_there"
 
 
 class Pairs(NamedTuple):
@@ -123,42 +129,51 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         lengths = set() if rows is None else set(rows["context_length"].dropna())
         theirs = _published(lengths.pop() if len(lengths) == 1 else None)
     else:
-        theirs = _side(_attempts_of(name))
-    mine = _side(attempts, rows)
+        theirs = _side("theirs", _attempts_of(name))
+    mine = _side("mine", attempts, rows)
     if theirs.device_times.empty:  # as in all published tables: then wall times are compared
         mine = mine._replace(device_times=theirs.device_times)
+    pairs = _matched(mine, theirs, name)
+    unpaired = (len(mine.numbers) - pairs["line"].nunique(), len(theirs.numbers) - pairs["line_there"].nunique())
+    pairs = _described(pairs, name)
+    # The baseline is what was published, or our result where another store stands beside it.
+    sides = (theirs, mine) if is_published else (mine, theirs)
+    known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
+    # Each published table is judged as one comparison.
+    tables = pairs.groupby(["source", pairs["quantity"] == "time"], sort=False)
+    cells = pd.concat([_judged(table, sides, known) for _, table in tables]).sort_index()
+    frame = pairs.drop(columns=["line", "line_there", "median", "low", "high"]).join(_oriented(cells, sides))
+    frame = frame.rename(columns={"flags": "mine_flags", "flags_there": "theirs_flags"})
+    return Pairs(_with_wall_flags(frame), cells, unpaired)
+
+
+def _matched(mine: Side, theirs: Side, name: str) -> pd.DataFrame:
+    """Return the numbers of both sides that are paired, a row for each pair."""
     keys = ["workload", "part", "quantity", "place"]
-    pairs = mine.numbers.merge(theirs.numbers, on=keys, suffixes=("", "_there"))
+    pairs = mine.numbers.merge(theirs.numbers, on=keys, suffixes=(mine.suffix, theirs.suffix))
     pairs = pairs[_compatible(pairs)].copy()  # one block of memory for each type: columns are added much faster
     if pairs.empty:
         raise NoCounterpartError(
             f"{name} has no number with the model, context length, batch size, precision, compilation and attention of "
             f"one in the store, which has {', '.join(sorted(mine.numbers['place'].str.replace('/', ' at ').unique()))}"
         )
-    if is_published:
-        pairs = _nearest(pairs)
-    elif (pairs["part"] == "step").any():  # like `compare`, only whole steps: they contain their parts
-        pairs = pairs[(pairs["part"] == "step") | pairs["workload"].isin(ALONE)]
-    unpaired = (len(mine.numbers) - pairs["line"].nunique(), len(theirs.numbers) - pairs["line_there"].nunique())
+    if name == PUBLISHED:
+        return _nearest(pairs)
+    if (pairs["part"] == "step").any():  # like `compare`, only whole steps: they contain their parts
+        return pairs[(pairs["part"] == "step") | pairs["workload"].isin(ALONE)]
+    return pairs
+
+
+def _described(pairs: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Add `source`, `hardware`, `caveats` and `differs`."""
+    is_published = name == PUBLISHED
     device_name, device = pairs["device_name_there"], pairs["device_there"]
-    pairs = pairs.assign(
+    return pairs.assign(
         differs=[_differences(line, is_published=is_published) for _, line in pairs.iterrows()],
         source=pairs["sweep_there"] if is_published else name,
         hardware=device_name.where(device.isin(["cuda", None]), device_name + ", " + device),
         caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()),
     ).reset_index(drop=True)
-    known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
-    # Each published table is judged as one comparison.
-    judged = [
-        _judged(cells, mine, theirs, known, is_published=is_published)
-        for _, cells in pairs.groupby(["source", pairs["quantity"] == "time"], sort=False)
-    ]
-    cells = pd.concat(judged).sort_index()
-    frame = pairs.drop(columns=["line", "line_there", "median", "low", "high"]).join(
-        _oriented(cells, is_published=is_published)
-    )
-    frame = frame.rename(columns={"flags": "mine_flags", "flags_there": "theirs_flags"})
-    return Pairs(_with_wall_flags(frame), cells, unpaired)
 
 
 WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNSTEADY, Flag.NOT_CONVERGED})
@@ -181,12 +196,12 @@ def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in flags if word in CAVEATS)
 
 
-def _side(attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
+def _side(name: Literal["mine", "theirs"], attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
     numbers = _numbers(pool(attempts) if rows is None else rows)
     have_median = attempts[attempts["median"].notna()]
     device_times = have_median[have_median["metric"] == "device_time"]
     measured = ok_rows(have_median).assign(stored=lambda rows: rows["phase"])
-    return Side(attempts, numbers.assign(line=range(len(numbers))), measured, device_times)
+    return Side(name, attempts, numbers.assign(line=range(len(numbers))), measured, device_times)
 
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
@@ -198,28 +213,34 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     phase in the store: `parts_of_step` renames the phases of modes.
     """
     frame = frame.assign(stored=frame["phase"])
-    workload, is_memory = frame["workload"], frame["metric"].isin(_MEMORY)
     steps = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "environment_id", "phase"], keep="last")
-    times_alone = frame[workload.isin(ALONE) & (frame["metric"] == "time")]
-    comparable_points = frame["phase"].isin(["step", "step_end", "before_backward"])
-    memory = frame[is_memory & ((workload.eq("memory") & comparable_points) | workload.eq("attention"))]
-    numbers = ok_rows(pd.concat([steps, times_alone, memory], ignore_index=True))
-    numbers = numbers[numbers["median"].notna()].copy()
+    times_alone = frame[frame["workload"].isin(ALONE) & (frame["metric"] == "time")]
+    times = pd.concat([steps, times_alone])
+    memory = frame[frame["metric"].isin(_MEMORY)]
+    parts = [times.assign(part=times["phase"], quantity="time"), _of_model(memory), _of_attention(memory)]
+    numbers = ok_rows(pd.concat(parts, ignore_index=True))
+    numbers = numbers[numbers["median"].notna()]
     if numbers.empty:
         raise RequestError("the store has no times or memory of the workloads timing, memory, attention or loss")
-
-    is_time, is_of_model = numbers["metric"] == "time", numbers["workload"] == "memory"
-    # Attention reaches its peak in backward, which also has what forward kept: that is the peak of the whole step.
-    at_peak = ~is_of_model & (numbers["phase"] == "backward") & (numbers["metric"] == "peak_allocated")
-    point = numbers["stored"].mask(at_peak, "step")
-    numbers["quantity"] = (point + "." + numbers["metric"]).where(~is_time, "time")
-    # The part of a time is its phase, of a model's memory what its mode runs, of attention's memory the point.
-    modes = numbers["mode"].map(lambda mode: _PART_OF_MODE.get(mode, mode))
-    numbers["part"] = numbers["phase"].where(is_time, modes.where(is_of_model, point))
     width = "d_model " + labels(numbers["d_model"])
     size = numbers["model"].astype(object).where(~numbers["workload"].isin(ALONE), width)
-    numbers["place"] = size.astype(str) + "/" + labels(numbers["context_length"].fillna(USUAL_CONTEXT))
-    return numbers.assign(flags=flag_tuples(numbers["flags"]))
+    place = size.astype(str) + "/" + labels(numbers["context_length"].fillna(USUAL_CONTEXT))
+    return numbers.assign(place=place, flags=flag_tuples(numbers["flags"]))
+
+
+def _of_model(memory: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a model's memory at comparable points. Their part is what the mode runs."""
+    rows = memory[memory["workload"].eq("memory") & memory["phase"].isin(["step", "step_end", "before_backward"])]
+    parts = rows["mode"].map(lambda mode: _PART_OF_MODE.get(mode, mode))
+    return rows.assign(part=parts, quantity=rows["phase"] + "." + rows["metric"])
+
+
+def _of_attention(memory: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of attention's memory. Their part is the point of the iteration."""
+    rows = memory[memory["workload"] == "attention"]
+    # Attention reaches its peak in backward, which also has what forward kept: that is the peak of the whole step.
+    points = rows["phase"].mask((rows["phase"] == "backward") & (rows["metric"] == "peak_allocated"), "step")
+    return rows.assign(part=points, quantity=points + "." + rows["metric"])
 
 
 @cache
@@ -234,7 +255,7 @@ def _published(context_length: float | None) -> Side:
         rows["context_length"] = rows["context_length"].fillna(context_length)
     attention = rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out)
     # "exact": no variation between processes is added, since the interval already is that of other runs.
-    return _side(rows.assign(**{KIND: "exact"}, attention=attention))
+    return _side("theirs", rows.assign(**{KIND: "exact"}, attention=attention))
 
 
 def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
@@ -276,11 +297,11 @@ def _attempts_of(name: str) -> pd.DataFrame:
 def _compatible(pairs: pd.DataFrame) -> pd.Series:
     """Whether the conditions that both sides state agree. One that is left open must be as in a plain run, except for
     the batch size, which may be any."""
-    stated = {name: pairs[f"{name}_there"] for name in CONDITIONS}
-    compiled = (stated["compile"] == pairs["compile"]) | (stated["compile"].isna() & (pairs["compile"] == "none"))
-    batch = stated["batch_size"].isna() | (stated["batch_size"] == pairs["batch_size"]).fillna(False)
-    same = _same_precision(pairs, stated["precision"]) & compiled & batch
-    return (same & _same_kernel(pairs, stated["attention"]) & _same_shape(pairs)).astype(bool)
+    compilation, batch_size = pairs["compile_there"], pairs["batch_size_there"]
+    compiled = (compilation == pairs["compile"]) | (compilation.isna() & (pairs["compile"] == "none"))
+    batch = batch_size.isna() | (batch_size == pairs["batch_size"]).fillna(False)
+    same = _same_precision(pairs, pairs["precision_there"]) & compiled & batch
+    return (same & _same_kernel(pairs, pairs["attention_there"]) & _same_shape(pairs)).astype(bool)
 
 
 def _same_precision(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
@@ -346,13 +367,12 @@ def _flagged(flags: pd.Series, word: str) -> pd.Series:
     return pd.Series([word in words for words in flags], flags.index, dtype=bool)
 
 
-def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_published: bool) -> pd.DataFrame:
+def _judged(pairs: pd.DataFrame, sides: tuple[Side, Side], known: Known) -> pd.DataFrame:
     """Return the cells of one comparison: a row for each pair, with the columns of `judge` and `value`, `places`,
-    `same`. The baseline is the published number, or beside another store our result."""
+    `same`. sides: the baseline first."""
     timed = pairs["quantity"].iloc[0] == "time"
-    of_mine, of_theirs = _processes(pairs, mine, ""), _processes(pairs, theirs, "_there")
-    sides = (of_theirs, of_mine) if is_published else (of_mine, of_theirs)
-    cells = pd.concat([rows.assign(side=side) for side, rows in enumerate(sides)], ignore_index=True)
+    processes = [_processes(pairs, one).assign(side=number) for number, one in enumerate(sides)]
+    cells = pd.concat(processes, ignore_index=True)
     order = pairs.index.to_numpy()
     counted = thresholds((pairs["device"] == "cpu").to_numpy())
     axes = ["model", "d_model", "context_length", "precision", "compile", "batch_size", "part", "quantity"]
@@ -360,8 +380,7 @@ def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_p
     judged = judge(cells, "s" if timed else "B", table)
     places = places_of(cells, order, stored_together=False)
     if timed:
-        by_side = (theirs, mine) if is_published else (mine, theirs)
-        times = pd.concat([one.device_times.assign(side=side) for side, one in enumerate(by_side)], ignore_index=True)
+        times = pd.concat([one.device_times.assign(side=number) for number, one in enumerate(sides)], ignore_index=True)
         one_host = bool(places.map(len).max() < 2)
         judged = judge_clocks(judged, times, cells, table, one_host=one_host)
     value = pairs["part"] + "." + pairs["quantity"]
@@ -370,31 +389,32 @@ def _judged(pairs: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_p
     return judged.set_axis(pairs.index).assign(value=value, places=places.to_numpy(), same=counted.same)
 
 
-def _processes(pairs: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
-    """Return the rows of the processes of one side of each pair. `cell` is the pair's index. end: the suffix of the
-    side's columns in `pairs`."""
+def _processes(pairs: pd.DataFrame, side: Side) -> pd.DataFrame:
+    """Return the rows of the processes of one side of each pair. `cell` is the pair's index."""
     key = [*_RESULT, "stored"]  # both sides share the column `workload`
-    in_pairs = {name if name == "workload" else f"{name}{end}": name for name in key}
+    in_pairs = {name if name == "workload" else f"{name}{side.suffix}": name for name in key}
     wanted = pairs[[*in_pairs]].rename(columns=in_pairs).assign(cell=pairs.index)
     rows = side.measured.merge(wanted, on=key)
     # backward_optimizer, a sum of two phases, is not in the attempts: its pooled row counts as one process.
-    summed = pairs["part"].eq("backward_optimizer") & pairs[f"stored{end}"].eq("backward")
-    lines = pairs.loc[summed, f"line{end}"]
+    summed = pairs["part"].eq("backward_optimizer") & pairs[f"stored{side.suffix}"].eq("backward")
+    lines = pairs.loc[summed, f"line{side.suffix}"]
     sums = side.numbers.set_index("line").loc[lines].assign(cell=lines.index)
     rows = pd.concat([rows[~rows["cell"].isin(lines.index)], sums], ignore_index=True)
     return rows.assign(value=rows["phase"] + "." + rows["metric"], flags=flag_tuples(rows["flags"]))
 
 
-def _oriented(cells: pd.DataFrame, *, is_published: bool) -> pd.DataFrame:
+def _oriented(cells: pd.DataFrame, sides: tuple[Side, Side]) -> pd.DataFrame:
     """Return the columns of `Pairs.frame` about numbers: the ratio is theirs / mine, whichever is the baseline."""
-    theirs, mine = ("baseline", "contrast") if is_published else ("contrast", "baseline")
     ends = ("", "_low", "_high")
     shown: dict[str, Any] = {
-        f"{name}{end}": cells[f"{side}{end}"] for name, side in (("mine", mine), ("theirs", theirs)) for end in ends
+        f"{side.name}{end}": cells[f"{column}{end}"]
+        for side, column in zip(sides, ("baseline", "contrast"), strict=True)
+        for end in ends
     }
+    baseline, _ = sides
     for name in [one for one in ("ratio", "wall_ratio") if one in cells]:
-        ratio, low, high = (cells[f"{name}{end}"] for end in ends)
-        if is_published:  # the cells' ratio is mine / theirs
+        ratio, low, high = (cells[f"{name}{end}"] for end in ends)  # contrast / baseline
+        if baseline.name == "theirs":
             ratio, low, high = 1 / ratio, 1 / high, 1 / low
         shown |= {name: ratio, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame(shown).assign(verdict=cells["verdict"], clock=cells.get("clock"))

@@ -139,7 +139,7 @@ def _lines(pairs: Pairs, *, is_published: bool) -> list[Line]:
 def _claim(pairs: Pairs, mine: str, *, is_published: bool) -> Claim | None:
     """The claim about all times without caveats: mine against what was published, or the other store against mine.
 
-    The subject is the side that is not the baseline of the cells: see `_judged` in pairs.py.
+    The subject is the side that is not the baseline of the cells: see `paired` in pairs.py.
     """
     times = pairs.frame[(pairs.frame["quantity"] == "time") & (pairs.frame["caveats"].map(len) == 0)]
     if times.empty:

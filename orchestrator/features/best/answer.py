@@ -135,7 +135,8 @@ def answer(
     would not fit.
     """
     known = [one for one in cells if one.cost(aim) is not None]
-    within = [one for one in known if keeps_limit(one, aim)]
+    places = [place for place, one in enumerate(known) if keeps_limit(one, aim)]
+    within = [known[place] for place in places]
     if not known:
         missing = "price" if aim.goal.value == "$/Mtoken" else f"result of the workload {aim.goal.workload}"
         return NoAnswer(f"no combination has a {missing}")
@@ -147,7 +148,6 @@ def answer(
     space = Space.of(names, [[value_of(one, name) for name in names] for one in known])
     belief = believed(space, costs, errors)
     # All cells teach the surrogate, but only those within the limit may win.
-    places = np.array([place for place, one in enumerate(known) if keeps_limit(one, aim)], dtype=np.int64)
     belief_within = Belief(belief.mean[places], belief.covariance[np.ix_(places, places)])
     stands = standing(belief_within, [errors[place] for place in places])
     order = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]

@@ -23,7 +23,7 @@ from lmsweep.trials.analytic.datasheets import Device, capabilities_of, find_dev
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.rules.device_rules import why_not_on
 
 
@@ -84,13 +84,14 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
     for whole, kept in zip(supported, fitting, strict=True):
         if left := len(whole.cells) - len(kept.cells):
             say(f"{left} of {len(whole.cells)} combinations are left out, as they would not fit or exceed the limit")
-    configs: dict[tuple[object, ...], TrialConfig] = {}  # job -> its first configuration, for the words of the job
-    for each in (each for one in fitting for each in one.cells):
-        configs.setdefault(job_of(each.cell), each.cell.config)
-    for job, config in configs.items():
+    jobs: dict[tuple[object, ...], str] = {}  # job -> its words
+    for one in fitting:
+        for each in one.cells:
+            jobs.setdefault(job_of(each.cell), job_words(each.cell.config))
+    for job, words in jobs.items():
         of_job = [replace(one, cells=tuple(each for each in one.cells if job_of(each.cell) == job)) for one in fitting]
         say("")
-        show_parts([job_words(config), *job_tables(of_job, aim)])
+        show_parts([words, *job_tables(of_job, aim)])
 
 
 def _device(name: str) -> Device:

@@ -4,7 +4,6 @@ import re
 
 import pandas as pd
 
-from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
@@ -48,28 +47,27 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     """Return what explains most of the difference: operators that only one side has; else, of the operator that differs
     most, its kernel, the number of its calls, or how long it takes."""
     sides = [one.assign(operator=_operators(one)) for one in (before, after)]
-    times = pd.DataFrame({name: one.groupby("operator")["time"].sum() for name, one in zip(SIDES, sides, strict=True)})
-    times = times.fillna(0.0)
-    # A row for each operator, a column for each of SIDES: its time there. With the columns swapped, on the other side.
-    on_other_side = times[[*SIDES[::-1]]].to_numpy(float)
-    lacks = (times <= GONE * times.sum()) & (times < GONE * on_other_side)
-    # What the contrast lacks is gone; its time is that of the baseline, where it ran.
-    gone, new = times["baseline"][lacks["contrast"]], times["contrast"][lacks["baseline"]]
-    both = times[~lacks.any(axis=1)]
-    change = (both["contrast"] - both["baseline"]).abs()
-    if both.empty or gone.sum() + new.sum() > change.max():
+    old_times, new_times = (one.groupby("operator")["time"].sum() for one in sides)
+    old_times, new_times = old_times.align(new_times, fill_value=0.0)
+    gone, new = _only_first(old_times, new_times), _only_first(new_times, old_times)
+    change = (new_times - old_times).abs().drop([*gone.index, *new.index])  # of operators on both sides
+    if change.empty or gone.sum() + new.sum() > change.max():
         return _replaced(gone, new)
     name = str(change.idxmax())
-    old, now = (side[side["operator"] == name] for side in sides)
-    kernels = [_family(str(rows.groupby("kernel")["time"].sum().idxmax())) for rows in (old, now)]
+    one_operator = [side[side["operator"] == name] for side in sides]
+    kernels = [_family(str(rows.groupby("kernel")["time"].sum().idxmax())) for rows in one_operator]
     if kernels[0] != kernels[1]:
         return f"{name}: {kernels[0]} -> {kernels[1]}"
-    calls = [f"{rows['calls'].sum():.0f}" for rows in (old, now)]
+    calls = [f"{rows['calls'].sum():.0f}" for rows in one_operator]
     if calls[0] != calls[1]:
         return f"{name}: {calls[0]} -> {calls[1]} calls"
-    first, second = both.loc[name].to_numpy(float)
-    ratio = second / first
+    ratio = new_times[name] / old_times[name]
     return f"{name} takes {abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
+
+
+def _only_first(times: "pd.Series[float]", others: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the times, by operator, of those that count as gone from the other side."""
+    return times[(others <= GONE * others.sum()) & (others < GONE * times)]
 
 
 def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:

@@ -78,6 +78,25 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     ]
     # Seconds of each cause, a column for each side.
     times = pd.concat([one.groupby("cause")["time"].sum() for one in tables], axis=1, keys=SIDES).fillna(0.0)
+    parts = _parts(steps, tables, times, least)
+    whole = np.array([before.seconds, after.seconds])
+    not_in_kernels = whole - parts[[*SIDES]].sum().to_numpy(float)
+    unexplained = WAITS_OR_UNEXPLAINED if before.has_waits or after.has_waits else UNEXPLAINED
+    lines = [parts, _line(unexplained, not_in_kernels), _line(WHOLE, whole)]
+    if before.wall is not None and after.wall is not None:
+        walls = np.array([before.wall, after.wall])
+        lines += [_waits(steps, walls, whole, least), _line(WALL, walls)]
+    frame = pd.concat(lines)
+    difference = after.seconds - before.seconds
+    frame["share"] = frame["difference"] / difference if abs(difference) >= least else np.nan
+    return frame.drop(columns="p").rename_axis("cause").reset_index()
+
+
+def _parts(
+    steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFrame], times: pd.DataFrame, least: float
+) -> pd.DataFrame:
+    """Return the lines of the parts that are named, the largest first, and REST. Arguments as in `_variation`; least:
+    seconds below which no part is named."""
     variation = _variation(steps, tables, times)
     processes = [one.processes for one in steps]
     variances = ((times.to_numpy(float) * variation.scale) ** 2 / processes).sum(axis=1)  # of each difference
@@ -87,28 +106,19 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     is_named = significant & (parts["difference"].abs() >= least_of_part).to_numpy(bool)
     named = parts[is_named].sort_values("difference", key=abs, ascending=False)
     changes = [change_of(*(one[one["cause"] == cause] for one in tables)) for cause in named.index]
-    lines = [named.assign(change=changes, named=True)]
-    if not is_named.all():
-        rest, variance_of_rest = times[~is_named].sum(), variances[~is_named].sum(keepdims=True)
-        lines.append(_differences(_line(REST, rest.to_numpy(float)), np.sqrt(variance_of_rest), variation.freedom))
-    whole = np.array([before.seconds, after.seconds])
-    not_in_kernels = whole - pd.concat(lines)[[*SIDES]].sum().to_numpy(float)
-    unexplained = WAITS_OR_UNEXPLAINED if before.has_waits or after.has_waits else UNEXPLAINED
-    lines += [_differences(_line(unexplained, not_in_kernels)), _differences(_line(WHOLE, whole))]
-    if before.wall is not None and after.wall is not None:
-        walls = np.array([before.wall, after.wall])
-        lines += [_waits(steps, walls, whole, least), _differences(_line(WALL, walls))]
-    frame = pd.concat(lines)
-    difference = after.seconds - before.seconds
-    frame["share"] = frame["difference"] / difference if abs(difference) >= least else np.nan
-    return frame.drop(columns="p").rename_axis("cause").reset_index()
+    named = named.assign(change=changes, named=True)
+    if is_named.all():
+        return named
+    error_of_rest = float(np.sqrt(variances[~is_named].sum()))
+    rest = _line(REST, times[~is_named].sum().to_numpy(float), error_of_rest, variation.freedom)
+    return pd.concat([named, rest])
 
 
 def _waits(steps: tuple[ProfiledStep, ProfiledStep], walls: Floats, whole: Floats, least: float) -> pd.DataFrame:
     """Return the line IDLE: wall time beyond device time, as uncertain as the wall times are."""
     errors = [wall * one.variation_of_wall.scale / np.sqrt(one.timed) for wall, one in zip(walls, steps, strict=True)]
     freedom = min(one.variation_of_wall.freedom for one in steps)
-    line = _differences(_line(IDLE, walls - whole), np.array([np.hypot(*errors)]), freedom)
+    line = _line(IDLE, walls - whole, float(np.hypot(*errors)), freedom)
     line["named"] = (line["p"] < SIGNIFICANCE) & (line["difference"].abs() >= least)
     return line
 
@@ -127,11 +137,12 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
     if of_same.empty:
         return known
     distance = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))
+    of_differences = MEDIAN_TO_DEVIATION * float(np.median(distance))  # standard deviation
     # The difference of two means has the variance s² (1/n1 + 1/n2), where s² is that of a process.
-    spread = MEDIAN_TO_DEVIATION * float(np.median(distance)) / np.sqrt(sum(1 / one.processes for one in steps))
-    freedom = min(float(len(of_same)), MOST_FREEDOM)
+    of_a_process = of_differences / np.sqrt(sum(1 / one.processes for one in steps))
     most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale
-    return known.updated(freedom * min(spread, most) ** 2, freedom)
+    freedom = min(float(len(of_same)), MOST_FREEDOM)
+    return known.updated(squares=freedom * min(of_a_process, most) ** 2, freedom=freedom)
 
 
 def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
@@ -143,8 +154,10 @@ def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFram
     return float(abs(after - before))
 
 
-def _line(cause: str, times: Floats) -> pd.DataFrame:
-    return pd.DataFrame([times], index=[cause], columns=[*SIDES])
+def _line(cause: str, times: Floats, error: float | None = None, freedom: float = np.inf) -> pd.DataFrame:
+    """Return the line of one cause, from its seconds on both sides."""
+    frame = pd.DataFrame([times], index=[cause], columns=[*SIDES])
+    return _differences(frame, None if error is None else np.array([error]), freedom)
 
 
 def _differences(times: pd.DataFrame, error: Floats | None = None, freedom: float = np.inf) -> pd.DataFrame:

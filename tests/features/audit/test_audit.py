@@ -160,6 +160,8 @@ def test_without_a_model_numbers_can_contradict_each_other() -> None:
     (wrong,), (right,) = (lmsweep.audit(**stated, tokens_per_second=rate) for rate in (8 * 68_000, 68_000))
     assert (wrong.verdict, wrong.explanations[0].cause) == ("contradicts itself", "per node or per GPU")
     assert right.verdict == "cannot tell" and "the model is not stated" in right.why
+    asked = ("--gpus", "8xH100", "--step-time", "1.93s", "--tokens-per-step", "131072", "--global-batch", "32")
+    assert "the model is not stated" in lmsweep_here("audit", *asked, "--context", "4096", "--tokens/s", "68k")
 
 
 def test_a_count_of_parameters_has_a_bound_but_no_prediction() -> None:
@@ -190,7 +192,7 @@ def test_a_table_is_many_claims_and_one_that_cannot_be_closes_the_gate(tmp_path:
     for table, said in (
         ("claim,model,gpus,seq_len,tokens/s/gpu\nours,8B,8xH100,2048,fast\n", "2: tokens/s/gpu fast: write a number"),
         ("model,gpus,tokens/s\n\n8B,H100,1\n8B,H1000,1\n", "4: --gpus H1000: no such device"),
-        ("model,gpus,tokens/s\n8B,H100,58,000\n", "2: it has more cells than the first line has names"),
+        ("model,gpus,tokens/s,\n8B,H100,1,\n8B,H100,1,,1\n", "3: it has more cells than the first line has names"),
         ("model,,gpus,tokens/s\n8B,ours,H100,1\n", "2: no claim has a column without a name"),
         (f'model,gpus,tokens/s\n"8B,H100,1\n{"8B,H100,2" * 20_000}', "2: field larger than field limit (131072)"),
     ):

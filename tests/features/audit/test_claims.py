@@ -1,7 +1,9 @@
 """A claim: what is read of options, tables and logs, what is missing, and what is wrong."""
 
+import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ import pytest
 import lmsweep
 from lmsweep.orchestrator.features.audit.asking import why_unpredicted
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, least_seconds
-from lmsweep.orchestrator.features.audit.claims.models import model_named
+from lmsweep.orchestrator.features.audit.claims.models import model_meant
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.logs.read_log import read_log, trainers
+from lmsweep.orchestrator.features.audit.sources import MOST_BYTES
 from lmsweep.trials.code.hub_configurations import FOLDER
 from lmsweep.trials.spec.errors import RequestError
 
@@ -55,12 +58,12 @@ def test_a_model_has_the_parameters_that_its_card_says() -> None:
         "d768-f3072-l12-h12-gelu-tied-v50257": 0.124,
         "13B": 13,
     }
-    assert {name: model_named(name).parameters / 1e9 for name in billions} == pytest.approx(billions, rel=0.01)
+    assert {name: model_meant(name).parameters / 1e9 for name in billions} == pytest.approx(billions, rel=0.01)
 
 
 def test_a_configuration_of_the_hub_is_a_model() -> None:
     path = FOLDER / "meta-llama--Llama-3.1-8B.json"
-    by_file, by_name = model_named(str(path)), model_named("llama-3.1-8b")
+    by_file, by_name = model_meant(str(path)), model_meant("llama-3.1-8b")
     assert (by_file.size, by_file.vocab_size) == (by_name.size, by_name.vocab_size)
 
 
@@ -168,6 +171,13 @@ def test_the_lines_that_were_read_are_shown_and_the_first_steps_do_not_count() -
 def test_a_text_that_no_trainer_wrote_is_refused_with_the_names_of_those_that_are_known() -> None:
     with pytest.raises(RequestError, match=r"^notes\.txt: no line is known of a trainer's log \(torchtitan, nanochat"):
         read_log("a quiet day\n", "notes.txt")
+
+
+def test_standard_input_is_read_as_a_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for content, said in ((b"a \xff day", "no line is known"), (bytes(MOST_BYTES + 1), "it has more than 100 MB")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+        with pytest.raises(RequestError, match=f"^-: {said}"):
+            lmsweep.audit("-")
 
 
 def test_a_log_beside_options_is_one_claim(tmp_path: Path) -> None:

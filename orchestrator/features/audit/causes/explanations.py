@@ -11,15 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.case import COUNTED, EVERY, MFU, RATE, STEP, TFLOPS, Case
 from lmsweep.orchestrator.features.audit.causes import other_step
-from lmsweep.orchestrator.features.audit.causes.hypothesis import (
-    COUNTED,
-    EVERY,
-    Hypothesis,
-    exactly,
-    rate_and_maybe_flops,
-)
+from lmsweep.orchestrator.features.audit.causes.hypothesis import Hypothesis, exactly, rate_and_maybe_flops
 from lmsweep.orchestrator.features.audit.causes.other_step import fewer_trained, slower
 from lmsweep.orchestrator.features.audit.claims.counting import other_peaks
 

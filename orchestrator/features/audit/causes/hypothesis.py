@@ -3,12 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS
-
-EVERY = (RATE, STEP, MFU, TFLOPS)
-"""All numbers that a claim may state."""
-COUNTED = (MFU, TFLOPS)
-"""Numbers that count FLOPs."""
+from lmsweep.orchestrator.features.audit.case import COUNTED, RATE
 
 
 class Hypothesis(NamedTuple):

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from lmsweep.orchestrator.features.audit.case import RATE, STEP, Case
-from lmsweep.orchestrator.features.audit.causes.hypothesis import EVERY, Hypothesis
+from lmsweep.orchestrator.features.audit.case import EVERY, RATE, STEP, Case
+from lmsweep.orchestrator.features.audit.causes.hypothesis import Hypothesis
 from lmsweep.orchestrator.features.audit.causes.variants import (
     OTHER_FORMS,
     SOLD_ALIKE,

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.case import COUNTED, MFU, RATE, STEP, TFLOPS, Case
 from lmsweep.orchestrator.features.audit.causes.explanations import Cause, causes
-from lmsweep.orchestrator.features.audit.causes.hypothesis import COUNTED, Hypothesis
+from lmsweep.orchestrator.features.audit.causes.hypothesis import Hypothesis
 
 ROUNDING = {RATE: 0.015, STEP: 0.015, MFU: 0.03, TFLOPS: 0.03}
 """Standard deviation of the logarithm between numbers of one claim: rounding, and what counts of FLOPs leave out."""
@@ -61,16 +61,22 @@ def explanations_of(case: Case) -> list[Explanation]:
 
 def _relevant(hypotheses: Iterable[Hypothesis], case: Case) -> list[Hypothesis]:
     """Return the hypotheses that move a number of this claim, with `moves` reduced to such numbers. `weight` becomes a
-    share of all ways of the cause, times how likely it is that somebody notices such a factor."""
+    share of all ways of the cause, times how likely it is that the claim is doubted for this one."""
+    relevant = [one for one in hypotheses if one.weight > 0 and not case.rates.keys().isdisjoint(one.moves)]
+    whole = max(1.0, sum(one.weight for one in relevant))  # a sum below 1 stays: the rest is other ways of the cause
+    return [
+        one._replace(
+            weight=_doubted(one, case) * one.weight / whole,
+            moves=tuple(name for name in one.moves if name in case.rates),
+        )
+        for one in relevant
+    ]
+
+
+def _doubted(one: Hypothesis, case: Case) -> float:
+    """Return how likely a claim with this factor is doubted, over one whose factor everybody notices."""
     has_only_flops = {*case.rates} <= {*COUNTED}
-    relevant = []
-    for hypothesis in hypotheses:
-        here = tuple(name for name in hypothesis.moves if name in case.rates)
-        if here and hypothesis.weight > 0:
-            likelier = OF_FLOPS if has_only_flops and {*hypothesis.moves} <= {*COUNTED} else 1.0
-            relevant.append((likelier * _noticed(hypothesis), hypothesis._replace(moves=here)))
-    whole = max(1.0, sum(one.weight for _, one in relevant))  # a sum below 1 stays: the rest is other ways of the cause
-    return [one._replace(weight=factor * one.weight / whole) for factor, one in relevant]
+    return _noticed(one) * (OF_FLOPS if has_only_flops and {*one.moves} <= {*COUNTED} else 1.0)
 
 
 def _noticed(one: Hypothesis) -> float:
@@ -85,16 +91,7 @@ def _noticed(one: Hypothesis) -> float:
 def _likelihood(case: Case, one: Hypothesis) -> float:
     """Return the logarithm of the density of the claim's numbers under this hypothesis, averaged over the usual ways
     to count FLOPs."""
-    return _log_sum(math.log(share) + _fit(case, one, count).density for share, count in _counts(case))
-
-
-def _counts(case: Case) -> list[tuple[float, float]]:
-    """Return the usual ways to count FLOPs: how often each is used, its FLOPs over those of the first convention."""
-    if case.claim.counts_by or not {MFU, TFLOPS} & case.rates.keys():
-        return [(1.0, 1.0)]
-    usual = {name: count for name, count in case.of_conventions.items() if name not in ("hardware", "as full")}
-    rare = (1 - USUAL_COUNT) / max(1, len(usual) - 1)
-    return [(USUAL_COUNT if name == "full" else rare, count) for name, count in usual.items()]
+    return _log_sum(fit.density for fit in _fits(case, one))
 
 
 class Fit(NamedTuple):
@@ -103,6 +100,20 @@ class Fit(NamedTuple):
     density: float
     """Its logarithm, over all factors of the hypothesis."""
     factor: float
+
+
+def _fits(case: Case, one: Hypothesis) -> list[Fit]:
+    """Return how well a hypothesis fits by each usual way to count FLOPs; the density times how often it is used."""
+    if case.claim.counts_by or case.rates.keys().isdisjoint(COUNTED):
+        return [_fit(case, one, 1.0)]
+    usual = {name: count for name, count in case.of_conventions.items() if name not in ("hardware", "as full")}
+    rare = (1 - USUAL_COUNT) / max(1, len(usual) - 1)
+    fits = []
+    for name, count in usual.items():
+        fit = _fit(case, one, count)
+        share = USUAL_COUNT if name == "full" else rare
+        fits.append(fit._replace(density=math.log(share) + fit.density))
+    return fits
 
 
 def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
@@ -156,13 +167,14 @@ def _log_sum(values: Iterable[float]) -> float:
 
 
 def _explained(case: Case, cause: Cause, share: float, best: Hypothesis) -> Explanation:
-    fits = [(math.log(share) + (fit := _fit(case, best, count)).density, fit) for share, count in _counts(case)]
-    factor = max(fits)[1].factor
+    factor = max(_fits(case, best), key=lambda fit: fit.density).factor
     words = best.words.format(factor, 1 / factor)
-    name, seen, against = best.moves[0], math.exp(case.observed[best.moves[0]]), "the prediction"
+    name = best.moves[0]
     others = [other for other in case.rates if other not in best.moves]
     if others:
         against, seen = others[0], case.rates[name] / case.rates[others[0]]
+    else:
+        against, seen = "the prediction", math.exp(case.observed[name])
     evidence = f"{words}; it moves {' and '.join(best.moves)} by {factor:.2f}, and {name} is {seen:.2f} times {against}"
     return Explanation(
         cause=cause.name, share=share, factor=factor, moves=best.moves, evidence=evidence, look=cause.look

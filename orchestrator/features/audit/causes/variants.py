@@ -5,7 +5,7 @@ from collections.abc import Callable
 from math import prod
 
 from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS
-from lmsweep.orchestrator.features.audit.prediction import Run
+from lmsweep.orchestrator.features.audit.prediction import Run, with_communication
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step
 from lmsweep.trials.analytic.datasheets import Device, host_link
 from lmsweep.trials.analytic.rates.operators import Operators
@@ -35,7 +35,7 @@ WHOLE_SAVED = 34.0
 def ratio(run: Run, change: Callable[[Operators], Operators], rates: Rates | None = None) -> float:
     """Return the seconds of the changed step over those of this one."""
     changed = predicted_step(change(run.operators), run.config, rates or run.rates)
-    time, base = changed.ranks or changed.time, run.step.ranks or run.step.time
+    time, base = with_communication(changed), with_communication(run.step)
     return time.at(run.step.others.factor) / base.at(run.step.others.factor)
 
 
@@ -52,8 +52,7 @@ def offloaded_seconds(run: Run) -> tuple[float, float]:
 
 def launch_bound_factor(run: Run) -> float:
     """Return how many times faster a step seems to be if only its launches are timed."""
-    time = run.step.ranks or run.step.time
-    return max(1.0, run.seconds / max(1e-6, time.launching))
+    return max(1.0, run.seconds / max(1e-6, with_communication(run.step).launching))
 
 
 def on_other_device(run: Run, device: Device) -> float:

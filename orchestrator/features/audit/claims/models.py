@@ -84,9 +84,10 @@ def model_settings(text: str) -> dict[str, Any]:
     """Return a known model's dimensions and vocabulary as fields of a trial. Public: `lmsweep.model_settings`. text: as
     `lmsweep audit --model` takes it. Raises RequestError for an unknown model, and for a number of parameters, which
     has no dimensions."""
-    model = model_named(text, "MODEL")
+    model = model_meant(text, "MODEL")
     if model.size is None:
-        raise RequestError(f"MODEL {text}: a number of parameters has no dimensions; name a model{of_about(model)}")
+        others = others_as_large(model)
+        raise RequestError(f"MODEL {text}: a number of parameters has no dimensions; name a model{others}")
     return model.settings
 
 
@@ -108,28 +109,28 @@ def named_model(text: str) -> dict[str, Any]:
     return settings
 
 
-def of_about(model: Model) -> str:
+def others_as_large(model: Model) -> str:
     """Return which models have about as many parameters, in words."""
-    counts = {name: _model(name, *size).parameters for name, size in known().sizes.items()}
+    counts = {name: _of_size(name, *size).parameters for name, size in named_sizes().sizes.items()}
     alike = sorted((abs(count / model.parameters - 1), name) for name, count in counts.items())
     near = [name for apart, name in alike if apart < MOST_APART][:MOST_ALIKE]
     return f", such as {', '.join(near)}" if near else ""
 
 
-def model_named(text: str, option: str = "--model") -> Model:
+def model_meant(text: str, option: str = "--model") -> Model:
     """Return the model that a name, a config.json or a number of parameters means. Raises RequestError for another."""
     path = Path(text.removeprefix("hf:")).expanduser()
     if path.suffix == ".json" or (path / "config.json").is_file():
         return _of_configuration(path if path.suffix == ".json" else path / "config.json")
     name = plain(text)
-    sizes, aliases = known()
+    sizes, aliases = named_sizes()
     name = aliases.get(name, name)
     if name in sizes:
-        return _model(name, *sizes[name])
+        return _of_size(name, *sizes[name])
     if shipped := _shipped(text, name):
         return _of_configuration(shipped)
     if depth := NANOCHAT.fullmatch(name):
-        return _model(name, _nanochat(int(depth[1])), NANOCHAT_VOCABULARY)
+        return _of_size(name, _nanochat(int(depth[1])), NANOCHAT_VOCABULARY)
     if dimensions := DIMENSIONS.fullmatch(name):
         return _of_dimensions(name, dimensions)
     if count := re.fullmatch(r"(\d+(?:\.\d+)?)([mbt])", name):
@@ -147,7 +148,7 @@ def plain(text: str) -> str:
     return re.sub(r"^qwen-(2\.5|2|3)-", r"qwen\1-", name)
 
 
-class Known(NamedTuple):
+class NamedSizes(NamedTuple):
     sizes: dict[str, tuple[ModelSize, int]]
     """Name -> dimensions and vocabulary."""
     aliases: dict[str, str]
@@ -155,7 +156,7 @@ class Known(NamedTuple):
 
 
 @cache
-def known() -> Known:
+def named_sizes() -> NamedSizes:
     """Return the models that have names: lmsweep's sizes, and those of models.csv."""
     sizes = {name: (size, VOCABULARIES.get(name, VOCABULARY)) for name, size in SIZES.items()}
     aliases: dict[str, str] = {}
@@ -169,7 +170,7 @@ def known() -> Known:
             flags: dict[str, Any] = {key: bool(values.pop(key, 0)) for key in ("tied_head", "qk_norm")}
             flags["feed_forward"] = row["feed_forward"]
             sizes[row["name"]] = (ModelSize(**values, **flags), vocabulary)
-    return Known(sizes, aliases)
+    return NamedSizes(sizes, aliases)
 
 
 def _shipped(text: str, name: str) -> Path | None:
@@ -178,7 +179,7 @@ def _shipped(text: str, name: str) -> Path | None:
     return exact or next((path for path in FOLDER.glob("*.json") if plain(path.stem.replace("--", "/")) == name), None)
 
 
-def _model(name: str, size: ModelSize, vocabulary: int) -> Model:
+def _of_size(name: str, size: ModelSize, vocabulary: int) -> Model:
     parameters = int(parameter_count(**size.terms, vocab_size=vocabulary))
     return Model(name=name, parameters=parameters, size=size, vocab_size=vocabulary)
 
@@ -188,7 +189,7 @@ def _of_dimensions(name: str, dimensions: re.Match[str]) -> Model:
     vocabulary = counts.pop("vocabulary", VOCABULARY)
     flags = {key: bool(dimensions[key]) for key in ("qk_norm", "tied_head")}
     size = ModelSize(**counts, **flags, feed_forward="gelu" if dimensions["gelu"] else "swiglu")  # type: ignore[arg-type]
-    return _model(name, size, vocabulary)
+    return _of_size(name, size, vocabulary)
 
 
 def _nanochat(depth: int) -> ModelSize:
@@ -221,7 +222,7 @@ def _of_configuration(path: Path) -> Model:
         tied_head=bool(stated.get("tie_word_embeddings", False)),
     )
     window, layers = _window(stated, size.num_layers)
-    return replace(_model(str(name), size, fields["vocab_size"] or 0), window=window, windowed_layers=layers)
+    return replace(_of_size(str(name), size, fields["vocab_size"] or 0), window=window, windowed_layers=layers)
 
 
 def _window(stated: Mapping[str, Any], layers: int) -> tuple[int | None, int]:

@@ -38,7 +38,7 @@ _ALIASES = {
 COLUMNS = {one.name: one.name for one in fields(Claim)} | {
     alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()
 }
-"""Column of a table, in small letters with `_` for a space -> the field of Claim."""
+"""Column of a table, in small letters with `_` for a space or a hyphen -> the field of Claim."""
 
 
 def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
@@ -47,7 +47,7 @@ def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
     values: dict[str, Any] = {}
     number = ""  # of GPUs, in a column beside their kind
     for title, text in texts.items():
-        key = re.sub(r"\s+", "_", title.strip().lower())
+        key = re.sub(r"[\s-]+", "_", title.strip().lower())
         if text is None or not text.strip():
             continue
         if key in ("n_gpus", "num_gpus", "gpu_count"):

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS
-from lmsweep.orchestrator.features.audit.claims.models import Model, model_named
+from lmsweep.orchestrator.features.audit.claims.models import Model, model_meant
 from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant
 from lmsweep.trials.analytic.datasheets import Device, device_named, find_device
 from lmsweep.trials.spec.errors import RequestError
@@ -87,13 +87,21 @@ class Claim:
     @property
     def words(self) -> str | None:
         """Return what it is a claim of, as it was read: `llama-3.1-8b on 8 H100 SXM, 8,192 tokens of context`."""
-        there = " on ".join([*([self.shape.name] if self.model else []),
-                             *([f"{self.count} {self.device.name}"] if self.gpus else [])])  # fmt: skip
-        return ", ".join(filter(None, [there, f"{self.context:,} tokens of context" if self.context else ""])) or None
+        model = self.shape.name if self.model else None
+        gpus = f"{self.count} {self.device.name}" if self.gpus else None
+        context = f"{self.context:,} tokens of context" if self.context else None
+        return ", ".join(filter(None, [" on ".join(filter(None, [model, gpus])), context])) or None
 
     @property
     def shape(self) -> Model:
-        return model_named(self.model) if self.model else NO_MODEL
+        return model_meant(self.model) if self.model else NO_MODEL
+
+    def check_names(self) -> None:
+        """Raise RequestError if its model or its GPU is unknown."""
+        if self.model:
+            model_meant(self.model)
+        if self.gpus:
+            devices_of(self.gpus)
 
     @property
     def node_gpus(self) -> int:
@@ -140,22 +148,22 @@ class Claim:
     def missing(self) -> list[str]:
         """Return the options without which no verdict is possible: model, GPUs, a number, the context, and the tokens
         of a step if only its time is stated."""
-        needed = [name for name in ("model", "gpus") if getattr(self, name) is None]
-        if self.has_rate and self.step_seconds and self.step_tokens and not (self.mfu or self.tflops or self.hfu):
-            # Without the model, rate and step time can still contradict each other.
-            needed = [name for name in needed if name != "model"]
-        if all(getattr(self, name) is None for name in NUMBERS if name != "tokens_per_step"):
+        states_tokens = self.tokens_per_second or self.tokens_per_second_per_gpu or self.samples_per_second
+        states_flops = self.mfu or self.hfu or self.tflops
+        # Without the model, a rate of tokens and a step time can still contradict each other.
+        can_contradict = states_tokens and self.step_seconds and self.step_tokens and not states_flops
+        needed = []
+        if self.model is None and not can_contradict:
+            needed.append("model")
+        if self.gpus is None:
+            needed.append("gpus")
+        if not (states_tokens or states_flops or self.step_seconds):
             needed.append("tokens/s (or --step-time, --mfu, --tflops)")
-        elif self.gpus and self.step_seconds and self.step_tokens is None and not self.has_rate:
+        elif self.gpus and self.step_tokens is None and not (states_tokens or states_flops):
             needed.append("batch (the tokens of a step)")
         if self.context is None and self.tokens_per_second is None and self.tokens_per_second_per_gpu is None:
             needed.append("context")
         return needed
-
-    @property
-    def has_rate(self) -> bool:
-        return any((self.tokens_per_second, self.tokens_per_second_per_gpu, self.samples_per_second, self.mfu,
-                    self.tflops, self.hfu))  # fmt: skip
 
 
 NO_MODEL = Model(name="the model, which is not stated,", parameters=1)  # numbers alone are compared: any model does

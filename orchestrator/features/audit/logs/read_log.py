@@ -32,10 +32,10 @@ class Trainer(NamedTuple):
     known_by: re.Pattern[str]
     settings: Mapping[str, re.Pattern[str]]
     """Field of a claim, or of HELPERS -> pattern of a line, whose group is the value."""
-    says: Sequence[tuple[re.Pattern[str], str, str]]
-    """Pattern of a line, the field that it is about, and the value."""
     steps: Mapping[str, re.Pattern[str]]
     """The same for what each step prints."""
+    says: Sequence[tuple[re.Pattern[str], str, str]]
+    """Pattern of a line, the field that it is about, and the value."""
     note: str | None
 
 
@@ -55,22 +55,25 @@ def trainers() -> tuple[Trainer, ...]:
     whole = tomllib.loads((files(__package__) / "trainers.toml").read_text("utf-8"))
     known = []
     for trainer in whole["trainer"]:
-        like = whole["like"].get(trainer.get("like"), {})
-        settings = like.get("settings", {}) | trainer.get("settings", {})
-        says = [*like.get("says", []), *trainer.get("says", [])]
-        # `line` has the pattern. The only other key is the field, with its value.
-        pairs = [(line["line"], *next(item for item in line.items() if item[0] != "line")) for line in says]
+        shared = whole["like"].get(trainer.get("like"), {})  # lines that several trainers print
+        settings = shared.get("settings", {}) | trainer.get("settings", {})
         known.append(
             Trainer(
                 name=trainer["name"],
                 known_by=_pattern(trainer["known_by"]),
                 settings={name: _pattern(text) for name, text in settings.items()},
-                says=[(_pattern(line), name, value) for line, name, value in pairs],
                 steps={name: _pattern(text) for name, text in trainer.get("steps", {}).items()},
+                says=[_statement(**line) for line in [*shared.get("says", []), *trainer.get("says", [])]],
                 note=trainer.get("note"),
             )
         )
     return tuple(known)
+
+
+def _statement(line: str, **stated: str) -> tuple[re.Pattern[str], str, str]:
+    """Return a row of `Trainer.says`. line: its pattern. stated: the field and its value."""
+    ((name, value),) = stated.items()
+    return _pattern(line), name, value
 
 
 def _pattern(text: str) -> re.Pattern[str]:

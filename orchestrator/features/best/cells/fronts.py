@@ -20,6 +20,13 @@ MOST_TRIALS = 2000
 """A store with more trials has no such charts: the time of a front is quadratic in its cells."""
 
 
+_COSTS: dict[Literal["memory", "money"], Callable[[Cell, Aim], float | None]] = {
+    "memory": lambda cell, aim: None if cell.peak is None else cell.peak / 2**30,
+    "money": lambda cell, aim: cell.dollars(aim),
+}
+"""Quantity -> the cost of a cell by it; None if it is not known."""
+
+
 class Point(NamedTuple):
     """A cell of a job, on the front or behind it."""
 
@@ -65,12 +72,6 @@ def fronts(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> Iterator[Front]
             known = [cell for cell in cells if cost(cell, aim) is not None]
             if len(known) >= FEWEST_CELLS:
                 yield _front(known, quantity, aim)
-
-
-_COSTS: dict[Literal["memory", "money"], Callable[[Cell, Aim], float | None]] = {
-    "memory": lambda cell, aim: None if cell.peak is None else cell.peak / 2**30,
-    "money": lambda cell, aim: cell.dollars(aim),
-}
 
 
 def _front(cells: Sequence[Cell], quantity: Literal["memory", "money"], aim: Aim) -> Front:

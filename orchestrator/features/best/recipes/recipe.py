@@ -46,18 +46,31 @@ def pytorch_snippet(config: TrialConfig) -> str:
     The names `model`, `inputs` and `targets` are the reader's: an nn.Module on the device with its layers in
     `model.blocks`, and integers (batch, tokens).
     """
-    has_gradients, trains = PASSES[config.mode] > 1, config.mode == "train_step"
     recomputing = (model_recipes.of_compilation(config), model_recipes.of_checkpointing(config))
     recipe = _joined(
         model_recipes.of_attention(config),
         Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # without or with dropout
-        model_recipes.of_precision(config, has_gradients=has_gradients),
+        model_recipes.of_precision(config, has_gradients=PASSES[config.mode] > 1),
         model_recipes.of_adapter(config),
         *(reversed(recomputing) if config.compiles_checkpoints else recomputing),
         step_recipes.of_loss(config),
-        step_recipes.of_optimizer(config) if trains else Recipe(),
+        step_recipes.of_optimizer(config) if config.mode == "train_step" else Recipe(),
     )
     facts = [line for fact in _facts(config, recipe) for line in wrap(f"# {fact}", LINE, subsequent_indent="#   ")]
+    decorators = (*when(config.mode == "forward", "@torch.inference_mode()"), *recipe.decorators)
+    lines = ["import torch", "from torch.nn import functional", *recipe.imports, "", *facts, "", *recipe.lines, "", ""]
+    lines += [*decorators, "def step(inputs, targets):", *(f"    {line}" for line in _statements(config, recipe)), ""]
+    path = config.blocks or "blocks"  # where the configuration's model has its layers
+    return "\n".join(lines).replace("model.blocks", f"model.{path}").replace("f'blocks.", f"f'{path}.")
+
+
+def _joined(*recipes: Recipe) -> Recipe:
+    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
+
+
+def _statements(config: TrialConfig, recipe: Recipe) -> list[str]:
+    """Return the statements of the function that runs a step."""
+    has_gradients = PASSES[config.mode] > 1
     computing = [
         *when(config.records_cuda_graphs, "torch.compiler.cudagraph_mark_step_begin()"),
         *(f"with {one}:" for one in recipe.around_forward),
@@ -73,23 +86,13 @@ def pytorch_snippet(config: TrialConfig) -> str:
     # Several micro-batches add up their gradients, so these are cleared before the first or after the update.
     clear = when(has_gradients, "model.zero_grad(set_to_none=True)")
     early, late = (clear, ()) if config.zero_grad == "before_backward" else ((), clear)
+    update = _update(config) if config.mode == "train_step" else []
     if config.accumulate == 1:
-        returned, body = "loss.detach()", [*computing, *early, *backward]
-    else:
-        parts = f"(inputs.chunk({config.accumulate}), targets.chunk({config.accumulate}))"
-        inner = [*computing, *backward, "total += loss.detach()"]
-        body = [*early, "total = 0", f"for inputs, targets in zip{parts}:", *(f"    {line}" for line in inner)]
-        returned = "total"
-    lines = ["import torch", "from torch.nn import functional", *recipe.imports, "", *facts, "", *recipe.lines, "", ""]
-    decorators = (*when(config.mode == "forward", "@torch.inference_mode()"), *recipe.decorators)
-    lines += [*decorators, "def step(inputs, targets):"]
-    lines += [f"    {line}" for line in [*body, *(_update(config) if trains else ()), *late, f"return {returned}"]]
-    path = config.blocks or "blocks"  # where the configuration's model has its layers
-    return "\n".join([*lines, ""]).replace("model.blocks", f"model.{path}").replace("f'blocks.", f"f'{path}.")
-
-
-def _joined(*recipes: Recipe) -> Recipe:
-    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
+        return [*computing, *early, *backward, *update, *late, "return loss.detach()"]
+    parts = f"(inputs.chunk({config.accumulate}), targets.chunk({config.accumulate}))"
+    inner = [*computing, *backward, "total += loss.detach()"]
+    loop = ["total = 0", f"for inputs, targets in zip{parts}:", *(f"    {line}" for line in inner)]
+    return [*early, *loop, *update, *late, "return total"]
 
 
 def _update(config: TrialConfig) -> list[str]:

@@ -156,7 +156,9 @@ class Beliefs:
         """Return the probability that each cell runs: the lowest of the values on its axes."""
         codes, failures = self.results.space.codes, [*self.results.failed]
         chance = np.ones(len(cells))
-        for place in range(codes.shape[1]) if failures else ():
+        if not failures:
+            return chance
+        for place in range(codes.shape[1]):
             failed = Counter(codes[failures, place].tolist())
             worked = Counter(codes[self.cells, place].tolist())
             # As if one more cell with this value had worked, so a lone failure only halves the probability.

@@ -103,7 +103,8 @@ def search_of(
     """The first trial of each cell to run."""
     for trial in to_run:
         trials.setdefault(_key_of(trial), trial)
-    only_known = {key: cell for cell in known if (key := _key(cell.config, cell.environment_id)) not in trials}
+    stored = {_key(cell.config, cell.environment_id): cell for cell in known}
+    only_known = {key: cell for key, cell in stored.items() if key not in trials}
     subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials.values()]
     subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known.values()]
     seconds = [_seconds(one, estimates[one.index]) for one in trials.values()]
@@ -112,11 +113,11 @@ def search_of(
     numbers = {key: number for number, key in enumerate([*trials, *only_known])}
     cells = [numbers[_key_of(one)] for one in to_run]
     search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=cells, known=variation)
-    for cell in known:
+    for key, cell in stored.items():
         cost = cell.cost(aim)
         # None: the cell has no value, or exceeds the limit, so that it cannot be the best.
         processes = cost.processes if cost and keeps_limit(cell, aim) else None
-        search.learn(numbers[_key(cell.config, cell.environment_id)], processes)
+        search.learn(numbers[key], processes)
     return search
 
 
@@ -145,17 +146,16 @@ def _seconds(planned: PlannedTrial, estimate: Estimate) -> float:
 def _prior(subjects: Sequence[_Subject], aim: Aim) -> NDArray[np.float64]:
     """Return the expected logarithm of the cost of each cell; of an unknown one the mean of the others."""
     rates = DeviceRates()
-    expected = [_expected(aim, rates, *one) for one in subjects]
+    expected = [_expected(one, aim, rates) for one in subjects]
     mean = statistics.fmean([one for one in expected if one is not None] or [0.0])
     return np.array([mean if one is None else one for one in expected])
 
 
-def _expected(
-    aim: Aim, rates: DeviceRates, config: TrialConfig, environment: Fingerprint, peak: float | None
-) -> float | None:
+def _expected(one: _Subject, aim: Aim, rates: DeviceRates) -> float | None:
     """Return the expected logarithm of the cost, by the prediction of a step or of memory."""
+    config, environment = one.config, one.environment
     if aim.goal is Goal.MEMORY:
-        return log(peak) if peak else None
+        return log(one.peak) if one.peak else None
     known = rates.known(environment.device_name, environment.device_memory)
     seconds = step_seconds(config, known or rates.usual(config.device_type))
     if not seconds:

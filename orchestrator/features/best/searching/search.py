@@ -120,11 +120,11 @@ class Search:
         Its cell counts as running until `learn` or `withdraw`.
         """
         self.is_settled = False
-        positions: dict[int, int] = {}  # cell that may run -> its first position, which is the last to be written
-        for position in sorted(left, reverse=True):
+        positions: dict[int, int] = {}  # cell that may run -> its first position
+        for position in sorted(left):
             cell = int(self._cells[position])
             if not self._running[cell] and cell not in self.results.failed:
-                positions[cell] = position
+                positions.setdefault(cell, position)
         order = self._order(np.array(sorted(positions), dtype=np.int64))
         if not order:
             self.is_settled = not self._was_cut_short
